@@ -147,12 +147,14 @@ class Run:
         plan = self.plan
         result = self.like.new_empty(self.call.row_count, plan.width)
         kept = self._bytes(plan.kept)
-        with self._on_device() as (stream, (space, _)):
+        with self._on_device() as (stream, (count, _)):
+            # It lives until all work is launched: another thread may launch on this stream meanwhile.
+            space = self._bytes(count)
             plan.forward(
                 self.addresses,
                 result.data_ptr(),
                 kept.data_ptr(),
-                self._bytes(space).data_ptr(),
+                space.data_ptr(),
                 stream,
                 self.sequences,
             )
@@ -164,14 +166,15 @@ class Run:
         """The gradients that are wanted."""
         gradient = self._incoming(incoming)
         found = [self.like.new_empty(shape) for shape in self.shapes]
-        with self._on_device() as (stream, (_, space)):
+        with self._on_device() as (stream, (_, count)):
+            space = self._bytes(count)
             self.plan.backward(
                 self.addresses,
                 result.data_ptr(),
                 gradient.data_ptr(),
                 [g.data_ptr() for g in found],
                 kept.data_ptr(),
-                self._bytes(space).data_ptr(),
+                space.data_ptr(),
                 stream,
                 self.sequences,
             )
