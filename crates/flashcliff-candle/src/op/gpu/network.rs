@@ -81,7 +81,7 @@ impl NetworkFunction {
             let halves = self.halves(&key.wanted)?;
             let (network, stages) = (halves.network(), &halves.stages());
             let gpu = Gpu::new(network, stages, key.rows, key.types, &own, *precision)?;
-            Ok(Staged::new(gpu, &key.wanted))
+            Ok::<_, Error>(Staged::new(gpu, &key.wanted))
         })?;
         self.check_types(inputs, &staged.plan)?;
         Ok(staged)

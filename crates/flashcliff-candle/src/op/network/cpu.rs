@@ -56,7 +56,7 @@ impl<T: Scalar> Function<T> for NetworkFunction {
             let halves = self.halves(&key.wanted)?;
             let stages = halves.stages();
             let plan = halves.network().plan_stages(&stages, key.rows, key.types)?;
-            Ok(Staged::new(plan, &key.wanted))
+            Ok::<_, Error>(Staged::new(plan, &key.wanted))
         })?;
         let mut kept = Buffer::take(staged.plan.kept_bytes() / size_of::<T>());
         let elements = elements(inputs);
