@@ -128,7 +128,7 @@ struct There<'a, T> {
 }
 
 impl<'a, T: DeviceElement + Element> There<'a, T> {
-    fn new(whole: &'a Whole<'a>) -> Self {
+    fn new(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
         let (case, stream) = (whole.case, device().new_stream().unwrap());
         let gpu = Gpu::new(
             &whole.network,
@@ -136,7 +136,7 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             case.rows,
             [<T as Element>::DTYPE; 2],
             device(),
-            MatmulPrecision::Highest,
+            precision,
         )
         .unwrap();
         let upload = |all: &[Vec<f64>]| -> Vec<CudaSlice<T>> {
@@ -247,15 +247,26 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
 
 /// Compares in both types, with all values kept and with blocks that are computed again.
 pub(crate) fn compare(name: &str, case: &Case) {
-    compare_as::<f64>(&format!("{name}, f64"), case, 1e-12);
-    compare_as::<f32>(&format!("{name}, f32"), case, 1e-4);
+    let precision = MatmulPrecision::Highest;
+    compare_as::<f64>(&format!("{name}, f64"), case, precision, 1e-12);
+    compare_as::<f32>(&format!("{name}, f32"), case, precision, 1e-4);
+}
+
+/// Compares in `f32`, where products may round to TF32: 10 bits of fraction.
+pub(crate) fn compare_in_tf32(name: &str, case: &Case) {
+    compare_as::<f32>(name, case, MatmulPrecision::Tf32, 2e-3);
 }
 
 /// Compares in one type.
-pub(crate) fn compare_as<T: DeviceElement + Element>(name: &str, case: &Case, bound: f64) {
+fn compare_as<T: DeviceElement + Element>(
+    name: &str,
+    case: &Case,
+    precision: MatmulPrecision,
+    bound: f64,
+) {
     let whole = Whole::new::<T>(case, Keep::All);
     let expected = whole.on_cpu(case.scales());
-    let mut there = There::<T>::new(&whole);
+    let mut there = There::<T>::new(&whole, precision);
     let got = there.eager();
     assert_close(&got, &expected, bound, name);
     assert_same(&there.eager(), &got, &format!("{name}, again"));
@@ -285,7 +296,7 @@ pub(crate) fn compare_as<T: DeviceElement + Element>(name: &str, case: &Case, bo
         );
     }
     let again = Whole::new::<T>(case, Keep::BetweenBlocks);
-    let got = There::<T>::new(&again).eager();
+    let got = There::<T>::new(&again, precision).eager();
     assert_close(&got, &expected, bound, &format!("{name}, computed again"));
 }
 

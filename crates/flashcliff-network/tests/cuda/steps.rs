@@ -7,7 +7,7 @@ use flashcliff_network::tokens::{
 use flashcliff_network::{Axis, Network, Rows, Value};
 
 use crate::blocks::{flat, signature};
-use crate::compare::{Case, compare};
+use crate::compare::{Case, compare, compare_in_tf32};
 use crate::networks::random;
 use crate::trials::Tests;
 
@@ -40,6 +40,7 @@ pub(crate) fn add(tests: &mut Tests) {
             tests.add(name, move || run(&title, geometry));
         };
         add("linear", linear);
+        add("linear_without_zeros", linear_without_zeros);
         add("norm", norm);
         add("gains", gains);
         add("gate", gate);
@@ -123,6 +124,28 @@ fn linear(name: &str, geometry: Geometry) {
     compare(&format!("{name}, without scalars"), &made(without, step));
     let step = Linear::beside_scalars(geometry, CHANNELS, &[2, 2, 1]).unwrap();
     compare(&format!("{name}, beside scalars"), &made(CHANNELS, step));
+}
+
+/// Matrices of whole units, whose blocks of zeros are left out: kernels for few rows and for many, and dense products of rows between.
+fn linear_without_zeros(name: &str, geometry: Geometry) {
+    let channels = Channels::new;
+    let layers = vec![channels(8, 8), channels(16, 0), channels(24, 16)];
+    for input in [channels(8, 16), channels(24, 0)] {
+        for rows in [42, 600, 1103] {
+            let step = Linear::new(geometry, input, layers.clone()).unwrap();
+            let mut tokens = Tokens::new(geometry, input, Rows::new(rows, 1));
+            let (shapes, order) = (step.shapes(), step.order());
+            let parameters = flat(&mut tokens.network, &shapes, &order);
+            let case = tokens.case(Step::Linear(step), &[parameters], &[]);
+            compare_in_tf32(&format!("{name}, {rows} rows of {input:?}"), &case);
+        }
+    }
+    let input = channels(8, 8);
+    let step = Linear::beside_scalars(geometry, input, &[8, 16]).unwrap();
+    let mut tokens = Tokens::new(geometry, input, ROWS);
+    let parameters = flat(&mut tokens.network, &step.shapes(), &step.order());
+    let case = tokens.case(Step::Linear(step), &[parameters], &[]);
+    compare_in_tf32(&format!("{name}, beside scalars"), &case);
 }
 
 fn norm(name: &str, geometry: Geometry) {

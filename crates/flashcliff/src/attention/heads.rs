@@ -297,7 +297,9 @@ struct Heads<'a, T> {
     sizes: HeadSizes,
     x: HeadItems<'a, T>,
     weights: &'a [T],
-    /// The place of each channel of an item's heads, among the first features of heads.
+    /// The channels of an item's heads.
+    count: usize,
+    /// With distances the place of each of these channels, among the first features of heads.
     places: Vec<usize>,
 }
 
@@ -350,12 +352,16 @@ impl<T: Element> Loop for Backward<'_, '_, T> {
 impl<'a, T: Element> Heads<'a, T> {
     fn new(of: &'a HeadFeatures, sizes: HeadSizes, x: HeadItems<'a, T>, weights: &'a [T]) -> Self {
         let place = |at: usize| at % sizes.heads * sizes.width + at / sizes.heads;
+        let count = sizes::product([sizes.channels, sizes.heads]);
+        // Items have as many numbers; without items there may be any number of channels.
+        let has_points = of.distances.is_some() && sizes.rows > 0;
         Self {
             of,
             sizes,
             x,
             weights,
-            places: (0..sizes.channels * sizes.heads).map(place).collect(),
+            count,
+            places: (0..if has_points { count } else { 0 }).map(place).collect(),
         }
     }
 
@@ -367,7 +373,7 @@ impl<'a, T: Element> Heads<'a, T> {
             row: of_row,
             ..
         } = self.x.strides;
-        &self.x.multivectors[blade * step + row * of_row..][..self.places.len()]
+        &self.x.multivectors[blade * step + row * of_row..][..self.count]
     }
 
     /// The features in front of those of distances, and in front of scalars.
