@@ -62,8 +62,9 @@ class ScalarGate(nn.Module):
         if scalars is not None:
             check_floating("scalars", scalars)
         given, found = Given((multivectors, scalars)), None
-        compiles = torch.compiler.is_compiling()
-        geometry = None if compiles else _some_geometry(multivectors.shape[0])
+        # In a trace sizes are no numbers.
+        traced = torch.compiler.is_compiling() or not doors.opens(multivectors)
+        geometry = None if traced else _some_geometry(multivectors.shape[0])
         if geometry is not None:
             found = attempt(self, geometry, given, self._composed)
         return self._composed(given) if found is None else found
