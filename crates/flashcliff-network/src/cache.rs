@@ -19,7 +19,7 @@ impl<K: PartialEq, V> Cache<K, V> {
     /// The value of a key, which is made if it is not there. Nothing waits meanwhile.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn get<E>(&self, key: K, make: impl FnOnce(&K) -> Result<V, E>) -> Result<Arc<V>, E> {
         let known = self.change(|all| {
             let at = all.iter().position(|(own, _)| *own == key)?;

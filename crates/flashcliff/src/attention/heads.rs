@@ -291,7 +291,7 @@ impl HeadFeatures {
     }
 }
 
-/// What the rows of a call share.
+/// The arguments that all rows of a call share.
 struct Heads<'a, T> {
     of: &'a HeadFeatures,
     sizes: HeadSizes,

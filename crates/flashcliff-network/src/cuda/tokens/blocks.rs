@@ -239,7 +239,7 @@ fn alike(sources: &[Vec<bool>]) -> Vec<Group> {
         });
         found[at].1.push(unit);
     }
-    // What takes longest begins first. The order of all else is that of the units.
+    // The group that takes longest begins first. Groups that take as long keep the order of their units.
     found.sort_by_key(|(own, _)| std::cmp::Reverse(own.len()));
     let divided = found.into_iter().flat_map(|(own, units)| {
         let pieces = pieces(&units, GROUP_UNITS).into_iter();

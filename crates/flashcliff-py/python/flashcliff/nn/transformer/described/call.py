@@ -46,9 +46,9 @@ class Given(NamedTuple):
     reference: Tensor | None = None
     """The reference of joins."""
     extra: Maybe = (None, None)
-    """What queries and keys see besides."""
+    """Multivectors and scalars that queries and keys see besides."""
     context: Maybe = (None, None)
-    """What cross-attention attends to."""
+    """Multivectors and scalars that cross-attention attends to."""
     options: Mapping[str, Any] = {}
     """Options of attention."""
     context_options: Mapping[str, Any] = {}

@@ -45,7 +45,7 @@ class Variant(NamedTuple):
     mask: tuple[bool, bool, bool] | None = None
     """For the axes of samples, heads and items of a mask whether they have the length 1; ``None`` without a mask."""
     context_mask: tuple[bool, bool, bool] | None = None
-    """The same of the mask of cross-attention."""
+    """For the mask of cross-attention whether its axes have the length 1."""
 
 
 class Description:
