@@ -65,7 +65,7 @@ class Bounds(NamedTuple):
     host: list[int]
     """The boundaries; where these stay on the device, those of as many sequences that are as long at most."""
     on_device: Tensor | None
-    """The same of int32; ``None`` without items."""
+    """The boundaries as int32 on the device; ``None`` without items."""
 
     @property
     def address(self) -> int:
