@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .. import _core
 from . import native
+from .layouts import PLAIN
 
 __all__ = [
-    "PASSING",
     "PLAIN",
     "addresses",
     "check",
@@ -41,17 +41,12 @@ __all__ = [
     "refuse",
 ]
 
-PLAIN: set[type] = {Tensor, torch.nn.Parameter}
-"""The types of tensors that have memory of their own. A prediction adds fake tensors while it records a step."""
-
-_REAL = frozenset(PLAIN)
-
-PASSING: set[type] = {
+_PASSING = frozenset(
     getattr(checkpoint, name)
     for name in ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
     if hasattr(checkpoint, name)
-}
-"""The modes that run all operators on real tensors and need to see none of ours: those of checkpoints. A prediction adds its own."""
+)
+"""The modes that run all operators on real tensors and need to see none of ours: those of checkpoints."""
 
 _NOTHING = type(None)
 
@@ -92,7 +87,7 @@ def composes(*tensors: Tensor | None) -> bool:
 def _is_watched() -> bool:
     if _transforms() or forward_ad._current_level >= 0 or _trace():
         return True
-    return bool(_modes()) and not PASSING.issuperset(map(type, _get_current_dispatch_mode_stack()))
+    return bool(_modes()) and not _PASSING.issuperset(map(type, _get_current_dispatch_mode_stack()))
 
 
 def opens(*tensors: Tensor | None) -> bool:
@@ -196,7 +191,7 @@ def _at_once(tensors: Sequence[Tensor | None]) -> list[int] | None:
     for tensor in tensors:
         at = 0
         if tensor is not None:
-            if type(tensor) not in _REAL or tensor.dtype is not dtype:
+            if type(tensor) not in PLAIN or tensor.dtype is not dtype:
                 return None
             if not (tensor.is_cpu if on_cpu else tensor.device == device):
                 return None
@@ -234,10 +229,7 @@ def has_memory(tensor: Tensor) -> bool:
             size += int(start) * tensor.itemsize
     else:
         size = _bytes(tensor)
-    if tensor.untyped_storage().nbytes() >= size and tensor.data_ptr() != 0:
-        return True
-    # Nothing reads what stands for a tensor in a prediction.
-    return type(tensor) in PLAIN and type(tensor) not in _REAL
+    return tensor.untyped_storage().nbytes() >= size and tensor.data_ptr() != 0
 
 
 def _bytes(tensor: Tensor) -> int:

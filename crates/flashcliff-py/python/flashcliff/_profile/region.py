@@ -26,7 +26,7 @@ def profile(*, rates: tuple[float, float] | str | None = None) -> Profile:
     Every call into the compiled half of flashcliff is recorded: operators, forward and backward, called eagerly, from graphs
     of ``torch.compile``, by the compiled call path or on arrays; networks of layers, and layers of transformers apart;
     and on a GPU the kernel of attention. Calls with the same operator, algebra, options,
-    shapes, element type and device are one row. Operations within a network are not counted. Operations of attention on ragged batches are those of sequences of one length. All that is not such a call is the last row,
+    shapes, element type and device are one row. Operations of attention on ragged batches are those of sequences of one length. All that is not such a call is the last row,
     ``"the rest"``: PyTorch's operators, Python, allocations, and waiting.
 
     **Time.** On a CPU, of the call. On a GPU, between two CUDA events around the launches; the region itself never waits for the

@@ -113,7 +113,6 @@ class _SplitProjection(nn.Module):
 
     def __init__(self, heads: _Heads, channels: int, scalars: int, bias: bool) -> None:
         super().__init__()
-        self._heads = heads
         self.in_linear = EquiLinear(
             heads.geometry,
             channels,
@@ -147,7 +146,6 @@ class _SharedProjection(nn.Module):
         self, heads: _Heads, channels: int, scalars: int, extra: tuple[int, int], bias: bool
     ) -> None:
         super().__init__()
-        self._heads = heads
         more, more_s = channels + extra[0], scalars + extra[1]
         one, one_s, all_heads = heads.channels, heads.scalars, heads.count
         geometry = heads.geometry
