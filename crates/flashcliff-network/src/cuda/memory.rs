@@ -8,10 +8,8 @@ use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
 use super::Gpu;
 use super::beside::Beside;
+use super::room::Room;
 use crate::{Error, Network};
-
-/// Each part begins where kernels read fastest.
-const ALIGNMENT: usize = 256;
 
 /// The memory of a stage besides what is kept. A captured step has it for as long as it is replayed; else it may be dropped when a run is launched.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(super) struct Part {
     pub(super) bytes: usize,
 }
 
-/// The parts of the memory, one after another.
+/// The parts of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) arena: Part,
@@ -42,39 +40,31 @@ pub(super) struct Parts {
     pub(super) workspaces: [Part; 2],
 }
 
-impl Parts {
-    /// The parts of some bytes each from an address on, and the bytes of all.
-    fn of([arena, packed, line, beside]: [usize; 4], address: CUdeviceptr) -> (Self, usize) {
-        let mut end = 0;
-        let mut part = |bytes: usize| {
-            let address = address + end as CUdeviceptr;
-            end += bytes.next_multiple_of(ALIGNMENT);
-            Part { address, bytes }
-        };
-        let parts = Self {
-            arena: part(arena),
-            packed: part(packed),
-            workspaces: [part(line), part(beside)],
-        };
-        (parts, end)
-    }
-}
-
 impl Gpu {
     /// The bytes of the memory of a stage.
     pub fn memory_bytes(&self, stage: usize) -> usize {
-        self.parts(stage, 0).1
+        Room::new(self.parts_bytes(stage)).bytes()
     }
 
-    fn parts(&self, stage: usize, address: CUdeviceptr) -> (Parts, usize) {
+    /// The bytes of the arena, of packed weights, and of the workspace of each line.
+    fn parts_bytes(&self, stage: usize) -> [usize; 4] {
         let [line, beside] = self.stages[stage].workspace_bytes;
-        let bytes = [
-            self.plan.stage_bytes(stage),
-            self.packed_bytes(stage),
-            line,
-            beside,
-        ];
-        Parts::of(bytes, address)
+        let (arena, packed) = (self.plan.stage_bytes(stage), self.packed_bytes(stage));
+        [arena, packed, line, beside]
+    }
+
+    fn parts(&self, stage: usize, address: CUdeviceptr) -> Parts {
+        let bytes = self.parts_bytes(stage);
+        let addresses = Room::new(bytes).at(address);
+        let [arena, packed, line, beside] = std::array::from_fn(|part| Part {
+            address: addresses[part],
+            bytes: bytes[part],
+        });
+        Parts {
+            arena,
+            packed,
+            workspaces: [line, beside],
+        }
     }
 
     /// Takes the memory of a stage in the order of a stream. It is cleared for a plan of one stage, whose zeros stay from run to run.
@@ -117,7 +107,7 @@ impl Gpu {
         Memory {
             network: Arc::clone(&self.plan.network),
             stage,
-            parts: self.parts(stage, address).0,
+            parts: self.parts(stage, address),
             beside: None,
             _owned: owned,
         }

@@ -3,7 +3,7 @@
 //! * `operators` - the operators of the nodes, and the packing of their weights.
 //! * `beside` - the stream beside the line of a captured step.
 //! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
-//! * `lent` - what a host lends to a run; `memory` - the memory of a stage.
+//! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
 //! * `tokens` - steps of transformers.
 
 mod addresses;
@@ -12,6 +12,7 @@ mod call;
 mod lent;
 mod memory;
 mod operators;
+mod room;
 mod tokens;
 
 use std::ops::Range;

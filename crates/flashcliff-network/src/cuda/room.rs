@@ -3,25 +3,25 @@
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 
 /// The alignment of parts in bytes, which kernels and matrix products ask for.
-pub(super) const ALIGNED: usize = 256;
+pub(in crate::cuda) const ALIGNED: usize = 256;
 
 /// The bytes of parts that lie one after another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room<const N: usize>([usize; N]);
+pub(in crate::cuda) struct Room<const N: usize>([usize; N]);
 
 impl<const N: usize> Room<N> {
-    pub(super) fn new(bytes: [usize; N]) -> Self {
+    pub(in crate::cuda) fn new(bytes: [usize; N]) -> Self {
         Self(bytes)
     }
 
     /// The bytes of all parts.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::cuda) fn bytes(&self) -> usize {
         let aligned = self.0.iter().map(|bytes| bytes.next_multiple_of(ALIGNED));
         aligned.sum()
     }
 
     /// The addresses of the parts in memory at an address.
-    pub(super) fn at(&self, address: CUdeviceptr) -> [CUdeviceptr; N] {
+    pub(in crate::cuda) fn at(&self, address: CUdeviceptr) -> [CUdeviceptr; N] {
         let mut next = address;
         self.0.map(|bytes| {
             let own = next;

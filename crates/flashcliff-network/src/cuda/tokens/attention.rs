@@ -9,10 +9,10 @@ use flashcliff::cuda::items::{Distances, Features, ItemPart, ItemTensor, Items, 
 
 use super::fused::Fused;
 use super::norm::NORM_EPS;
-use super::room::Room;
 use super::scores::Scores;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
+use crate::cuda::room::Room;
 use crate::tokens;
 use crate::tokens::features::{EPS, Part};
 

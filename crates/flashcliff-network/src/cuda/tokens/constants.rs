@@ -3,8 +3,8 @@
 use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 
-use super::room::ALIGNED;
 use crate::Error;
+use crate::cuda::room::ALIGNED;
 
 /// The place of a table behind the first byte of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

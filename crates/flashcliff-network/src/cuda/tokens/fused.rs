@@ -10,9 +10,9 @@ use flashcliff::cuda::rows::Rows;
 use flashcliff::{Device, Dtype};
 
 use super::attention::{Heads, elements, features};
-use super::room::Room;
 use super::{Given, Site, Sizes, not_served};
 use crate::Error;
+use crate::cuda::room::Room;
 use crate::tokens::Attention;
 
 /// Heads that share keys are computed in one place, unless there are fewer keys than this: one place for all heads would leave a GPU idle then.

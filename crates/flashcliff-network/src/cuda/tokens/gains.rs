@@ -6,8 +6,8 @@ use flashcliff::cuda::items::{Items, Pack};
 use flashcliff::cuda::rows::{RowFactors, Rows};
 
 use super::constants::{Constants, Table};
-use super::room::Room;
 use super::{Given, Ready, Site, Sizes, To};
+use crate::cuda::room::Room;
 use crate::{Error, tokens};
 
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use super::blocks::Blocks;
 use super::constants::{Constants, Table};
 use super::gains::Sums;
 use super::matrix::{self, Layout};
-use super::room::Room;
 use super::tall::Tall;
 use super::{Given, Ready, Site, Sizes, To, not_served};
+use crate::cuda::room::Room;
 use crate::{Error, tokens};
 
 #[derive(Debug)]
@@ -67,14 +67,21 @@ impl Linear {
             input: product(MatrixForm::RightTransposed, [rows, inputs, outputs]),
             matrix: Tall::new(sizes, [inputs, outputs]),
         };
-        let of_rows = [products.output, products.input].into_iter();
-        for product in of_rows.chain(products.matrix.products()) {
-            product.prepare(device)?;
-        }
         // A constant 0 is no element.
         let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
+        let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
+        // Products that leave out zeros are no products of the library.
+        if !blocks.as_ref().is_some_and(Blocks::makes_rows) {
+            products.output.prepare(device)?;
+            products.input.prepare(device)?;
+        }
+        if blocks.is_none() {
+            for product in products.matrix.products() {
+                product.prepare(device)?;
+            }
+        }
         Ok(Self {
-            blocks: Blocks::new(layout, is_filled, sizes, constants)?,
+            blocks,
             layout,
             places: constants.indices(&places)?,
             factors: constants.numbers(sizes.dtype, &factors),
@@ -156,11 +163,17 @@ impl Linear {
 
 impl Ready for Linear {
     fn forward_bytes(&self, _: &Sizes) -> usize {
-        self.products.output.workspace_bytes()
+        match self.of_rows() {
+            Some(_) => 0,
+            None => self.products.output.workspace_bytes(),
+        }
     }
 
     fn backward_bytes(&self, sizes: &Sizes, to: To) -> usize {
-        let of_input = to.x.map(|_| self.products.input.workspace_bytes());
+        let of_input = to.x.map(|_| match self.of_rows() {
+            Some(_) => 0,
+            None => self.products.input.workspace_bytes(),
+        });
         let of_parameters = to.parameters.map(|_| self.room(sizes).bytes());
         of_input.max(of_parameters).unwrap_or(0)
     }

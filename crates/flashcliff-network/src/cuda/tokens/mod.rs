@@ -3,7 +3,7 @@
 //! All memory is that of the plan: results, what a step keeps, and the workspace of a line. Tables are on the device before the first run.
 //!
 //! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
-//! * `room` - the parts of a piece of memory; `constants` - tables.
+//! * `constants` - tables.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
 //! * `norm`, `gains`, `gate`, `dropout` - functions of each token.
@@ -24,7 +24,6 @@ mod linear;
 mod matrix;
 mod norm;
 mod products;
-mod room;
 mod scores;
 mod site;
 mod tall;

@@ -3,9 +3,9 @@
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{ItemEps, ItemGains, ItemTensor, Items};
 
-use super::room::Room;
 use super::{Given, Ready, Site, Sizes, To};
 use crate::Error;
+use crate::cuda::room::Room;
 use crate::tokens::norm::{EPS, SCALAR_EPS};
 use crate::tokens::{self, Channels, Gains};
 

@@ -10,9 +10,9 @@ use flashcliff::cuda::{Dtypes, Operator, StridedSizes, StridedTensor};
 use flashcliff::{Device, Dims};
 
 use super::constants::{Constants, Table};
-use super::room::Room;
 use super::{Given, Ready, Site, Sizes, To, of_blades};
 use crate::Error;
+use crate::cuda::room::Room;
 use crate::tokens::{self, Channels};
 
 #[derive(Debug)]

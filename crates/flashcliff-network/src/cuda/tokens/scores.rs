@@ -9,9 +9,9 @@ use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
 use flashcliff::cuda::rows::{RowScores, Rows};
 
 use super::attention::{Heads, elements, features};
-use super::room::Room;
 use super::{Given, Site, Sizes};
 use crate::Error;
+use crate::cuda::room::Room;
 use crate::tokens::Attention;
 use crate::tokens::features::Part;
 

@@ -6,9 +6,9 @@
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
 
-use super::room::Room;
 use super::{Site, Sizes};
 use crate::Error;
+use crate::cuda::room::Room;
 
 /// The side of a tile of a result.
 const TILE: usize = 128;
