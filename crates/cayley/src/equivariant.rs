@@ -95,6 +95,29 @@ impl Algebra {
         Ok(maps)
     }
 
+    /// The [maps](Self::equivariant_maps) of one grade to itself. Blades are counted from the first one of the grade.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::equivariant_maps`]. A grade that the algebra does not have has no maps.
+    pub fn equivariant_maps_of_grade(
+        &self,
+        group: Group,
+        grade: usize,
+    ) -> Result<Vec<EquivariantMap>, Error> {
+        let mut maps = self.equivariant_maps(group)?;
+        maps.retain(|map| (map.source, map.target) == (grade, grade));
+        let first = match grade < self.grade_count() {
+            true => self.grade_range(grade).start,
+            false => 0,
+        };
+        for entry in maps.iter_mut().flat_map(|map| &mut map.entries) {
+            entry.output -= first;
+            entry.input -= first;
+        }
+        Ok(maps)
+    }
+
     /// The restrictions to one source grade each, without those that are zero, of a map that writes one grade for each
     /// grade.
     fn split_by_grade(&self, image: impl Fn(usize) -> Option<(usize, i8)>) -> Vec<EquivariantMap> {

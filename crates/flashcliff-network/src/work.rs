@@ -202,6 +202,7 @@ impl Work {
 
     /// The axes of the result of a step, after a check of those of its inputs.
     fn axes_of_step(&self, step: &Step, inputs: &[&[Axis]]) -> Result<Vec<Axis>, Error> {
+        step.check()?;
         // A step works on the items of samples, or on those of their context.
         let set = match (step, inputs[0]) {
             (Step::Attention(own), _) if own.crossing => Set::Items,

@@ -114,6 +114,8 @@ struct Head {
     return channels * (__popc(part.taken) + more);
   }
   FC_INLINE T scale_of(T sum) const { return reciprocal_root(larger(sum / T(channels), T(split.eps))); }
+  FC_INLINE bool by_grades() const { return split.norm == FC_HEAD_NORM_GRADES; }
+  FC_INLINE bool is_joint() const { return split.norm == FC_HEAD_NORM_JOINT; }
 
   // The sum over the threads of the head.
   FC_INLINE T over_lanes(T value) const {
@@ -122,13 +124,13 @@ struct Head {
     return value;
   }
 
-  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm, turns up to 0 form its sums, from the
-  // last channel to the first, which stays in registers.
+  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm by grades, turns up to 0 form its sums,
+  // from the last channel to the first, which stays in registers.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
     const int turns = (channels - lane + lanes - 1) / lanes;
 #pragma unroll 1
-    for (int turn = split.normalised ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
+    for (int turn = by_grades() ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
   }
 
   // The mean of the scalars, and the reciprocal of their standard deviation.
@@ -142,12 +144,26 @@ struct Head {
     *scale = reciprocal_root(over_lanes(squares) / T(scalars) + T(split.scalar_eps));
   }
 
+  // The reciprocal of the root of the joint norm.
+  FC_INLINE T joint_scale() const {
+    T values[Blades], sum = 0;
+#pragma unroll 1
+    for (int c = lane; c < channels; c += lanes) {
+      x.read(c, values);
+      const T square = squared_norm<Blades>(values, split.metric);
+      sum += square < 0 ? -square : square;
+    }
+#pragma unroll 4
+    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s) * x.scalar(s);
+    return reciprocal_root(over_lanes(sum) / T(channels + scalars) + T(split.eps));
+  }
+
   // The features, one after another, and zeros up to the width.
   FC_INLINE void write(T *to) const {
-    T values[Blades], scale = 1, sum = 0;
+    T values[Blades], scale = is_joint() ? joint_scale() : T(1), sum = 0;
     for_turns([&](int turn, int c) {
       x.read(c, values);
-      if (split.normalised && turn <= 0) {
+      if (by_grades() && turn <= 0) {
         sum += grade_magnitudes<Blades>(values, split.metric);
         if (turn < 0) return;
         scale = scale_of(over_lanes(sum));
@@ -155,8 +171,8 @@ struct Head {
       write_blades(values, scale, c, to + c);
     });
     const int offset = offset_of_scalars();
-    T middle = 0, spread = 1;
-    if (split.normalised && scalars > 0) moments(&middle, &spread);
+    T middle = 0, spread = is_joint() ? scale : T(1);
+    if (by_grades() && scalars > 0) moments(&middle, &spread);
 #pragma unroll 1
     for (int first = lane; first < scalars; first += 2 * kAhead * lanes) {
       T found[2 * kAhead];
@@ -203,10 +219,14 @@ struct Head {
   FC_INLINE void gradient(const T *g, const Place<T, S> &to) const {
     T values[Blades], slopes[Blades];
     T scale = 1, share = 0, sum = 0, dot = 0;
+    if (is_joint()) {
+      scale = joint_scale();
+      share = -joint_product(g) * scale * scale * scale / T(channels + scalars);
+    }
     for_turns([&](int turn, int c) {
       x.read(c, values);
       of_blades(g + c, slopes);
-      if (split.normalised && turn <= 0) {
+      if (by_grades() && turn <= 0) {
         sum += grade_magnitudes<Blades>(values, split.metric);
         for (int b = 0; b < Blades; b++) dot += slopes[b] * values[b];
         if (turn < 0) return;
@@ -215,15 +235,46 @@ struct Head {
         scale = scale_of(sum);
         if (sum / T(channels) > T(split.eps)) share = -dot * scale * scale * scale / T(channels);
       }
-      if (split.normalised) {
+      if (by_grades()) {
         T turned[Blades];
         grade_slopes<Blades>(values, split.metric, turned);
         for (int b = 0; b < Blades; b++) slopes[b] = slopes[b] * scale + share * turned[b] * values[b];
       }
+      if (is_joint()) {
+        const T square = squared_norm<Blades>(values, split.metric);
+        const T signed_share = square > 0 ? share : (square < 0 ? -share : T(0));
+        for (int b = 0; b < Blades; b++) {
+          slopes[b] = slopes[b] * scale + signed_share * T(split.metric.norms[b]) * values[b];
+        }
+      }
       if (part.distances != FC_DISTANCES_NONE) distance_gradient(values, c, g + c + offset_of_distances(), slopes);
       to.write(c, slopes);
     });
-    scalar_gradient(g + offset_of_scalars(), to);
+    if (is_joint()) {
+      joint_scalar_gradient(g + offset_of_scalars(), scale, share, to);
+    } else {
+      scalar_gradient(g + offset_of_scalars(), to);
+    }
+  }
+
+  // The sum of the products of all elements and their gradients.
+  FC_INLINE T joint_product(const T *g) const {
+    T values[Blades], slopes[Blades], sum = 0;
+#pragma unroll 1
+    for (int c = lane; c < channels; c += lanes) {
+      x.read(c, values);
+      of_blades(g + c, slopes);
+      for (int b = 0; b < Blades; b++) sum += slopes[b] * values[b];
+    }
+    const T *of_scalars = g + offset_of_scalars();
+#pragma unroll 4
+    for (int s = lane; s < scalars; s += lanes) sum += of_scalars[s] * x.scalar(s);
+    return over_lanes(sum);
+  }
+
+  FC_INLINE void joint_scalar_gradient(const T *g, T scale, T share, const Place<T, S> &to) const {
+#pragma unroll 4
+    for (int s = lane; s < scalars; s += lanes) to.write_scalar(s, g[s] * scale + share * x.scalar(s));
   }
 
   // The gradients of the blades of a channel.
@@ -267,7 +318,7 @@ struct Head {
 
   FC_INLINE void scalar_gradient(const T *g, const Place<T, S> &to) const {
     T middle = 0, spread = 1, slopes = 0, projected = 0;
-    if (split.normalised && scalars > 0) {
+    if (by_grades() && scalars > 0) {
       moments(&middle, &spread);
 #pragma unroll 4
       for (int s = lane; s < scalars; s += lanes) {
@@ -283,7 +334,7 @@ struct Head {
       FC_EACH(kAhead, if (first + i * lanes < scalars) {
         const int s = first + i * lanes;
         found[i] = g[s];
-        if (split.normalised) found[i] = (g[s] - slopes - (x.scalar(s) - middle) * spread * projected) * spread;
+        if (by_grades()) found[i] = (g[s] - slopes - (x.scalar(s) - middle) * spread * projected) * spread;
       })
       FC_EACH(kAhead, if (first + i * lanes < scalars) to.write_scalar(first + i * lanes, found[i]);)
     }
@@ -374,7 +425,7 @@ bool good_part(const fc_item_split &split, const fc_item_part &part) {
   if (split.items.blades < 32 && part.taken >> split.items.blades != 0) return false;
   if (part.distances == FC_DISTANCES_NONE) return true;
   // Distances are those of points that were not normalised.
-  if (split.normalised) return false;
+  if (split.norm != FC_HEAD_NORM_NONE) return false;
   if (split.dim != dimensions(split.items.blades) - 1 || split.first + split.dim != split.items.blades - 2) return false;
   return part.distances == FC_DISTANCES_QUERY || part.distances == FC_DISTANCES_KEY;
 }

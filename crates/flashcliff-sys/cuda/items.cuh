@@ -90,6 +90,15 @@ FC_INLINE T grade_magnitudes(const T (&x)[Blades], const fc_item_metric &metric)
   return sum;
 }
 
+// The squared norm of all blades together.
+template <int Blades, class T>
+FC_INLINE T squared_norm(const T (&x)[Blades], const fc_item_metric &metric) {
+  T sum = 0;
+#pragma unroll
+  for (int b = 0; b < Blades; b++) sum += T(metric.norms[b]) * x[b] * x[b];
+  return sum;
+}
+
 // For each blade its norm times the sign of the squared norm of its grade.
 template <int Blades, class T>
 FC_INLINE void grade_slopes(const T (&x)[Blades], const fc_item_metric &metric, T (&slopes)[Blades]) {

@@ -106,13 +106,23 @@ typedef struct fc_item_part {
   fc_distances distances;
 } fc_item_part;
 
+/* The norm of each head before anything else. */
+typedef enum fc_head_norm {
+  FC_HEAD_NORM_NONE = 0,
+  /* As fc_item_norm. */
+  FC_HEAD_NORM_GRADES = 1,
+  /* Multivectors and scalars over one root: of eps plus the mean over all channels of |squared norm| of multivectors and of squared
+   * scalars. */
+  FC_HEAD_NORM_JOINT = 2
+} fc_head_norm;
+
 /* Parts that are split at once. The channels and scalars of `items` are those of one head. */
 typedef struct fc_item_split {
   fc_items items;
   fc_dtype features;    /* the type of features: that of the items, or one of 16 bits for items of f32 */
   fc_item_part parts[FC_ITEM_PARTS];
   int32_t count;
-  int32_t normalised;   /* whether each head is normalised first, as fc_item_norm does; not with distances */
+  fc_head_norm norm;    /* not with distances */
   fc_item_metric metric;
   double eps, scalar_eps;
   int32_t first, dim;   /* of points: the component of the first coordinate, and the number of coordinates: the blades of one vector

@@ -1647,6 +1647,18 @@ impl Default for fc_item_part {
         }
     }
 }
+impl fc_head_norm {
+    pub const FC_HEAD_NORM_NONE: fc_head_norm = fc_head_norm(0);
+    /// As fc_item_norm.
+    pub const FC_HEAD_NORM_GRADES: fc_head_norm = fc_head_norm(1);
+    /** Multivectors and scalars over one root: of eps plus the mean over all channels of |squared norm| of multivectors and of squared
+ scalars.*/
+    pub const FC_HEAD_NORM_JOINT: fc_head_norm = fc_head_norm(2);
+}
+#[repr(transparent)]
+/// The norm of each head before anything else.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct fc_head_norm(pub ::core::ffi::c_uint);
 /// Parts that are split at once. The channels and scalars of `items` are those of one head.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1656,8 +1668,8 @@ pub struct fc_item_split {
     pub features: fc_dtype,
     pub parts: [fc_item_part; 3usize],
     pub count: i32,
-    /// whether each head is normalised first, as fc_item_norm does; not with distances
-    pub normalised: i32,
+    /// not with distances
+    pub norm: fc_head_norm,
     pub metric: fc_item_metric,
     pub eps: f64,
     pub scalar_eps: f64,
@@ -1686,8 +1698,8 @@ const _: () = {
         "Offset of field: fc_item_split::count",
     ][::core::mem::offset_of!(fc_item_split, count) - 352usize];
     [
-        "Offset of field: fc_item_split::normalised",
-    ][::core::mem::offset_of!(fc_item_split, normalised) - 356usize];
+        "Offset of field: fc_item_split::norm",
+    ][::core::mem::offset_of!(fc_item_split, norm) - 356usize];
     [
         "Offset of field: fc_item_split::metric",
     ][::core::mem::offset_of!(fc_item_split, metric) - 360usize];

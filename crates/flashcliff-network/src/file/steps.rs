@@ -8,9 +8,10 @@ use super::Error;
 use super::graph::{
     ChannelsRecord, MOST_BLADES, MOST_CHANNELS, at_least_one, at_most, find, finite,
 };
+use super::work::Lists;
 use crate::tokens::{
-    Attention, Channels, Dropout, Gains, Gated, Geometry, Linear, Norm, Products, Reinserted,
-    Rotary, Step,
+    Attention, Channels, Dropout, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
+    Reinserted, Rotary, Step,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -28,6 +29,8 @@ pub(super) struct GeometryRecord {
     norm_gains: bool,
     attention_bias: bool,
     tanh_scalars: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    vectors: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -89,6 +92,12 @@ pub(super) enum StepRecord {
         p: f64,
         places: Vec<u64>,
     },
+    Lanes {
+        /// The operator, by its number among those of the file.
+        operator: usize,
+        blades: usize,
+        each: ChannelsRecord,
+    },
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -133,6 +142,7 @@ impl From<Geometry> for GeometryRecord {
             norm_gains: own.norm_gains,
             attention_bias: own.attention_bias,
             tanh_scalars: own.tanh_scalars,
+            vectors: own.vectors,
         }
     }
 }
@@ -156,6 +166,7 @@ impl GeometryRecord {
             norm_gains: self.norm_gains,
             attention_bias: self.attention_bias,
             tanh_scalars: self.tanh_scalars,
+            vectors: self.vectors,
         };
         geometry.check()?;
         Ok(geometry)
@@ -204,7 +215,8 @@ impl AttentionRecord {
 }
 
 impl StepRecord {
-    pub(super) fn new(step: &Step, geometries: &mut Vec<Geometry>) -> Self {
+    pub(super) fn new(step: &Step, lists: &mut Lists) -> Self {
+        let geometries = &mut lists.geometries;
         let mut listed = |own| listed(geometries, own);
         match step {
             Step::Linear(step) => {
@@ -260,11 +272,17 @@ impl StepRecord {
                 p: step.p,
                 places: step.places.clone(),
             },
+            Step::Lanes(step) => Self::Lanes {
+                operator: lists.listed(&step.operator),
+                blades: step.blades,
+                each: step.each.into(),
+            },
         }
     }
 
     /// The step of the node with this number.
-    pub(super) fn step(&self, node: usize, geometries: &[Geometry]) -> Result<Step, Error> {
+    pub(super) fn step(&self, node: usize, lists: &Lists) -> Result<Step, Error> {
+        let geometries = &lists.geometries[..];
         let geometry = |at: usize| find("geometries", geometries, at).copied();
         let refused = Error::of_part("node", node);
         Ok(match self {
@@ -343,6 +361,16 @@ impl StepRecord {
             } => {
                 let step = Dropout::new(geometry(*at)?, channels.channels()?, *p, places);
                 Step::Dropout(step.map_err(refused)?)
+            }
+            Self::Lanes {
+                operator,
+                blades,
+                each,
+            } => {
+                let operator = find("operators", &lists.operators, *operator)?;
+                let blades = at_most("blades", MOST_BLADES, *blades)?;
+                let step = Lanes::new(operator.clone(), blades, each.channels()?);
+                Step::Lanes(step.map_err(refused)?)
             }
         })
     }

@@ -47,7 +47,7 @@ pub(super) struct Lists {
 
 impl Lists {
     /// The number of an operator, which is added if it is new. Nodes that share an operator still do after loading.
-    fn listed(&mut self, own: &Arc<Operator>) -> usize {
+    pub(super) fn listed(&mut self, own: &Arc<Operator>) -> usize {
         let known = self
             .operators
             .iter()
@@ -81,7 +81,7 @@ impl WorkRecord {
             Work::ReverseAxes => Self::ReverseAxes,
             Work::Concatenate(_) => Self::Concatenate,
             Work::SquaredError => Self::SquaredError,
-            Work::Step(step) => Self::Step(StepRecord::new(step, &mut lists.geometries)),
+            Work::Step(step) => Self::Step(StepRecord::new(step, lists)),
             Work::Gradient(gradient) => {
                 return Err(Error::NotStored {
                     what: format!("the gradient of `{}`", gradient.of.name()),
@@ -118,7 +118,7 @@ impl WorkRecord {
                 [y, target] => network.squared_error(y, target).map(|made| made[0]),
                 _ => network.one(Work::SquaredError, inputs),
             },
-            Self::Step(step) => network.step(step.step(node, &lists.geometries)?, inputs),
+            Self::Step(step) => network.step(step.step(node, lists)?, inputs),
         };
         added.map(drop).map_err(Error::of_part("node", node))
     }

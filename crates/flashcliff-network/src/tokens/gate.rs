@@ -27,8 +27,9 @@ impl Gated {
     /// The nonlinearity of a geometry.
     ///
     /// # Errors
-    /// The errors of the operators.
+    /// [`Error::Geometry`] for [vectors](Geometry::slim), and the errors of the operators.
     pub fn new(geometry: Geometry, channels: Channels) -> Result<Self, Error> {
+        geometry.check_multivectors("a gate by the scalar blade")?;
         let one_blade = Signature::new(0, 0, 0).map_err(flashcliff::Error::from)?;
         let one_blade = Algebra::new(one_blade)?;
         let of_scalars = match geometry.tanh_scalars {

@@ -1,6 +1,9 @@
 //! The choices by which transformers over different algebras differ.
 
+use std::ops::Range;
+
 use flashcliff::cayley::{EquivariantMap, Group};
+use flashcliff::equivariant::EquivariantLinear;
 use flashcliff::{Algebra, Signature};
 
 use super::Channels;
@@ -23,6 +26,8 @@ use crate::Error;
 pub struct Geometry {
     /// The algebra.
     pub algebra: Algebra,
+    /// Whether tokens have vectors, the blades of grade 1, in place of multivectors, as in L-GATr-slim: see [`Self::slim`].
+    pub vectors: bool,
     /// What layers commute with. [`Group::Spin`] leaves reflections out, which allows more linear maps.
     pub group: Group,
     /// Whether each linear map is divided by its Frobenius norm.
@@ -35,7 +40,7 @@ pub struct Geometry {
     pub bivectors: bool,
     /// Whether attention sees distances of points, for Cl(n,0,1), besides the inner product.
     pub distances: bool,
-    /// Whether queries, keys and values are normalised.
+    /// Whether queries, keys and values are normalised: multivectors and scalars apart, vectors and scalars together.
     pub head_norm: bool,
     /// Whether the result of the bilinear layer is normalised.
     pub product_norm: bool,
@@ -61,6 +66,7 @@ impl Geometry {
         let (is_gatr, is_lgatr) = ((p, q, r) == (3, 0, 1), (p, q, r) == (1, 3, 0));
         Self {
             algebra,
+            vectors: false,
             group: if is_lgatr { Group::Spin } else { Group::Pin },
             unit_maps: is_gatr,
             product: true,
@@ -90,6 +96,22 @@ impl Geometry {
         })
     }
 
+    /// The choices of L-GATr-slim (arXiv 2512.17011), over Cl(1,3) in that paper: vectors and scalars, which linear maps do not mix, and heads
+    /// that are normalised. Norms and gated linear units between them are [`Lanes`](super::Lanes) of programs.
+    pub fn slim(algebra: Algebra) -> Self {
+        Self {
+            vectors: true,
+            group: Group::Spin,
+            unit_maps: false,
+            product: false,
+            join: false,
+            distances: false,
+            head_norm: true,
+            product_norm: false,
+            ..Self::of(algebra)
+        }
+    }
+
     /// The choices of GATr.
     ///
     /// # Errors
@@ -114,13 +136,39 @@ impl Geometry {
                     got: self.algebra.name(),
                 });
             }
+            if chosen {
+                self.check_multivectors(choice)?;
+            }
         }
         Ok(())
     }
 
-    /// The number of blades.
+    /// Checks that tokens have multivectors of all grades, for what needs them.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`].
+    pub(crate) fn check_multivectors(&self, choice: &'static str) -> Result<(), Error> {
+        match self.vectors {
+            false => Ok(()),
+            true => Err(Error::Geometry {
+                choice,
+                expected: "tokens of multivectors",
+                got: format!("vectors of {}", self.algebra.name()),
+            }),
+        }
+    }
+
+    /// The number of blades of a multivector, or of a vector.
     pub fn blades(&self) -> usize {
-        self.algebra.blade_count()
+        self.range().len()
+    }
+
+    /// The blades of the algebra that tokens have.
+    fn range(&self) -> Range<usize> {
+        match self.vectors {
+            true => self.algebra.cayley().grade_range(1),
+            false => 0..self.algebra.blade_count(),
+        }
     }
 
     /// The numbers of a token.
@@ -133,15 +181,30 @@ impl Geometry {
     /// # Errors
     /// The errors of the algebra, of one too large for a search.
     pub fn maps(&self) -> Result<Vec<EquivariantMap>, Error> {
-        let maps = self.algebra.cayley().equivariant_maps(self.group);
+        let cayley = self.algebra.cayley();
+        let maps = match self.vectors {
+            true => cayley.equivariant_maps_of_grade(self.group, 1),
+            false => cayley.equivariant_maps(self.group),
+        };
         Ok(maps.map_err(flashcliff::Error::from)?)
     }
 
-    /// The number of blades that the group leaves alone, which scalar channels mix with: the scalar, for [`Group::Spin`] the pseudoscalar too.
+    /// The layer of these maps.
+    pub(crate) fn linear(&self) -> Result<EquivariantLinear, Error> {
+        let make = match self.vectors {
+            true => EquivariantLinear::of_vectors,
+            false => EquivariantLinear::new,
+        };
+        Ok(make(self.algebra, self.group, self.unit_maps)?)
+    }
+
+    /// The number of blades that the group leaves alone, which scalar channels mix with: the scalar, for [`Group::Spin`] the pseudoscalar too. No
+    /// vector is one.
     pub fn scalar_blades(&self) -> usize {
-        match self.group {
-            Group::Pin => 1,
-            Group::Spin => 2,
+        match (self.vectors, self.group) {
+            (true, _) => 0,
+            (false, Group::Pin) => 1,
+            (false, Group::Spin) => 2,
         }
     }
 
@@ -157,7 +220,7 @@ impl Geometry {
     /// The squared norm of each blade: 1, -1 or 0.
     pub(crate) fn norms(&self) -> Vec<i8> {
         let norm = |blade| self.algebra.cayley().square_of_blade_norm(blade);
-        (0..self.blades()).map(norm).collect()
+        self.range().map(norm).collect()
     }
 
     /// The blade of the product of the vectors that are not null, for an algebra with one null vector.

@@ -1,10 +1,12 @@
-//! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of its scalars.
+//! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of its scalars, or one norm of
+//! its vectors and scalars.
 
 use flashcliff::equivariant::{InvariantNorm, NormSizes};
 
 use super::Channels;
 use super::attention::passes::Side;
 use super::attention::{Attention, Place};
+use super::joint::Joint;
 use super::norm::{self, standardise, standardise_gradient};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
@@ -13,6 +15,10 @@ impl Attention {
     /// The input of a side with every head of every part normalised.
     pub(crate) fn normalised<T: Number>(&self, side: &Side<'_, T>) -> Result<Buffer<T>, Error> {
         let mut to = Buffer::take(side.x.len());
+        if self.geometry.vectors {
+            self.joint(side, &mut to);
+            return Ok(to);
+        }
         let (mv, s) = self.layout(side.rows(), side.channels).split(side.x);
         let (to_mv, to_s) = self.layout(side.rows(), side.channels).split_mut(&mut to);
         let core = InvariantNorm::new(self.geometry.algebra);
@@ -39,6 +45,10 @@ impl Attention {
         g: &[T],
         to: &mut [T],
     ) -> Result<(), Error> {
+        if self.geometry.vectors {
+            self.joint_gradient(side, g, to);
+            return Ok(());
+        }
         let (mv, s) = self.layout(side.rows(), side.channels).split(side.x);
         let (g_mv, g_s) = self.layout(side.rows(), side.channels).split(g);
         let (to_mv, to_s) = self.layout(side.rows(), side.channels).split_mut(to);
@@ -59,6 +69,63 @@ impl Attention {
             });
         }
         Ok(())
+    }
+
+    /// Writes the input of a side with the vectors and scalars of every head normalised together.
+    fn joint<T: Number>(&self, side: &Side<'_, T>, to: &mut [T]) {
+        let layout = self.layout(side.rows(), side.channels);
+        let ((mv, s), (to_mv, to_s)) = (layout.split(side.x), layout.split_mut(to));
+        let norms = self.geometry.norms();
+        for place in self.places_of(side.index) {
+            let [columns, scalars] = self.both_columns(&place, side);
+            let (mut y, mut y_s) = (Buffer::take(columns.len()), Buffer::take(scalars.len()));
+            let given = [&*columns.take(mv), &*scalars.take(s)];
+            self.joint_of(&norms, &place, side.rows())
+                .forward(given, &mut y, &mut y_s);
+            columns.put(&y, to_mv);
+            scalars.put(&y_s, to_s);
+        }
+    }
+
+    /// Writes the gradient of the input of a side, from that of what [`Self::joint`] makes of it.
+    fn joint_gradient<T: Number>(&self, side: &Side<'_, T>, g: &[T], to: &mut [T]) {
+        let layout = self.layout(side.rows(), side.channels);
+        let ((mv, s), (g_mv, g_s)) = (layout.split(side.x), layout.split(g));
+        let (to_mv, to_s) = layout.split_mut(to);
+        let norms = self.geometry.norms();
+        for place in self.places_of(side.index) {
+            let [columns, scalars] = self.both_columns(&place, side);
+            let (mut y, mut y_s) = (Buffer::take(columns.len()), Buffer::take(scalars.len()));
+            let given = [&*columns.take(mv), &*scalars.take(s)];
+            let gradients = [&*columns.take(g_mv), &*scalars.take(g_s)];
+            self.joint_of(&norms, &place, side.rows())
+                .backward(given, gradients, &mut y, &mut y_s);
+            columns.put(&y, to_mv);
+            scalars.put(&y_s, to_s);
+        }
+    }
+
+    fn joint_of<'n>(&self, norms: &'n [i8], place: &Place, rows: usize) -> Joint<'n> {
+        Joint {
+            norms,
+            rows,
+            channels: self.head.multivectors,
+            scalars: self.head.scalars,
+            groups: place.heads,
+        }
+    }
+
+    /// The vector channels of a part among those of a side, and the scalar channels.
+    fn both_columns<T>(&self, place: &Place, side: &Side<'_, T>) -> [Columns; 2] {
+        let of_scalars = Columns {
+            first: place.first.scalars,
+            channels: self.head.scalars,
+            heads: place.heads,
+            width: side.channels.scalars,
+            lines: side.rows(),
+        };
+        let of_vectors = self.columns(place, side.channels.multivectors, side.rows());
+        [of_vectors, of_scalars]
     }
 
     /// The multivector channels of a part among those of a side.
@@ -94,7 +161,7 @@ impl Attention {
     }
 }
 
-/// Some neighbouring channels of all lines of multivectors.
+/// Some neighbouring channels of all lines of multivectors, or of scalars.
 struct Columns {
     first: usize,
     /// The channels of a head.
@@ -124,6 +191,9 @@ impl Columns {
 
     fn take<T: Number>(&self, lines: &[T]) -> Buffer<T> {
         let mut taken = Buffer::take(self.len());
+        if taken.is_empty() {
+            return taken;
+        }
         let lines = lines.chunks_exact(self.width);
         for (to, line) in taken.chunks_exact_mut(self.of_line()).zip(lines) {
             to.copy_from_slice(&line[self.first..][..self.of_line()]);
@@ -132,6 +202,9 @@ impl Columns {
     }
 
     fn put<T: Number>(&self, taken: &[T], lines: &mut [T]) {
+        if taken.is_empty() {
+            return;
+        }
         let lines = lines.chunks_exact_mut(self.width);
         for (from, line) in taken.chunks_exact(self.of_line()).zip(lines) {
             line[self.first..][..self.of_line()].copy_from_slice(from);

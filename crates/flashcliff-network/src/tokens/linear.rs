@@ -13,7 +13,7 @@ use crate::{Error, Number};
 /// `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]`
 /// and `mvs2s.bias` `[out_scalars]`; `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
 /// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after another are those of one
-/// layer.
+/// layer. Layers of [vectors](Geometry::slim) have `weight`, `mvs2s.bias` and `s2s.weight`.
 #[derive(Clone, Debug)]
 pub struct Linear {
     pub(crate) geometry: Geometry,
@@ -52,15 +52,9 @@ impl Linear {
     /// # Errors
     /// The errors of [`Geometry::maps`].
     pub fn new(geometry: Geometry, input: Channels, layers: Vec<Channels>) -> Result<Self, Error> {
-        let Geometry {
-            algebra,
-            group,
-            unit_maps,
-            ..
-        } = geometry;
         Ok(Self {
             geometry,
-            core: EquivariantLinear::new(algebra, group, unit_maps)?,
+            core: geometry.linear()?,
             input,
             layers,
             keeps_scalars: false,
@@ -112,15 +106,18 @@ impl Linear {
         let (mv, s) = (self.input.multivectors, self.input.scalars);
         let invariant = self.core.invariant().len();
         let mut found = vec![(Kind::Weight, vec![out.multivectors, mv, self.core.maps()])];
-        match s {
-            0 => found.push((Kind::BladeBias, vec![out.multivectors, 1])),
+        match (invariant, s) {
+            (0, _) => {}
+            (_, 0) => found.push((Kind::BladeBias, vec![out.multivectors, 1])),
             _ => found.extend([
                 (Kind::ScalarsToBlades, vec![out.multivectors * invariant, s]),
                 (Kind::BladeBias, vec![out.multivectors * invariant]),
             ]),
         }
         if out.scalars > 0 {
-            found.push((Kind::BladesToScalars, vec![out.scalars, mv * invariant]));
+            if invariant > 0 {
+                found.push((Kind::BladesToScalars, vec![out.scalars, mv * invariant]));
+            }
             found.push((Kind::ScalarBias, vec![out.scalars]));
             if s > 0 {
                 found.push((Kind::ScalarsToScalars, vec![out.scalars, s]));

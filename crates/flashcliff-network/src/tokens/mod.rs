@@ -6,11 +6,13 @@
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
 //! * `linear` - equivariant linear maps that share an input.
+//! * `lanes` - operators of programs, whose lanes are channels of tokens.
 //! * `norm`, `gains`, `gate` - the invariant norm, factors of grades and of heads, and gated nonlinearities.
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
 //! * `products` - geometric products and joins.
-//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
+//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
+//!   vectors and scalars.
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
@@ -25,6 +27,8 @@ pub(crate) mod gains;
 pub(crate) mod gate;
 pub(crate) mod geometry;
 mod head_norm;
+pub(crate) mod joint;
+pub(crate) mod lanes;
 pub(crate) mod linear;
 pub(crate) mod norm;
 mod operators;
@@ -41,6 +45,7 @@ pub use dropout::Dropout;
 pub use gains::Gains;
 pub use gate::Gated;
 pub use geometry::Geometry;
+pub use lanes::Lanes;
 pub use linear::Linear;
 pub use norm::Norm;
 pub use products::Products;

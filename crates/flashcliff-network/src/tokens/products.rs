@@ -33,8 +33,9 @@ impl Products {
     /// Products of factors of so many channels, beside so many scalars.
     ///
     /// # Errors
-    /// The errors of the operators.
+    /// [`Error::Geometry`] for [vectors](Geometry::slim), and the errors of the operators.
     pub fn new(geometry: Geometry, each: usize, scalars: usize) -> Result<Self, Error> {
+        geometry.check_multivectors("products")?;
         let algebra = geometry.algebra;
         let cayley = algebra.cayley();
         let sign = |blade| {

@@ -3,7 +3,7 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Dropout, Gains, Gated, Linear, Norm, Products, Reinserted, Rotary,
+    Attention, Channels, Dropout, Gains, Gated, Lanes, Linear, Norm, Products, Reinserted, Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -31,6 +31,8 @@ pub enum Step {
     Reinserted(Reinserted),
     /// Dropout of grades.
     Dropout(Dropout),
+    /// An operator of a program. Inputs: tokens; with parameters all of them one after another.
+    Lanes(Lanes),
 }
 
 /// What a pass of a step reads besides gradients, for a chunk.
@@ -94,6 +96,7 @@ impl Step {
             Self::Rotary(_) => "rotary",
             Self::Reinserted(_) => "channels_beside",
             Self::Dropout(_) => "grade_dropout",
+            Self::Lanes(step) => step.operator.name(),
         }
     }
 
@@ -109,6 +112,7 @@ impl Step {
             Self::Rotary(step) => step.blades,
             Self::Reinserted(step) => step.blades,
             Self::Dropout(step) => step.geometry.blades(),
+            Self::Lanes(step) => step.blades,
         }
     }
 
@@ -124,6 +128,7 @@ impl Step {
             Self::Rotary(step) => step.channels,
             Self::Reinserted(step) => step.channels,
             Self::Dropout(step) => step.channels,
+            Self::Lanes(step) => step.input(),
         }
     }
 
@@ -134,7 +139,21 @@ impl Step {
             Self::Products(step) => step.output(),
             Self::Attention(step) => step.output(),
             Self::Reinserted(step) => step.output(),
+            Self::Lanes(step) => step.output(),
             _ => self.input(),
+        }
+    }
+
+    /// Checks that the geometry has what the step needs.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Norm(step) => step.geometry.check_multivectors("the invariant norm"),
+            Self::Gains(step) => step.geometry.check_multivectors("gains"),
+            Self::Dropout(step) => step.geometry.check_multivectors("dropout of grades"),
+            Self::Attention(step) if step.geometry.distances => {
+                step.geometry.check_multivectors("distances")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -147,6 +166,7 @@ impl Step {
             Self::Norm(step) => step.gains.as_ref().map_or(0, Gains::len),
             Self::Gains(step) => step.len(),
             Self::Attention(step) => elements(step.shapes()),
+            Self::Lanes(step) => step.parameter_len(),
             _ => 0,
         };
         let other = match self {
@@ -210,6 +230,7 @@ impl Step {
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
             Self::Reinserted(step) => step.forward(given, y),
             Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
+            Self::Lanes(step) => step.forward(given, y)?,
         }
         Ok(())
     }
@@ -228,6 +249,7 @@ impl Step {
             Self::Gains(step) => step.backward(given, g, to),
             Self::Products(step) => return step.backward(given, g, to),
             Self::Attention(step) => return step.backward(given, kept, g, to),
+            Self::Lanes(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
             Self::Gated(step) => {
                 return to.x.map_or(Ok(()), |to| step.backward(given, g, to));
@@ -267,6 +289,7 @@ impl Step {
             Self::Rotary(_) => [rows * 3 * channels.scalars; 2],
             Self::Reinserted(_) => [0; 2],
             Self::Dropout(_) => [rows * width; 2],
+            Self::Lanes(step) => step.flops(rows),
         }
     }
 }

@@ -62,7 +62,7 @@ fn types() {
 fn algebras() {
     let geometry = Geometry::of(signature(6, 0, 0));
     let of = of(Step::Norm(Norm::new(geometry, CHANNELS)), geometry, &[]);
-    let refused = "expected an algebra of 2 to 5 dimensions";
+    let refused = "expected 4, 8, 16 or 32 blades";
     assert_refused(planned(&of, [Dtype::F64; 2]), refused);
 }
 

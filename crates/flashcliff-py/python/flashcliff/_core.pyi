@@ -96,6 +96,7 @@ class TokenGeometry:
         algebra: Algebra,
         group: str,
         *,
+        vectors: bool,
         unit_maps: bool,
         join: bool,
         distances: bool,
@@ -142,6 +143,16 @@ class Network:
         self, geometry: TokenGeometry, x: int, each: int, scalars: int, reference: int | None = None
     ) -> int:
         """Geometric products, and joins, of factors of so many channels that lie side by side."""
+    def lanes(
+        self,
+        operator: Operator,
+        x: int,
+        blades: int,
+        each: Channels,
+        parameters: Sequence[int] = (),
+    ) -> int:
+        """An operator of a program. Its multivectors are neighbouring channels of the tokens, so many each, and so are its scalars beside
+        multivectors; in the result too."""
     def attention(
         self,
         geometry: TokenGeometry,

@@ -423,12 +423,12 @@ class Operator:
         made = [self._result(output, program) for output in ((outputs,) if self._is_one else outputs)]
         for at, output in enumerate(made):
             program.output("o" if self._is_one else f"o{at}", output._parts)
-        self._made = program.operator(gate, float(eps))
+        self._core = program.operator(gate, float(eps))
         self.grades = made[0].grades if self._is_one else tuple(output.grades for output in made)
-        self.inputs = self._made.inputs
+        self.inputs = self._core.inputs
         self.digest = program.digest()
         content = f"{self.digest} {gate} {float(eps)!r}"
-        self._key = "" if _own is None else _own.key(self._made, content)
+        self._key = "" if _own is None else _own.key(self._core, content)
 
     def _result(self, output: Any, program: _core.Program) -> Multivector:
         if isinstance(output, Scalar):
@@ -497,7 +497,7 @@ class Operator:
         if _own is not None and _own.is_among(arguments):
             found = _own.call(self.__name__, self._key, arguments)
         else:
-            found = borrowed.forward(self.__name__, self._made, arguments)
+            found = borrowed.forward(self.__name__, self._core, arguments)
         return found[0] if self._is_one else tuple(found)
 
     def symmetry(self) -> str:
@@ -526,7 +526,7 @@ class Operator:
         >>> plus_dual.symmetry()
         'rotations only'
         """
-        return self._made.measured_symmetry()
+        return self._core.measured_symmetry()
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {list(axes)}" for name, axes in self.inputs)

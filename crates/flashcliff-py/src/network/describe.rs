@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
-    Attention, Channels, Gains, Gated, Geometry, Linear, Norm, Products, Reinserted, Rotary, Step,
+    Attention, Channels, Gains, Gated, Geometry, Lanes, Linear, Norm, Products, Reinserted, Rotary,
+    Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -13,6 +14,7 @@ use pyo3::prelude::*;
 use super::plan::NetworkFunction;
 use crate::algebra::Algebra;
 use crate::error::{UnsupportedError, caught, raise};
+use crate::operator::Operator;
 
 /// Multivector channels and scalar channels.
 type PyChannels = (usize, usize);
@@ -28,11 +30,12 @@ pub(crate) struct TokenGeometry(Geometry);
 #[pymethods]
 impl TokenGeometry {
     #[new]
-    #[pyo3(signature = (algebra, group, *, unit_maps, join, distances, bivectors, head_norm, tanh_scalars))]
+    #[pyo3(signature = (algebra, group, *, vectors, unit_maps, join, distances, bivectors, head_norm, tanh_scalars))]
     #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         algebra: &Algebra,
         group: &str,
+        vectors: bool,
         unit_maps: bool,
         join: bool,
         distances: bool,
@@ -42,6 +45,7 @@ impl TokenGeometry {
     ) -> PyResult<Self> {
         let group = group.parse::<Group>();
         let geometry = Geometry {
+            vectors,
             group: group.map_err(|error| raise(flashcliff::Error::from(error)))?,
             unit_maps,
             join,
@@ -235,6 +239,20 @@ impl Network {
         let step = caught(|| Products::new(geometry.0, each, scalars))?;
         let inputs = self.all([x].into_iter().chain(reference))?;
         self.step(Step::Products(step), inputs, &[])
+    }
+
+    #[pyo3(signature = (operator, x, blades, each, parameters=Vec::new()))]
+    fn lanes(
+        &mut self,
+        operator: &Operator,
+        x: usize,
+        blades: usize,
+        each: PyChannels,
+        parameters: Vec<usize>,
+    ) -> PyResult<usize> {
+        let step = caught(|| Lanes::new(operator.inner.clone(), blades, channels(each)))?;
+        let (x, parameters) = (self.value(x)?, self.all(parameters)?);
+        self.step(Step::Lanes(step), vec![x], &parameters)
     }
 
     #[pyo3(signature = (geometry, x, heads, head, *, shared, context=None, mask=None, log_weights=None, rotary_base=None))]

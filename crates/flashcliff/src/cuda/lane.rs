@@ -245,6 +245,13 @@ impl Lanes {
         Ok(())
     }
 
+    /// Loads the kernel of [`Self::run_strided`] on the current device.
+    pub(super) fn prepare_strided(&self, dtypes: Dtypes) -> Result<(), Error> {
+        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
+        // SAFETY: the kernel is one of the library.
+        fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
+    }
+
     pub(super) fn workspace_bytes(
         &self,
         dims: &Dims,

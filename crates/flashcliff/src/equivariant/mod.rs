@@ -171,6 +171,21 @@ impl EquivariantLinear {
         })
     }
 
+    /// The layer of vectors, the blades of grade 1, in place of multivectors. No group leaves one of them alone, so scalars mix with scalars
+    /// alone.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub fn of_vectors(algebra: Algebra, group: Group, unit: bool) -> Result<Self, Error> {
+        let maps = algebra.cayley().equivariant_maps_of_grade(group, 1)?;
+        Ok(Self {
+            blades: algebra.cayley().dim(),
+            maps: maps.len(),
+            terms: terms::of(&maps, unit),
+            invariant: Vec::new(),
+        })
+    }
+
     /// How many maps there are, which is the last axis of `weight`.
     pub fn maps(&self) -> usize {
         self.maps

@@ -57,6 +57,8 @@ impl EquivariantLinear {
         let (k, n) = (sizes.in_channels, sizes.out_channels);
         let (k_s, n_s) = (sizes.in_scalars, sizes.out_scalars);
         let mixed = self.invariant.len();
+        // A layer without a matrix of scalars, and without blades that scalars mix with, has scalars of 0.
+        let has_own = !matrices.scalars_to_scalars.is_empty();
         let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
         let (places, x, s, to, to_s) = (&places, &x, &s, &to, &to_s);
         tasks::run::<T>(work.len(), &mut [], 0, |_, at| match &work[at] {
@@ -108,14 +110,15 @@ impl EquivariantLinear {
                         let from = x.from(blade * sizes.rows + rows.start, 0);
                         matmul((m, k, n_s), to_s.from(rows.start, 0), from, c, index > 0);
                     }
-                    if !matrices.scalars_to_scalars.is_empty() {
+                    let summands = if has_own { k_s } else { 0 };
+                    if has_own || mixed == 0 {
                         let d = places.scalars_to_scalars.transposed();
                         matmul(
-                            (m, k_s, n_s),
+                            (m, summands, n_s),
                             to_s.from(rows.start, 0),
                             s.from(rows.start, 0),
                             d,
-                            true,
+                            mixed > 0,
                         );
                     }
                     add_rows(to_s, rows.clone(), n_s, matrices.scalar_bias.iter());
@@ -139,6 +142,8 @@ impl EquivariantLinear {
         let (k, n) = (sizes.out_channels, sizes.in_channels);
         let (k_s, n_s) = (sizes.out_scalars, sizes.in_scalars);
         let mixed = self.invariant.len();
+        // A layer without a matrix of scalars, and without blades that scalars mix with, has scalars of 0.
+        let has_own = !matrices.scalars_to_scalars.is_empty();
         let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
         let (places, g, g_s, to, to_s) = (&places, &g, &g_s, &to, &to_s);
         tasks::run::<T>(work.len(), &mut [], 0, |_, at| match &work[at] {
@@ -186,14 +191,15 @@ impl EquivariantLinear {
                         let from = g.from(blade * sizes.rows + rows.start, 0);
                         matmul((m, k, n_s), to_s.from(rows.start, 0), from, b, index > 0);
                     }
-                    if !matrices.scalars_to_scalars.is_empty() {
+                    let summands = if has_own { k_s } else { 0 };
+                    if has_own || mixed == 0 {
                         let d = places.scalars_to_scalars;
                         matmul(
-                            (m, k_s, n_s),
+                            (m, summands, n_s),
                             to_s.from(rows.start, 0),
                             g_s.from(rows.start, 0),
                             d,
-                            true,
+                            mixed > 0,
                         );
                     }
                 }

@@ -5,7 +5,7 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::items::{Distances, Features, ItemPart, ItemTensor, Items, Split};
+use flashcliff::cuda::items::{Distances, Features, HeadNorm, ItemPart, ItemTensor, Items, Split};
 
 use super::fused::Fused;
 use super::norm::NORM_EPS;
@@ -15,6 +15,7 @@ use crate::Error;
 use crate::cuda::room::Room;
 use crate::tokens;
 use crate::tokens::features::{EPS, Part};
+use crate::tokens::joint;
 
 /// The features of heads: what both ways to attend share.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Attention {
         }
         let fused = Fused::widths(step, sizes);
         let heads = Heads {
-            items: Items::new(step.geometry.algebra)?,
+            items: Items::of_norms(&step.geometry.norms())?,
             step: step.clone(),
             widths: fused.unwrap_or_else(|| features(step)),
         };
@@ -164,12 +165,16 @@ impl Heads {
     }
 
     fn split(&self, sizes: &Sizes) -> Split {
-        let dim = self.step.geometry.algebra.cayley().dim();
+        let geometry = &self.step.geometry;
+        let points = self.step.head.points;
+        let norm = match geometry.vectors {
+            true => HeadNorm::Joint(joint::EPS),
+            false => HeadNorm::Grades(NORM_EPS),
+        };
         Split {
             features: sizes.dtype,
-            norm: self.step.geometry.head_norm.then_some(NORM_EPS),
-            // The blades of grade `dim - 1`, the last of them without a null vector.
-            points: (self.step.head.blades - 1 - dim, dim - 1),
+            norm: geometry.head_norm.then_some(norm),
+            points: points.map_or((0, 0), |points| (points.first, points.coordinates)),
             distance_eps: EPS,
         }
     }

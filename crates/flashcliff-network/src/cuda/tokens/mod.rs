@@ -6,7 +6,7 @@
 //! * `constants` - tables.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
-//! * `norm`, `gains`, `gate`, `dropout` - functions of each token.
+//! * `norm`, `gains`, `gate`, `dropout` - functions of each token; `lanes` - operators of programs.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
@@ -20,6 +20,7 @@ mod dropout;
 mod fused;
 mod gains;
 mod gate;
+mod lanes;
 mod linear;
 mod matrix;
 mod norm;
@@ -142,6 +143,7 @@ fn ready(
             Box::new(columns::Reinserted::new(step, device, sizes, constants)?)
         }
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
+        Step::Lanes(step) => Box::new(lanes::Lanes::new(step, device, sizes)?),
     })
 }
 

@@ -43,13 +43,23 @@ pub struct ItemPart {
     pub distances: Option<Distances>,
 }
 
+/// The norm of each head of queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HeadNorm {
+    /// The invariant norm of multivectors and the layer norm of scalars, as [`Items::norm`].
+    Grades(ItemEps),
+    /// Multivectors and scalars over one root: of this number plus the mean over all channels of the magnitudes of squared norms of multivectors,
+    /// all blades together, and of squared scalars.
+    Joint(f64),
+}
+
 /// The way in which items become features.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
     /// The type of features: that of the items, or one of 16 bits for items of `f32`.
     pub features: Dtype,
     /// The norm of each head before anything else. Not with features of distances.
-    pub norm: Option<ItemEps>,
+    pub norm: Option<HeadNorm>,
     /// The blade of the first coordinate of points, and the number of coordinates; the weight of the point follows them.
     pub points: (usize, usize),
     /// The regularisation of distances.
@@ -153,18 +163,23 @@ impl Items {
     }
 
     fn split(&self, sizes: ItemSizes, split: Split, parts: &[ItemPart]) -> sys::fc_item_split {
-        let eps = split.norm.unwrap_or(ItemEps {
-            multivectors: 0.0,
-            scalars: 0.0,
-        });
+        let (norm, eps, scalar_eps) = match split.norm {
+            None => (sys::fc_head_norm::FC_HEAD_NORM_NONE, 0.0, 0.0),
+            Some(HeadNorm::Grades(eps)) => (
+                sys::fc_head_norm::FC_HEAD_NORM_GRADES,
+                eps.multivectors,
+                eps.scalars,
+            ),
+            Some(HeadNorm::Joint(eps)) => (sys::fc_head_norm::FC_HEAD_NORM_JOINT, eps, 0.0),
+        };
         let mut call = sys::fc_item_split {
             items: self.sizes(sizes),
             features: code(split.features),
             count: i32::try_from(parts.len()).unwrap_or(i32::MAX),
-            normalised: split.norm.is_some().into(),
+            norm,
             metric: self.metric,
-            eps: eps.multivectors,
-            scalar_eps: eps.scalars,
+            eps,
+            scalar_eps,
             first: split.points.0 as i32,
             dim: split.points.1 as i32,
             distance_eps: split.distance_eps,

@@ -21,7 +21,7 @@ use flashcliff_sys as sys;
 
 pub use combine::ItemFactors;
 pub use gate::Activation;
-pub use heads::{Distances, Features, ItemPart, Split};
+pub use heads::{Distances, Features, HeadNorm, ItemPart, Split};
 pub use norm::{ItemEps, ItemGains};
 pub use pack::Pack;
 pub use sums::Columns;
@@ -106,17 +106,24 @@ impl Items {
     /// [`Error::UnsupportedOnCuda`] for other than 2 to 5 dimensions.
     pub fn new(algebra: Algebra) -> Result<Self, Error> {
         let cayley = algebra.cayley();
-        let blades = cayley.blade_count();
+        let norms = (0..cayley.blade_count()).map(|blade| cayley.square_of_blade_norm(blade));
+        Self::of_norms(&norms.collect::<Vec<_>>())
+    }
+
+    /// The functions of blades with these squared norms, 1, -1 or 0. Functions that tell grades apart take them for the blades of an algebra.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOnCuda`] for other than 4, 8, 16 or 32 blades.
+    pub fn of_norms(norms: &[i8]) -> Result<Self, Error> {
+        let blades = norms.len();
         if ![4, 8, 16, 32].contains(&blades) {
             return Err(Error::UnsupportedOnCuda {
                 operator: "items".to_owned(),
-                reason: format!("expected an algebra of 2 to 5 dimensions, got {blades} blades"),
+                reason: format!("expected 4, 8, 16 or 32 blades, got {blades}"),
             });
         }
         let mut metric = sys::fc_item_metric::default();
-        for (blade, norm) in metric.norms.iter_mut().enumerate().take(blades) {
-            *norm = cayley.square_of_blade_norm(blade);
-        }
+        metric.norms[..blades].copy_from_slice(norms);
         Ok(Self {
             metric,
             blades: blades as i32,

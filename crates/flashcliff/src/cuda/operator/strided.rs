@@ -65,6 +65,17 @@ impl Operator {
         self.one_kernel()?.strided_workspace_bytes(dims, dtypes)
     }
 
+    /// Does the work that only the first [`Self::run_strided`] would do: compiles the kernel, and loads it. This is needed before a call is captured
+    /// into a graph.
+    ///
+    /// # Errors
+    /// The errors of [`Self::run_strided_workspace_bytes`].
+    pub fn prepare_strided(&self, dtypes: Dtypes) -> Result<(), Error> {
+        self.checks().dtypes(dtypes)?;
+        self.device.make_current()?;
+        self.one_kernel()?.prepare_strided(dtypes)
+    }
+
     /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and components lie anywhere. So
     /// tensors can be parts of the rows of a matrix, or have their axes in another order. The channels of a row are neighbours.
     /// Parameters and sums over the batch are contiguous; their strides are not read.

@@ -1,8 +1,8 @@
 //! The kernels of items: norms, gates and features of attention.
 
 use flashcliff::cuda::items::{
-    Activation, Distances, Features, ItemEps, ItemFactors, ItemGains, ItemPart, ItemSizes,
-    ItemTensor, Items, Split,
+    Activation, Distances, Features, HeadNorm, ItemEps, ItemFactors, ItemGains, ItemPart,
+    ItemSizes, ItemTensor, Items, Split,
 };
 use flashcliff::{Algebra, Dtype, Signature};
 
@@ -173,7 +173,7 @@ impl Kit {
         }
     }
 
-    /// Features of queries and keys with distances, where the algebra has points, and of values; norms of heads, where it has none.
+    /// Features of queries and keys with distances, where the algebra has points, and of values; norms of heads of both kinds, where it has none.
     fn heads(&mut self) {
         let blades = self.blades;
         let dim = blades.ilog2() as usize;
@@ -183,10 +183,14 @@ impl Kit {
                 Dtype::F32 => Dtype::Bf16,
                 dtype => dtype,
             },
-            norm: (!has_points).then_some(ItemEps {
-                multivectors: 1e-2,
-                scalars: 1e-5,
-            }),
+            norm: match dim {
+                4 => None,
+                2 => Some(HeadNorm::Joint(1e-2)),
+                _ => Some(HeadNorm::Grades(ItemEps {
+                    multivectors: 1e-2,
+                    scalars: 1e-5,
+                })),
+            },
             points: (blades - 1 - dim, dim - 1),
             distance_eps: 1e-3,
         };

@@ -70,6 +70,7 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
     xformers               ``attn_bias``: a tensor, a ``BlockDiagonalMask``, a ``BlockDiagonalCausalMask`` or a
                            ``LowerTriangularMask``
     flex                   none: ``block_mask`` and ``score_mod`` raise an error
+    (any)                  the options themselves
     ====================== ================================================================================
 
     Element types and names of kernels are accepted and have no effect: attention runs in the type of its inputs. Longest
@@ -80,6 +81,8 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
         given: the keyword arguments.
         cross: whether queries and keys are of different sets.
     """
+    if {"mask", "cu_seqlens"} & given.keys():
+        return dict(given)
     options: dict[str, Any] = {}
     left = {name: value for name, value in given.items() if name not in _NO_EFFECT}
     _check_backend(given.get("backend"))

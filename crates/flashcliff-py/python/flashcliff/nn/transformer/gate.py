@@ -115,7 +115,7 @@ class GradeDropout(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Leaves tokens as they are. A network serves calls that drop nothing."""
-        network.drops.append(self.__dict__)
+        network.drops.append((self.__dict__, "p"))
         return x
 
     def extra_repr(self) -> str:

@@ -45,6 +45,8 @@ class Geometry:
     """Whether queries, keys and values are normalised."""
     product_norm: bool = False
     """Whether the result of the bilinear layer is normalised."""
+    vectors: bool = False
+    """Whether items have vectors, the blades of grade 1, in place of multivectors, as in L-GATr-slim (arXiv 2512.17011)."""
     shared_starts: bool = True
     """Whether weights between invariant blades start with half of the variance where scalar channels add to them."""
 
@@ -90,6 +92,11 @@ class Geometry:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def blade_count(self) -> int:
+        """The blades of a multivector of an item, or of a vector."""
+        return self.algebra.dim if self.vectors else self.algebra.blade_count
 
     def __repr__(self) -> str:
         options = [

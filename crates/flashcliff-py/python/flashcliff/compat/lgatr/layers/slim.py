@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ....nn.transformer import path
+from ....nn.transformer.described import Description, Tokens, Undescribed
 from ....nn.transformer.gate import ACTIVATIONS
 from ..precision import in_float32
 from . import slim_kernels
@@ -21,6 +23,7 @@ from .slim_version import V2, VectorsScalars, Version, minkowski
 __all__ = ["SlimDropout", "SlimGLU", "SlimLinear", "SlimMLP", "SlimRMSNorm"]
 
 
+@path.stands_for
 class SlimDropout(nn.Module):
     """Dropout of whole vectors ``[*batch, 4, channels]``, and of scalars, in training.
 
@@ -32,6 +35,11 @@ class SlimDropout(nn.Module):
         super().__init__()
         self.dropout_prob = dropout_prob
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Leaves tokens as they are. A network serves calls that drop nothing."""
+        network.drops.append((self.__dict__, "dropout_prob"))
+        return x
+
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         if not self.training or self.dropout_prob == 0:
             return vectors, scalars
@@ -39,6 +47,7 @@ class SlimDropout(nn.Module):
         return vectors * kept, F.dropout(scalars, self.dropout_prob)
 
 
+@path.stands_for
 class SlimRMSNorm(nn.Module):
     """Vectors ``[*batch, 4, v_channels]`` and scalars ``[*batch, s_channels]``, divided by the root of their mean
     square plus epsilon.
@@ -70,6 +79,19 @@ class SlimRMSNorm(nn.Module):
             self.weight_v = nn.Parameter(torch.ones(v_channels), requires_grad=v_channels > 0)
             self.weight_s = nn.Parameter(torch.ones(s_channels), requires_grad=s_channels > 0)
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the norm to a network."""
+        network.reads(self, "epsilon")
+        v, s = x.channels
+        if not s:
+            raise Undescribed("a norm has no scalars")
+        gains = [network.optional(self, "weight_v", (v,)), network.optional(self, "weight_s", (s,))]
+        found = [gain for gain in gains if gain is not None]
+        if len(found) == 1:
+            raise Undescribed("a norm has gains of vectors or of scalars alone")
+        operator = slim_kernels.norm_operator(float(self.epsilon), bool(found))
+        return network.lanes(operator, x, (v, s), (1, 1), found)
+
     @in_float32
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         gains = () if self.weight_v is None or self.weight_s is None else (self.weight_v, self.weight_s)
@@ -86,6 +108,7 @@ class SlimRMSNorm(nn.Module):
         return (v * factor_v.unsqueeze(-2)).to(vectors.dtype), (s * factor_s).to(scalars.dtype)
 
 
+@path.stands_for
 class SlimLinear(nn.Module):
     """A linear map of vectors ``[*batch, 4, in_v_channels]``, and one of scalars ``[*batch, in_s_channels]``.
 
@@ -141,6 +164,20 @@ class SlimLinear(nn.Module):
                 spread = 1 / math.sqrt(inputs) if version.empty_scalars and inputs else 0.0
                 self.linear_s.bias.uniform_(-spread, spread)
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the maps to a network."""
+        network.reads(self, "out_s_channels")
+        (v, s), (out, out_s) = x.channels, (len(self.weight_v), self.out_s_channels)
+        if not out or out_s and (self.linear_s is None or not s):
+            raise Undescribed("a linear map has no vectors to give, or no scalars to make scalars of")
+        parameters = {"weight": network.parameter(self, "weight_v", (out, v))}
+        if self.linear_s is not None and out_s:
+            parameters["s2s.weight"] = network.parameter(self.linear_s, "weight", (out_s, s))
+            bias = network.optional(self.linear_s, "bias", (out_s,))
+            if bias is not None:
+                parameters["mvs2s.bias"] = bias
+        return network.linear(x.geometry, x, [(out, out_s)], [parameters])
+
     @in_float32
     def _of_vectors(self, vectors: Tensor) -> Tensor:
         return F.linear(vectors, self.weight_v)
@@ -152,6 +189,7 @@ class SlimLinear(nn.Module):
         return out, self.linear_s(scalars)
 
 
+@path.stands_for
 class SlimGLU(nn.Module):
     """A gated linear unit: vectors times an activation of an inner product, scalars times one of scalars.
 
@@ -185,6 +223,17 @@ class SlimGLU(nn.Module):
         self.nonlinearity_v = version.activation(nonlinearity_v or nonlinearity)
         self.gate_scale = version.gate_scale
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the unit to a network."""
+        network.reads(self, "nonlinearity", "nonlinearity_v", "gate_scale")
+        made = network.call(self.linear, x)
+        each = made.channels[0] // 3, made.channels[1] // 2
+        if made.channels != (3 * each[0], 2 * each[1]) or not all(each):
+            raise Undescribed("a gated linear unit has no scalars, or maps of other channels")
+        activations = self.nonlinearity_v, self.nonlinearity
+        operator = slim_kernels.glu_operator(activations, float(self.gate_scale))
+        return network.lanes(operator, made, each, (1, 1))
+
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         of_vectors, of_scalars = self.linear(vectors, scalars)
         before, left, right = of_vectors.chunk(3, dim=-1)
@@ -204,6 +253,7 @@ class SlimGLU(nn.Module):
         return inner if self.gate_scale == 1 else self.gate_scale * inner
 
 
+@path.stands_for
 class SlimMLP(nn.Module):
     """Gated linear units, then a linear map.
 
@@ -251,6 +301,12 @@ class SlimMLP(nn.Module):
             here = hidden
         layers.append(SlimLinear(here[0], v_channels, here[1], s_channels, version=version))
         self.layers = nn.ModuleList(layers)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layers to a network."""
+        for layer in self.layers:
+            x = network.call(layer, x)
+        return x
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         for layer in self.layers:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....nn.transformer import attend
+from ....nn.transformer import attend, path
+from ....nn.transformer.described import Description, Tokens
 from ....nn.transformer.geometry import constant
 from ..options import attention_options
 from ..precision import in_float32
@@ -104,11 +105,22 @@ class _Heads(nn.Module):
         v = out[..., : 4 * per_v].unflatten(-1, (4, per_v)).movedim(-4, -2).flatten(-2)
         return v, out[..., 4 * per_v :].movedim(-3, -2).flatten(-2)
 
+    def _describe(
+        self, network: Description, x: Tokens, context: Tokens | None = None
+    ) -> Tokens:
+        """Adds the attention of projections to a network, and what follows it."""
+        network.reads(self, "num_heads", "hidden_v_channels", "hidden_s_channels")
+        head = self.hidden_v_channels, self.hidden_s_channels
+        x = network.attention(x.geometry, x, self.num_heads, head, shared=False, context=context)
+        x = network.call(self.linear_out, x)
+        return x if self.dropout is None else network.call(self.dropout, x)
+
     def _finish(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         out = self.linear_out(vectors, scalars)
         return out if self.dropout is None else self.dropout(*out)
 
 
+@path.stands_for
 class SlimSelfAttention(_Heads):
     """Multi-head self-attention of vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items,
     s_channels]``.
@@ -136,12 +148,17 @@ class SlimSelfAttention(_Heads):
             inputs, v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version
         )
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network."""
+        return self._describe(network, network.call(self.linear_in, x))
+
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
         query, key, value = self._packed(3, *self.linear_in(vectors, scalars))
         return self._finish(*self._attended(query, key, value, **attention_options(attn_kwargs)))
 
 
+@path.stands_for
 class SlimCrossAttention(_Heads):
     """Multi-head attention of vectors ``[*batch, items, 4, q_v_channels]`` to those of another set.
 
@@ -174,6 +191,11 @@ class SlimCrossAttention(_Heads):
         super().__init__(
             inputs, q_v_channels, q_s_channels, num_heads, attn_ratio, dropout_prob, version
         )
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network, with the context of the call."""
+        others = network.call(self.linear_in_kv, network.context())
+        return self._describe(network, network.call(self.linear_in_q, x), others)
 
     def forward(
         self,

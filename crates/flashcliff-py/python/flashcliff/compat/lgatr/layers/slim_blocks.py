@@ -10,12 +10,16 @@ from typing import Any
 
 from torch import Tensor
 
+from ....nn.transformer import path
+from ....nn.transformer.described import Description, Given, Maybe, Tokens, attempt
 from ....nn.transformer.norm import WithNorms
+from ..options import attention_options
 from .slim import SlimMLP, SlimRMSNorm
 from .slim_attention import SlimCrossAttention, SlimSelfAttention
+from .slim_kernels import SLIM
 from .slim_version import V2, VectorsScalars, Version
 
-__all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
+__all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread", "inward", "outward"]
 
 
 class _Block(WithNorms):
@@ -28,6 +32,7 @@ class _Block(WithNorms):
         self.add_norms(norm, version.shared_norm, affine)
 
 
+@path.stands_for
 class SlimBlock(_Block):
     """Self-attention and an MLP, each after a norm and with a residual.
 
@@ -80,11 +85,27 @@ class SlimBlock(_Block):
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
         here = vectors, scalars
+        given = Given(inward(here), options=attention_options(attn_kwargs))
+        found = attempt(self, SLIM, given, self._composed)
+        return self._by_layers(here, attn_kwargs) if found is None else outward(found)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the block to a network."""
+        network.reads(self, "norm_names")
         first, second = self.norms()
-        here = _residual(here, self.attention(*first(*here), **attn_kwargs))
+        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        return network.sum(x, network.call(self.mlp, network.call(second, x)))
+
+    def _composed(self, given: Given) -> Maybe:
+        return inward(self._by_layers(outward(given.here), given.options))
+
+    def _by_layers(self, here: VectorsScalars, options: Mapping[str, Any]) -> VectorsScalars:
+        first, second = self.norms()
+        here = _residual(here, self.attention(*first(*here), **options))
         return _residual(here, self.mlp(*second(*here)))
 
 
+@path.stands_for
 class ConditionalSlimBlock(_Block):
     """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
 
@@ -156,13 +177,53 @@ class ConditionalSlimBlock(_Block):
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        here = vectors, scalars
+        here, other = (vectors, scalars), (vectors_cond, scalars_cond)
+        options = attn_kwargs or {}, crossattn_kwargs or {}
+        given = Given(
+            inward(here),
+            context=inward(other),
+            options=attention_options(options[0]),
+            context_options=attention_options(options[1], cross=True),
+        )
+        found = attempt(self, SLIM, given, self._composed)
+        return self._by_layers(here, other, options) if found is None else outward(found)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the block to a network."""
+        network.reads(self, "norm_names")
         first, second, third = self.norms()
-        here = _residual(here, self.selfattention(*first(*here), **(attn_kwargs or {})))
+        x = network.sum(x, network.call(self.selfattention, network.call(first, x)))
+        x = network.sum(x, network.call(self.crossattention, network.call(second, x)))
+        return network.sum(x, network.call(self.mlp, network.call(third, x)))
+
+    def _composed(self, given: Given) -> Maybe:
+        here, other = outward(given.here), outward(given.context)
+        return inward(self._by_layers(here, other, (given.options, given.context_options)))
+
+    def _by_layers(
+        self,
+        here: VectorsScalars,
+        other: VectorsScalars,
+        options: tuple[Mapping[str, Any], Mapping[str, Any]],
+    ) -> VectorsScalars:
+        first, second, third = self.norms()
+        here = _residual(here, self.selfattention(*first(*here), **options[0]))
         v, s = second(*here)
-        crossed = self.crossattention(v, vectors_cond, s, scalars_cond, **(crossattn_kwargs or {}))
+        crossed = self.crossattention(v, other[0], s, other[1], **options[1])
         here = _residual(here, crossed)
         return _residual(here, self.mlp(*third(*here)))
+
+
+def inward(pair: VectorsScalars) -> tuple[Tensor, Tensor | None]:
+    """Vectors ``[*batch, 4, channels]`` with their components first, as networks take them, and scalars."""
+    return pair[0].movedim(-2, 0), pair[1]
+
+
+def outward(pair: Maybe) -> VectorsScalars:
+    """The inverse of :func:`inward`."""
+    vectors, scalars = pair
+    assert vectors is not None and scalars is not None
+    return vectors.movedim(0, -2), scalars
 
 
 def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:

@@ -1,4 +1,4 @@
-"""Parts of L-GATr-slim as one kernel each, for eager calls on a GPU.
+"""The norm and the gated linear unit of L-GATr-slim as operators, and as one kernel each for eager calls on a GPU.
 
 They are operators of :mod:`flashcliff.operators`: vectors are multivectors of grade 1 in Cl(1,3,0), scalars have channels of their own.
 Kernels are compiled at the first call. Elsewhere, and under ``torch.compile`` and transforms, the parts are operations of PyTorch.
@@ -14,12 +14,18 @@ import torch
 from torch import Tensor
 
 from ...._ops import doors
+from ....algebra import Algebra
+from ....nn.transformer import Geometry
 from ....operators import Multivector, Operator, PerChannel, Scalar, Scalars, operator
 from .slim_version import VectorsScalars
 
-__all__ = ["glu", "norm"]
+__all__ = ["SLIM", "glu", "glu_operator", "norm", "norm_operator"]
 
 _SPACETIME = (1, 3, 0)
+SLIM = Geometry(
+    Algebra(*_SPACETIME), group="spin", vectors=True, product=False, head_norm=True
+)
+"""The geometry of L-GATr-slim."""
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 _ACTIVATIONS: dict[str, Callable[[Scalar], Scalar]] = {
@@ -40,7 +46,7 @@ def norm(
     any, ``[channels]`` each; ``None`` if operations of PyTorch are to compute it."""
     if not _serves(vectors, scalars, *gains):
         return None
-    of = _norm(float(epsilon), bool(gains))
+    of = norm_operator(float(epsilon), bool(gains))
     return _call(of, (vectors,), (scalars,), [gain.unsqueeze(-1) for gain in gains])
 
 
@@ -51,11 +57,13 @@ def glu(
     operations of PyTorch are to compute it."""
     if not _serves(vectors[0], scalars[0]):
         return None
-    return _call(_glu(activations, float(scale)), vectors, scalars, ())
+    return _call(glu_operator(activations, float(scale)), vectors, scalars, ())
 
 
 @functools.lru_cache
-def _norm(epsilon: float, has_gains: bool) -> Operator:
+def norm_operator(epsilon: float, has_gains: bool) -> Operator:
+    """The norm of vectors and scalars, with gains of both if there are some."""
+
     def factor(x: Multivector, s: Scalar) -> Scalar:
         square = x.quadratic_form()
         size, own = square.maximum(-square), s * s
@@ -79,7 +87,8 @@ def _norm(epsilon: float, has_gains: bool) -> Operator:
 
 
 @functools.lru_cache
-def _glu(activations: tuple[str, str], scale: float) -> Operator:
+def glu_operator(activations: tuple[str, str], scale: float) -> Operator:
+    """The gated linear unit of vectors ``v, a, b`` and scalars ``s, g``."""
     of_vectors, of_scalars = (_ACTIVATIONS[name] for name in activations)
 
     def slim_glu(
@@ -127,7 +136,7 @@ def _serves(vectors: Tensor, scalars: Tensor, *gains: Tensor) -> bool:
 @functools.lru_cache
 def _can_compile(index: int) -> bool:
     """Whether kernels can be compiled for a GPU; tried once."""
-    tried = _norm(1.0, False)
+    tried = norm_operator(1.0, False)
     x, s = (torch.zeros(shape, device=f"cuda:{index}") for shape in ((4, 1, 1), (1, 1, 1)))
     try:
         with torch.no_grad():

@@ -109,9 +109,5 @@ class ConditionalLGATrSlim(Slim):
         """
         named = ("vectors_cond", vectors_cond), ("scalars_cond", scalars_cond)
         check_inputs(*named, self.condition_channels, self.version)
-        other = vectors_cond.transpose(-1, -2)
-        return self.run(
-            vectors,
-            scalars,
-            lambda block, v, s: block(v, other, s, scalars_cond, attn_kwargs, crossattn_kwargs),
-        )
+        condition = vectors_cond, scalars_cond
+        return self.run((vectors, scalars), attn_kwargs or {}, condition, crossattn_kwargs)

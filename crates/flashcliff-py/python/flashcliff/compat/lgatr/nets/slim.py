@@ -103,4 +103,4 @@ class LGATrSlim(Slim):
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
-        return self.run(vectors, scalars, lambda block, v, s: block(v, s, **attn_kwargs))
+        return self.run((vectors, scalars), attn_kwargs)

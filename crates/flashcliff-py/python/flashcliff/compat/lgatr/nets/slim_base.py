@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ...._ops import doors
+from ....nn.transformer.described import Given, Maybe, attempt_chain
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
+from ..layers.slim_blocks import inward, outward
+from ..layers.slim_kernels import SLIM
 from ..layers.slim_version import V2, VectorsScalars, Version
+from ..options import attention_options
 from ..precision import is_naive
 from ..precision import naive_amp as naive
 
@@ -55,31 +59,72 @@ class Slim(nn.Module):
 
     def run(
         self,
-        vectors: Tensor,
-        scalars: Tensor,
-        call_block: Callable[[nn.Module, Tensor, Tensor], VectorsScalars],
+        here: VectorsScalars,
+        options: Mapping[str, Any],
+        condition: VectorsScalars | None = None,
+        condition_options: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
-        """Applies the network to vectors ``[*batch, items, channels, 4]``; they are ``[*batch, items, 4, channels]``
-        within."""
-        check_inputs(("vectors", vectors), ("scalars", scalars), self.channels, self.version)
+        """Applies the network to vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``, in blocks with a
+        condition to two more. For the options of attention, and those of cross-attention, see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
+        check_inputs(("vectors", here[0]), ("scalars", here[1]), self.channels, self.version)
+        given = Given(
+            (here[0].movedim(-1, 0), here[1]),
+            options=attention_options(options),
+            context_options=attention_options(condition_options or {}, cross=True),
+        )
+        if condition is not None:
+            given = given._replace(context=(condition[0].movedim(-1, 0), condition[1]))
+        parts, at = [self.linear_in, *self.blocks, self.linear_out], 0
         with naive(self.naive_amp):
-            here: VectorsScalars = self.linear_in(vectors.transpose(-1, -2), scalars)
-            for block in self.blocks:
-                if self.checkpoint_blocks and torch.is_grad_enabled():
-                    # The block is computed again outside of this context.
-                    call = functools.partial(_called, is_naive(), call_block)
-                    here = checkpoint(call, block, *here, use_reentrant=False)
-                else:
-                    here = call_block(block, *here)
-            out, out_s = self.linear_out(*here)
-        return out.transpose(-1, -2), out_s
+            while at < len(parts):
+                found = None
+                if not (self.checkpoint_blocks and torch.is_grad_enabled()):
+                    calls = functools.partial(self._chain, parts, at)
+                    found = attempt_chain(self, parts, at, SLIM, given, calls)
+                if found is None:
+                    found = at + 1, self._called(parts[at], given)
+                at, pair = found
+                given = given._replace(here=pair)
+        vectors, scalars = outward(given.here)
+        return vectors.transpose(-1, -2), scalars
+
+    def _chain(
+        self, parts: Sequence[nn.Module], start: int, stop: int
+    ) -> Callable[[Given], Maybe]:
+        """The calls of parts."""
+
+        def called(given: Given) -> Maybe:
+            for part in parts[start:stop]:
+                given = given._replace(here=self._called(part, given))
+            return given.here
+
+        return called
+
+    def _called(self, part: nn.Module, given: Given) -> tuple[Tensor, Tensor | None]:
+        """The result of a part by its call."""
+        here = outward(given.here)
+        if part is self.linear_in or part is self.linear_out:
+            return inward(part(*here))
+        if given.context[0] is None:
+            call = functools.partial(part, **given.options)
+            tensors = here
+        else:
+            options = {"attn_kwargs": given.options, "crossattn_kwargs": given.context_options}
+            call = functools.partial(part, **options)
+            other = outward(given.context)
+            tensors = here[0], other[0], here[1], other[1]  # type: ignore[assignment]
+        if self.checkpoint_blocks and torch.is_grad_enabled():
+            # The block is computed again outside of this context.
+            again = functools.partial(_in_context, is_naive(), call)
+            return inward(checkpoint(again, *tensors, use_reentrant=False))
+        return inward(call(*tensors))
 
 
-def _called(
-    low: bool, call_block: Callable[..., VectorsScalars], *arguments: Any
-) -> VectorsScalars:
+def _in_context(low: bool, call: Callable[..., VectorsScalars], *tensors: Tensor) -> VectorsScalars:
     with naive(low):
-        return call_block(*arguments)
+        return call(*tensors)
 
 
 def check_inputs(

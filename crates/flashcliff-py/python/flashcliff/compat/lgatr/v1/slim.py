@@ -130,7 +130,7 @@ class LGATrSlim(_Slim):
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
-        return self.run(vectors, scalars, lambda block, v, s: block(v, s, **attn_kwargs))
+        return self.run((vectors, scalars), attn_kwargs)
 
 
 class ConditionalLGATrSlim(_Slim):
@@ -215,11 +215,5 @@ class ConditionalLGATrSlim(_Slim):
         """
         named = ("vectors_condition", vectors_condition), ("scalars_condition", scalars_condition)
         check_inputs(*named, self.condition_channels, V1)
-        other = vectors_condition.transpose(-1, -2)
-        return self.run(
-            vectors,
-            scalars,
-            lambda block, v, s: block(
-                v, other, s, scalars_condition, attn_kwargs, crossattn_kwargs
-            ),
-        )
+        condition = vectors_condition, scalars_condition
+        return self.run((vectors, scalars), attn_kwargs or {}, condition, crossattn_kwargs)

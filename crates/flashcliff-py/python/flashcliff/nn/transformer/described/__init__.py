@@ -15,7 +15,7 @@ The calls of layers stay where something follows or changes them, and where a ne
 
 from __future__ import annotations
 
-from .call import Given
+from .call import Given, Maybe
 from .choice import attempt, attempt_chain, known_of
 from .description import Description, Tokens, Undescribed, Variant
 from .function import by_layers
@@ -23,6 +23,7 @@ from .function import by_layers
 __all__ = [
     "Description",
     "Given",
+    "Maybe",
     "Tokens",
     "Undescribed",
     "Variant",

@@ -118,7 +118,7 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
         raise Unready("the tensors are on different devices, or on one without kernels")
     if mv.dim() < 3:
         raise Unready("the input has no axis of items")
-    if mv.shape[0] != geometry.algebra.blade_count or not all(t.numel() for t in tensors):
+    if mv.shape[0] != geometry.blade_count or not all(t.numel() for t in tensors):
         raise Unready("a tensor has other blades than the algebra, or no elements")
     doors.check("a network of layers", tensors)
 
@@ -141,7 +141,7 @@ class _Function(NamedTuple):
             raise Unready(f"attention has features of {of.dtype}")
         if of.without_gradients and torch.is_grad_enabled():
             raise Unready("its items are computed again in the backward pass")
-        if of.drops and any(own["training"] and own["p"] > 0 for own in of.drops):
+        if of.drops and any(own["training"] and own[name] > 0 for own, name in of.drops):
             raise Unready("dropout draws random numbers")
         found = self.slots.values()
         if not (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .... import _core
+from ....operators import Operator
 from ..geometry import Geometry
 
 __all__ = ["Channels", "Description", "Slot", "Tokens", "Undescribed", "Variant"]
@@ -69,8 +70,8 @@ class Description:
         """Attributes that the description depends on."""
         self.tensors: list[tuple[Tensor, int]] = []
         """Tensors whose numbers it depends on, with their versions."""
-        self.drops: list[dict[str, Any]] = []
-        """The attributes of layers that drop grades in training."""
+        self.drops: list[Slot] = []
+        """The attributes of layers that drop channels in training, with the names of the probabilities."""
         self.dtype: torch.dtype | None = None
         """The type that attention asks for, if it asks for one."""
         self.without_gradients = False
@@ -138,7 +139,7 @@ class Description:
 
     def _tokens(self, name: str, channels: Channels, geometry: Geometry) -> Tokens:
         self.inputs.append(name)
-        blades = geometry.algebra.blade_count
+        blades = geometry.blade_count
         value = self.network.tokens(name, blades, channels, name == "context")
         return Tokens(value, channels, geometry)
 
@@ -212,6 +213,21 @@ class Description:
         )
         return Tokens(value, (each * (2 if geometry.join else 1), scalars), geometry)
 
+    def lanes(
+        self,
+        operator: Operator,
+        x: Tokens,
+        each: Channels,
+        outputs: tuple[int, int],
+        parameters: Sequence[int] = (),
+    ) -> Tokens:
+        """An operator of a program on tensors of so many channels ``each``, which lie side by side: ``outputs`` multivectors, and scalars."""
+        blades = x.geometry.blade_count
+        value = self._step(
+            self.network.lanes, operator._core, x.value, blades, each, list(parameters)
+        )
+        return x._replace(value=value, channels=(outputs[0] * each[0], outputs[1] * each[1]))
+
     def attention(
         self,
         geometry: Geometry,
@@ -252,7 +268,7 @@ class Description:
         (mv, s), (more, more_s) = x.channels, y.channels
         if more_s and not s:
             raise Undescribed("queries and keys see scalars besides none")
-        blades = x.geometry.algebra.blade_count
+        blades = x.geometry.blade_count
         value = self._step(self.network.beside, blades, x.value, x.channels, y.value, y.channels)
         return x._replace(value=value, channels=(mv + more, s + more_s))
 
@@ -275,6 +291,7 @@ def core_geometry(geometry: Geometry, tanh_scalars: bool = False) -> _core.Token
     return _core.TokenGeometry(
         geometry.algebra._core,
         geometry.group,
+        vectors=geometry.vectors,
         unit_maps=geometry.unit_maps,
         join=geometry.join,
         distances=geometry.distances,

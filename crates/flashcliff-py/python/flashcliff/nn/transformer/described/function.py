@@ -182,12 +182,12 @@ class Run:
 
     def parts(self, result: Tensor) -> Maybe:
         call = self.call
-        return parts(result, call.geometry.algebra.blade_count, call.batch, call.channels)
+        return parts(result, call.geometry.blade_count, call.batch, call.channels)
 
     def _incoming(self, incoming: Sequence[Tensor | None]) -> Tensor:
         """The gradient of the result, with zeros where nothing reads multivectors or scalars."""
         mv, s = (*incoming, None)[:2]
-        blades, (channels, scalars) = self.call.geometry.algebra.blade_count, self.call.channels
+        blades, (channels, scalars) = self.call.geometry.blade_count, self.call.channels
         if mv is None:
             mv = self.like.new_zeros(blades, *self.call.batch, channels)
         if s is None and scalars:
