@@ -13,6 +13,9 @@ mod compare;
 #[path = "../suite/networks.rs"]
 mod networks;
 mod refused;
+#[path = "../suite/slim.rs"]
+mod slim;
+mod slim_blocks;
 mod steps;
 mod transformers;
 mod trials;
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     let mut tests = trials::Tests::new();
     steps::add(&mut tests);
     transformers::add(&mut tests);
+    slim_blocks::add(&mut tests);
     refused::add(&mut tests);
     tests.run()
 }

@@ -95,12 +95,19 @@ impl Tokens {
     }
 }
 
+/// The case of a step on tokens with parameters of these shapes.
+pub(crate) fn of_step(geometry: Geometry, step: Step, rows: Rows, shapes: &[Vec<usize>]) -> Case {
+    let mut tokens = Tokens::new(geometry, step.input(), rows);
+    let parameters: Vec<Value> = tokens.parameters(shapes).into_iter().collect();
+    tokens.case(step, &parameters, &[])
+}
+
 fn axes(geometry: Geometry, channels: Channels) -> [Axis; 2] {
     let blades = geometry.blades();
     [Axis::Rows, Axis::Token { blades, channels }]
 }
 
-fn linear(name: &str, geometry: Geometry) {
+pub(crate) fn linear(name: &str, geometry: Geometry) {
     let layers = vec![
         Channels::new(2, 3),
         Channels::new(1, 0),
@@ -303,7 +310,7 @@ fn attending(
     case
 }
 
-fn attention(name: &str, geometry: Geometry) {
+pub(crate) fn attention(name: &str, geometry: Geometry) {
     for shared in [false, true] {
         for heads in [1, 3] {
             let head = Channels::new(2, 3);
@@ -322,7 +329,7 @@ fn attention(name: &str, geometry: Geometry) {
     }
 }
 
-fn to_context(name: &str, geometry: Geometry) {
+pub(crate) fn to_context(name: &str, geometry: Geometry) {
     for shared in [false, true] {
         for heads in [1, 3] {
             let head = Channels::new(2, 3);

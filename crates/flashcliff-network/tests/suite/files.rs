@@ -12,6 +12,7 @@ use flashcliff_network::{
 };
 
 use crate::networks::{self, BLADES, CHANNELS, numbers, space};
+use crate::slim::{To, blocks_to};
 
 /// A network with its outputs.
 struct Made {
@@ -191,6 +192,17 @@ fn of_all_nodes() -> Made {
             ("parts", sum),
         ],
     }
+}
+
+#[test]
+fn operators_of_programs_on_tokens_come_back() {
+    let made = blocks_to(To::Items);
+    let made = Made {
+        network: made.network,
+        outputs: vec![("y", made.output)],
+    };
+    assert_round_trip::<f32>(&made);
+    assert_round_trip::<f64>(&made);
 }
 
 #[test]

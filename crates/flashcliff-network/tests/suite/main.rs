@@ -6,6 +6,8 @@ mod files;
 mod gradients;
 mod networks;
 mod plans;
+mod slim;
+mod slim_blocks;
 mod stages;
 mod text;
 mod transformers;

@@ -62,7 +62,7 @@ fn assert_gradients(own: Block, rows: Rows, scales: Scales<'_>) {
 }
 
 /// The same for any network.
-fn assert_gradients_of(made: &Made, rows: Rows, scales: Scales<'_>) {
+pub(crate) fn assert_gradients_of(made: &Made, rows: Rows, scales: Scales<'_>) {
     let plan = planned(made, rows, Keep::All);
     let [inputs, mut parameters] = given(&made.network, rows);
     let seed = inputs.last().unwrap().clone();

@@ -1,0 +1,62 @@
+//! Steps and blocks of L-GATr-slim.
+
+use flashcliff_network::Rows;
+use flashcliff_network::tokens::{Lanes, Step};
+
+use crate::compare::{Case, compare, compare_in_tf32};
+use crate::slim::{self, CHANNELS, To, blocks_to};
+use crate::steps;
+use crate::trials::Tests;
+
+const ROWS: Rows = Rows {
+    samples: 7,
+    items: 6,
+    context: 4,
+};
+
+pub(crate) fn add(tests: &mut Tests) {
+    let name = "slim::steps";
+    tests.add(format!("{name}::linear"), || {
+        steps::linear("slim linear", slim::geometry());
+    });
+    tests.add(format!("{name}::attention"), || {
+        steps::attention("slim attention", slim::geometry());
+    });
+    tests.add(format!("{name}::attention_to_context"), || {
+        steps::to_context("slim attention to a context", slim::geometry());
+    });
+    tests.add(format!("{name}::norm"), norm);
+    tests.add(format!("{name}::glu"), glu);
+    for (name, to) in [
+        ("items", To::Items),
+        ("masked_items", To::MaskedItems),
+        ("context", To::Context),
+    ] {
+        tests.add(format!("slim::blocks::{name}"), move || blocks(name, to));
+    }
+}
+
+fn lanes(name: &str, step: Lanes, gains: &[Vec<usize>]) {
+    for rows in [ROWS, Rows::new(1, 1), Rows::new(1103, 1)] {
+        let step = Step::Lanes(step.clone());
+        let case = steps::of_step(slim::geometry(), step, rows, gains);
+        compare(&format!("{name}, {rows:?}"), &case);
+    }
+}
+
+fn norm() {
+    let gains = [vec![CHANNELS.multivectors, 1], vec![CHANNELS.scalars, 1]];
+    lanes("slim norm", slim::lanes(slim::norm(), CHANNELS), &gains);
+}
+
+fn glu() {
+    lanes("slim glu", slim::lanes(slim::glu(), CHANNELS), &[]);
+}
+
+fn blocks(name: &str, to: To) {
+    let made = blocks_to(to);
+    let mut case = Case::new(made.network, [made.output, made.seed], ROWS);
+    case.by = vec![case.network.inputs()[0]];
+    compare(&format!("slim blocks, {name}"), &case);
+    compare_in_tf32(&format!("slim blocks in TF32, {name}"), &case);
+}
