@@ -113,9 +113,28 @@ struct Head {
     const int more = part.distances == FC_DISTANCES_NONE ? 0 : Point::kCoordinates + 2;
     return channels * (__popc(part.taken) + more);
   }
-  FC_INLINE T scale_of(T sum) const { return reciprocal_root(larger(sum / T(channels), T(split.eps))); }
+  FC_INLINE bool has_norm() const { return split.norm != FC_HEAD_NORM_NONE; }
   FC_INLINE bool by_grades() const { return split.norm == FC_HEAD_NORM_GRADES; }
   FC_INLINE bool is_joint() const { return split.norm == FC_HEAD_NORM_JOINT; }
+  // The share of a channel in the norm.
+  FC_INLINE T magnitude(const T (&values)[Blades]) const {
+    if (by_grades()) return grade_magnitudes<Blades>(values, split.metric);
+    const T square = squared_norm<Blades>(values, split.metric);
+    return square < 0 ? -square : square;
+  }
+  // The share of the thread's scalars.
+  FC_INLINE T of_scalars() const {
+    T sum = 0;
+    if (!is_joint()) return sum;
+#pragma unroll 4
+    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s) * x.scalar(s);
+    return sum;
+  }
+  // What elements are multiplied by.
+  FC_INLINE T scale_of(T sum) const {
+    if (is_joint()) return reciprocal_root(sum / T(channels + scalars) + T(split.eps));
+    return reciprocal_root(larger(sum / T(channels), T(split.eps)));
+  }
 
   // The sum over the threads of the head.
   FC_INLINE T over_lanes(T value) const {
@@ -124,13 +143,13 @@ struct Head {
     return value;
   }
 
-  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm by grades, turns up to 0 form its sums,
-  // from the last channel to the first, which stays in registers.
+  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm, turns up to 0 form its sums, from the
+  // last channel to the first, which stays in registers.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
     const int turns = (channels - lane + lanes - 1) / lanes;
 #pragma unroll 1
-    for (int turn = by_grades() ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
+    for (int turn = has_norm() ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
   }
 
   // The mean of the scalars, and the reciprocal of their standard deviation.
@@ -144,27 +163,13 @@ struct Head {
     *scale = reciprocal_root(over_lanes(squares) / T(scalars) + T(split.scalar_eps));
   }
 
-  // The reciprocal of the root of the joint norm.
-  FC_INLINE T joint_scale() const {
-    T values[Blades], sum = 0;
-#pragma unroll 1
-    for (int c = lane; c < channels; c += lanes) {
-      x.read(c, values);
-      const T square = squared_norm<Blades>(values, split.metric);
-      sum += square < 0 ? -square : square;
-    }
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s) * x.scalar(s);
-    return reciprocal_root(over_lanes(sum) / T(channels + scalars) + T(split.eps));
-  }
-
   // The features, one after another, and zeros up to the width.
   FC_INLINE void write(T *to) const {
-    T values[Blades], scale = is_joint() ? joint_scale() : T(1), sum = 0;
+    T values[Blades], scale = 1, sum = of_scalars();
     for_turns([&](int turn, int c) {
       x.read(c, values);
-      if (by_grades() && turn <= 0) {
-        sum += grade_magnitudes<Blades>(values, split.metric);
+      if (has_norm() && turn <= 0) {
+        sum += magnitude(values);
         if (turn < 0) return;
         scale = scale_of(over_lanes(sum));
       }
@@ -220,20 +225,22 @@ struct Head {
     T values[Blades], slopes[Blades];
     T scale = 1, share = 0, sum = 0, dot = 0;
     if (is_joint()) {
-      scale = joint_scale();
-      share = -joint_product(g) * scale * scale * scale / T(channels + scalars);
+      sum = of_scalars();
+      dot = product_of_scalars(g + offset_of_scalars());
     }
     for_turns([&](int turn, int c) {
       x.read(c, values);
       of_blades(g + c, slopes);
-      if (by_grades() && turn <= 0) {
-        sum += grade_magnitudes<Blades>(values, split.metric);
+      if (has_norm() && turn <= 0) {
+        sum += magnitude(values);
         for (int b = 0; b < Blades; b++) dot += slopes[b] * values[b];
         if (turn < 0) return;
         sum = over_lanes(sum);
         dot = over_lanes(dot);
         scale = scale_of(sum);
-        if (sum / T(channels) > T(split.eps)) share = -dot * scale * scale * scale / T(channels);
+        const bool slopes_down = is_joint() || sum / T(channels) > T(split.eps);
+        const T count = T(is_joint() ? channels + scalars : channels);
+        if (slopes_down) share = -dot * scale * scale * scale / count;
       }
       if (by_grades()) {
         T turned[Blades];
@@ -257,19 +264,12 @@ struct Head {
     }
   }
 
-  // The sum of the products of all elements and their gradients.
-  FC_INLINE T joint_product(const T *g) const {
-    T values[Blades], slopes[Blades], sum = 0;
-#pragma unroll 1
-    for (int c = lane; c < channels; c += lanes) {
-      x.read(c, values);
-      of_blades(g + c, slopes);
-      for (int b = 0; b < Blades; b++) sum += slopes[b] * values[b];
-    }
-    const T *of_scalars = g + offset_of_scalars();
+  // The sum of the products of the thread's scalars and their gradients.
+  FC_INLINE T product_of_scalars(const T *g) const {
+    T sum = 0;
 #pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) sum += of_scalars[s] * x.scalar(s);
-    return over_lanes(sum);
+    for (int s = lane; s < scalars; s += lanes) sum += g[s] * x.scalar(s);
+    return sum;
   }
 
   FC_INLINE void joint_scalar_gradient(const T *g, T scale, T share, const Place<T, S> &to) const {
@@ -420,6 +420,8 @@ int64_t features_of(const fc_item_split &split, const fc_item_part &part) {
 }
 
 bool good_part(const fc_item_split &split, const fc_item_part &part) {
+  // The sums of a joint norm are formed with those of channels.
+  if (split.norm == FC_HEAD_NORM_JOINT && split.items.channels == 0) return false;
   if (part.heads < 1 || part.width < features_of(split, part) || !good(split.items, &part.x)) return false;
   if (split.items.rows > 0 && part.features == nullptr) return false;
   if (split.items.blades < 32 && part.taken >> split.items.blades != 0) return false;

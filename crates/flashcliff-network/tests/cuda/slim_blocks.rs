@@ -3,7 +3,7 @@
 use flashcliff_network::Rows;
 use flashcliff_network::tokens::{Lanes, Step};
 
-use crate::compare::{Case, compare, compare_in_tf32};
+use crate::compare::{Case, compare};
 use crate::slim::{self, CHANNELS, To, blocks_to};
 use crate::steps;
 use crate::trials::Tests;
@@ -18,6 +18,9 @@ pub(crate) fn add(tests: &mut Tests) {
     let name = "slim::steps";
     tests.add(format!("{name}::linear"), || {
         steps::linear("slim linear", slim::geometry());
+    });
+    tests.add(format!("{name}::linear_without_zeros"), || {
+        steps::linear_without_zeros("slim linear", slim::geometry());
     });
     tests.add(format!("{name}::attention"), || {
         steps::attention("slim attention", slim::geometry());
@@ -58,5 +61,4 @@ fn blocks(name: &str, to: To) {
     let mut case = Case::new(made.network, [made.output, made.seed], ROWS);
     case.by = vec![case.network.inputs()[0]];
     compare(&format!("slim blocks, {name}"), &case);
-    compare_in_tf32(&format!("slim blocks in TF32, {name}"), &case);
 }

@@ -134,7 +134,7 @@ pub(crate) fn linear(name: &str, geometry: Geometry) {
 }
 
 /// Matrices of whole units, whose blocks of zeros are left out: kernels for few rows and for many, and dense products of rows between.
-fn linear_without_zeros(name: &str, geometry: Geometry) {
+pub(crate) fn linear_without_zeros(name: &str, geometry: Geometry) {
     let channels = Channels::new;
     let layers = vec![channels(8, 8), channels(16, 0), channels(24, 16)];
     for input in [channels(8, 16), channels(24, 0)] {

@@ -2,7 +2,7 @@
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gated, Geometry, Lanes, Norm, Products, Step,
+    Attention, Channels, Dropout, Gated, Geometry, Lanes, Linear, Norm, Products, Step,
 };
 use flashcliff_network::{Axis, Cpu, Error, Network, Rows, Scales, Slices};
 
@@ -105,6 +105,24 @@ fn operators_of_programs_read_their_parts_of_tokens() {
         for scalar in 0..3 {
             let expected = sigmoid(row[24 + 3 + scalar]) * row[24 + scalar];
             assert!((found[8 + scalar] - expected).abs() < 1e-14);
+        }
+    }
+}
+
+/// Without scalars in the input those of the result are the bias alone.
+#[test]
+fn linear_maps_of_vectors_have_scalars_of_the_bias_alone() {
+    let layers = vec![Channels::new(2, 3)];
+    let step = Linear::new(slim::geometry(), Channels::new(3, 0), layers).unwrap();
+    assert_eq!(step.names(), ["weight", "mvs2s.bias"]);
+    let (x, parameters) = (random(6 * 12, 5), random(6 + 3, 9));
+    let found = run(Step::Linear(step), Rows::new(6, 1), &x, &parameters);
+    for (x, found) in x.chunks(12).zip(found.chunks(11)) {
+        assert_eq!(found[8..], parameters[6..]);
+        for (at, found) in found[..8].iter().enumerate() {
+            let (blade, channel) = (at / 2, at % 2);
+            let products = (0..3).map(|of| parameters[channel * 3 + of] * x[blade * 3 + of]);
+            assert!((found - products.sum::<f64>()).abs() < 1e-14);
         }
     }
 }

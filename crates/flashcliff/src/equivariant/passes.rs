@@ -57,7 +57,7 @@ impl EquivariantLinear {
         let (k, n) = (sizes.in_channels, sizes.out_channels);
         let (k_s, n_s) = (sizes.in_scalars, sizes.out_scalars);
         let mixed = self.invariant.len();
-        // A layer without a matrix of scalars, and without blades that scalars mix with, has scalars of 0.
+        // Without a matrix of scalars, and without blades that scalars mix with, nothing else writes the scalars.
         let has_own = !matrices.scalars_to_scalars.is_empty();
         let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
         let (places, x, s, to, to_s) = (&places, &x, &s, &to, &to_s);
@@ -110,16 +110,17 @@ impl EquivariantLinear {
                         let from = x.from(blade * sizes.rows + rows.start, 0);
                         matmul((m, k, n_s), to_s.from(rows.start, 0), from, c, index > 0);
                     }
-                    let summands = if has_own { k_s } else { 0 };
-                    if has_own || mixed == 0 {
+                    if has_own {
                         let d = places.scalars_to_scalars.transposed();
                         matmul(
-                            (m, summands, n_s),
+                            (m, k_s, n_s),
                             to_s.from(rows.start, 0),
                             s.from(rows.start, 0),
                             d,
                             mixed > 0,
                         );
+                    } else if mixed == 0 {
+                        clear_rows(to_s, rows.clone(), n_s);
                     }
                     add_rows(to_s, rows.clone(), n_s, matrices.scalar_bias.iter());
                 }
@@ -142,7 +143,7 @@ impl EquivariantLinear {
         let (k, n) = (sizes.out_channels, sizes.in_channels);
         let (k_s, n_s) = (sizes.out_scalars, sizes.in_scalars);
         let mixed = self.invariant.len();
-        // A layer without a matrix of scalars, and without blades that scalars mix with, has scalars of 0.
+        // Without a matrix of scalars, and without blades that scalars mix with, nothing else writes the scalars.
         let has_own = !matrices.scalars_to_scalars.is_empty();
         let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
         let (places, g, g_s, to, to_s) = (&places, &g, &g_s, &to, &to_s);
@@ -191,16 +192,17 @@ impl EquivariantLinear {
                         let from = g.from(blade * sizes.rows + rows.start, 0);
                         matmul((m, k, n_s), to_s.from(rows.start, 0), from, b, index > 0);
                     }
-                    let summands = if has_own { k_s } else { 0 };
-                    if has_own || mixed == 0 {
+                    if has_own {
                         let d = places.scalars_to_scalars;
                         matmul(
-                            (m, summands, n_s),
+                            (m, k_s, n_s),
                             to_s.from(rows.start, 0),
                             g_s.from(rows.start, 0),
                             d,
                             mixed > 0,
                         );
+                    } else if mixed == 0 {
+                        clear_rows(to_s, rows.clone(), n_s);
                     }
                 }
             }
@@ -418,6 +420,16 @@ unsafe fn add_rows<'a, T: Element>(
             *to += value;
         }
     }
+}
+
+/// Clears rows of a matrix.
+///
+/// # Safety
+/// The rows have `n` entries each, which nobody else uses.
+unsafe fn clear_rows<T: Element>(to: &Matrix<T>, rows: Range<usize>, n: usize) {
+    // SAFETY: the caller promises it, and rows follow each other.
+    let all = unsafe { std::slice::from_raw_parts_mut(to.from(rows.start, 0).ptr, rows.len() * n) };
+    all.fill(T::default());
 }
 
 /// Writes the sums of the columns of a matrix.
