@@ -59,7 +59,12 @@ impl EquivariantLinear {
         let mixed = self.invariant.len();
         // Without a matrix of scalars, and without blades that scalars mix with, nothing else writes the scalars.
         let has_own = !matrices.scalars_to_scalars.is_empty();
-        let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
+        let work = parts(
+            self.blades,
+            sizes.rows,
+            2 * k * n,
+            n_s * (k_s + mixed * k).max(1),
+        );
         let (places, x, s, to, to_s) = (&places, &x, &s, &to, &to_s);
         tasks::run::<T>(work.len(), &mut [], 0, |_, at| match &work[at] {
             Part::Blades(part) => {
@@ -145,7 +150,12 @@ impl EquivariantLinear {
         let mixed = self.invariant.len();
         // Without a matrix of scalars, and without blades that scalars mix with, nothing else writes the scalars.
         let has_own = !matrices.scalars_to_scalars.is_empty();
-        let work = parts(self.blades, sizes.rows, 2 * k * n, n_s * (k_s + mixed * k));
+        let work = parts(
+            self.blades,
+            sizes.rows,
+            2 * k * n,
+            n_s * (k_s + mixed * k).max(1),
+        );
         let (places, g, g_s, to, to_s) = (&places, &g, &g_s, &to, &to_s);
         tasks::run::<T>(work.len(), &mut [], 0, |_, at| match &work[at] {
             Part::Blades(part) => {
