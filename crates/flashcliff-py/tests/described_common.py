@@ -1,7 +1,11 @@
 """Helpers for the tests of layers as one function."""
 
+import torch
+
 from flashcliff.nn.transformer import described
 from flashcliff.nn.transformer.described import choice
+
+LIMIT = 1e-12
 
 
 def count_functions(monkeypatch):
@@ -22,3 +26,27 @@ def by_layers(function):
     """The result of a function in which layers are called."""
     with described.by_layers():
         return function()
+
+
+def results(module, *given, second=False, **options):
+    """Outputs and gradients, and with ``second`` the gradients of a function of these."""
+    leaves = [t for t in (*given, *options.values(), *module.parameters())]
+    leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    out = [t for t in module(*given, **options) if t is not None]
+    total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
+    found = torch.autograd.grad(total, leaves, create_graph=second, allow_unused=True)
+    if second:
+        squares = sum(g.pow(2).sum() for g in found if g is not None)
+        found = [*found, *torch.autograd.grad(squares, leaves, allow_unused=True)]
+    return [*out, *(g for g in found if g is not None)]
+
+
+def same(module, *given, limit=LIMIT, **options):
+    """Compares a module with its layers, by values and all gradients. Some gradients are zero but for rounding."""
+    got = results(module, *given, **options)
+    want = by_layers(lambda: results(module, *given, **options))
+    assert len(got) == len(want)
+    least = 1e-3 * max(w.abs().max() for w in want if w.numel())
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        assert not w.numel() or (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from described_common import by_layers, count_functions
+from described_common import by_layers, count_functions, results, same
 from nn_common import alike, disturb, random
 
 import flashcliff
@@ -16,7 +16,6 @@ from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer.described import choice
 
 GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
-LIMIT = 1e-12
 
 
 @pytest.fixture
@@ -37,30 +36,6 @@ def inputs(net, *batch):
     s = random(*batch, some, seed=1).requires_grad_() if some else None
     reference = random(*batch[:1], *[1] * (len(batch) - 1), 1, seed=2).requires_grad_()
     return x, s, {"reference": reference} if net.geometry.join else {}
-
-
-def results(module, *given, second=False, **options):
-    """Outputs and gradients, and with ``second`` the gradients of a function of these."""
-    leaves = [t for t in (*given, *options.values(), *module.parameters())]
-    leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
-    out = [t for t in module(*given, **options) if t is not None]
-    total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
-    found = torch.autograd.grad(total, leaves, create_graph=second, allow_unused=True)
-    if second:
-        squares = sum(g.pow(2).sum() for g in found if g is not None)
-        found = [*found, *torch.autograd.grad(squares, leaves, allow_unused=True)]
-    return [*out, *(g for g in found if g is not None)]
-
-
-def same(module, *given, limit=LIMIT, **options):
-    """Compares a module with its layers, by values and all gradients. Some gradients are zero but for rounding."""
-    got = results(module, *given, **options)
-    want = by_layers(lambda: results(module, *given, **options))
-    assert len(got) == len(want)
-    least = 1e-3 * max(w.abs().max() for w in want)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape
-        assert (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
 
 
 WHOLE = [("GATransformer", 4)]

@@ -1,0 +1,154 @@
+"""Networks of L-GATr-slim as one function: what the calls of layers give, and where they must be made."""
+
+import pytest
+import torch
+from described_common import by_layers, count_functions, same
+from nn_common import alike, disturb, random
+
+from flashcliff.compat import lgatr
+from flashcliff.compat.lgatr import v1
+from flashcliff.compat.lgatr.layers.slim_blocks import SlimBlock
+
+VERSIONS = {"1.4": v1, "2.0": lgatr}
+WHOLE = [("LGATrSlim", 4)]
+OPTIONS = [
+    {},
+    {"nonlinearity": "silu", "num_layers_mlp": 3, "mlp_ratio": 1},
+    {"attn_ratio": 2, "num_heads": 4, "nonlinearity": "relu"},
+    {"dropout_prob": 0.5},
+]
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    return count_functions(monkeypatch)
+
+
+def network(version, **options):
+    torch.manual_seed(0)
+    sizes = {"in_v_channels": 2, "out_v_channels": 3, "hidden_v_channels": 8}
+    sizes |= {"in_s_channels": 5, "out_s_channels": 4, "hidden_s_channels": 12}
+    settings = {**sizes, "num_blocks": 2, "num_heads": 2, **options}
+    return disturb(VERSIONS[version].LGATrSlim(**settings).double()).eval()
+
+
+def inputs(*batch):
+    return random(*batch, 2, 4).requires_grad_(), random(*batch, 5, seed=1).requires_grad_()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_networks_are_their_layers(version, options, functions):
+    same(network(version, **options), *inputs(3, 6))
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("batch", [(6,), (2, 3, 4)], ids=str)
+def test_batches_of_any_axes(batch, functions):
+    net = network("2.0")
+    same(net, *inputs(*batch))
+    v, s = inputs(*batch)
+    same(net, v.detach().transpose(-1, -2).contiguous().transpose(-1, -2).requires_grad_(), s)
+    assert functions == WHOLE * 2
+
+
+MASKS = {
+    "causal": {"is_causal": True},
+    "booleans": {"attn_mask": random(6, 6) > -0.5},
+    "of heads": {"attn_mask": random(2, 6, 6)},
+    "whole": {"attn_mask": random(3, 2, 6, 6)},
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_masks(version, mask, functions):
+    same(network(version), *inputs(3, 6), **MASKS[mask])
+    assert functions == WHOLE
+
+
+def test_ragged_batches(functions):
+    bounds = torch.tensor([0, 2, 2, 3, 7], dtype=torch.int32)
+    options = {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": 4, "max_seqlen_k": 4}
+    same(network("2.0"), *inputs(7), backend="flash", **options)
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_networks_with_a_condition(version, functions):
+    torch.manual_seed(0)
+    own = {"in_v_channels": 2, "out_v_channels": 3, "hidden_v_channels": 8}
+    own |= {"in_s_channels": 5, "out_s_channels": 4, "hidden_s_channels": 12}
+    of_condition = {"1.4": "condition_{}_channels", "2.0": "{}_channels_cond"}[version]
+    own |= {of_condition.format("v"): 3, of_condition.format("s"): 6}
+    net = VERSIONS[version].ConditionalLGATrSlim(**own, num_blocks=2, num_heads=2)
+    net = disturb(net.double())
+    (v, s), other = inputs(3, 6), random(3, 4, 3, 4, seed=2).requires_grad_()
+    other_s = random(3, 4, 6, seed=3).requires_grad_()
+    same(net, v, other, s, other_s)
+    masks = {"attn_mask": random(6, 6)}, {"attn_mask": random(6, 4) > -0.5}
+    same(net, v, other, s, other_s, attn_kwargs=masks[0], crossattn_kwargs=masks[1])
+    assert functions == [("ConditionalLGATrSlim", 4)] * 2
+
+
+def test_blocks_by_themselves(functions):
+    torch.manual_seed(0)
+    block = disturb(SlimBlock(8, 12, 2).double())
+    v, s = random(3, 6, 4, 8).requires_grad_(), random(3, 6, 12, seed=1).requires_grad_()
+    same(block, v, s)
+    same(block, v, s, is_causal=True)
+    assert functions == [("SlimBlock", 1)] * 2
+
+
+def test_gradients_of_gradients(functions):
+    same(network("2.0"), *inputs(2, 3), second=True, limit=1e-9)
+    assert functions == WHOLE
+
+
+def test_outputs_of_scalars_alone(functions):
+    """The last linear map has no vectors to give, and is called."""
+    net, (v, s) = network("2.0", out_v_channels=0), inputs(3, 6)
+    same(net, v, s)
+    assert functions == [("LGATrSlim", 3)]
+
+
+def test_checkpoints_call_blocks(functions):
+    net, (v, s) = network("2.0", checkpoint_blocks=True), inputs(3, 6)
+    want = by_layers(lambda: net(v, s))
+    alike(net(v, s), want)
+    # Within a checkpoint a block is a function, and there is one more for each in the backward pass.
+    assert functions == [("SlimBlock", 1)] * 2
+    with torch.no_grad():
+        alike(net(v, s), want)
+    assert functions[2:] == WHOLE
+
+
+def test_dropout_in_training_calls_layers(functions):
+    net = network("2.0", dropout_prob=0.5).train()
+    net(*inputs(3, 6))
+    assert not functions
+
+
+def with_a_hook(net):
+    net.blocks[0].mlp.register_forward_hook(lambda *_: None)
+
+
+def with_another_layer(net):
+    net.blocks[0].attention.linear_out.linear_s.__class__ = type("Mine", (torch.nn.Linear,), {})
+
+
+def with_another_epsilon_of_one_norm(net):
+    net.blocks[1].norm1.epsilon = 0.5
+
+
+@pytest.mark.parametrize(
+    "change, parts",
+    [(with_a_hook, [2]), (with_another_layer, [2]), (with_another_epsilon_of_one_norm, [4])],
+)
+def test_changes_after_a_call_are_seen(change, parts, functions):
+    net, (v, s) = network("2.0"), inputs(3, 6)
+    net(v, s)
+    functions.clear()
+    change(net)
+    same(net, v, s)
+    assert [count for name, count in functions if name == "LGATrSlim"] == parts
