@@ -28,7 +28,7 @@ pub(crate) enum Use {
 #[cfg(any(feature = "cuda", test))]
 impl Memory {
     /// Whether the two have bytes in common.
-    fn meets(self, other: Self) -> bool {
+    pub(super) fn meets(self, other: Self) -> bool {
         match (self, other) {
             (
                 Self::Arena { from, to },

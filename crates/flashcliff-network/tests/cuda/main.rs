@@ -9,6 +9,7 @@
 #[path = "../suite/blocks.rs"]
 mod blocks;
 mod compare;
+mod gathered;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
 mod networks;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let mut tests = trials::Tests::new();
     steps::add(&mut tests);
     transformers::add(&mut tests);
+    gathered::add(&mut tests);
     refused::add(&mut tests);
     tests.run()
 }

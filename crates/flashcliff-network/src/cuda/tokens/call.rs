@@ -43,7 +43,9 @@ impl Run<'_> {
             workspace: self.workspaces[line.number()].address,
             ..Given::default()
         };
-        for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
+        let inputs = step.inputs().into_iter().zip(inputs).enumerate();
+        let is_there = |value: &Value| !self.plan.gathered.is_absent(*value);
+        for (at, (input, &value)) in inputs.filter(|(_, (_, value))| is_there(value)) {
             let address = self.place(value, stream, guards)?;
             match input {
                 _ if at == 0 => given.x = address,
@@ -113,6 +115,7 @@ impl Run<'_> {
         }
         let to = To {
             adds: gradient.adds,
+            of_matrix: self.plan.gathered.gradient_of(call).is_some(),
             ..to(step, &gradient.wanted, &outputs)
         };
         // SAFETY: as in `step`. A gradient that is added to lies in the memory of the sum.
