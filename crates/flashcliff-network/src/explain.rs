@@ -35,7 +35,8 @@ impl Plan {
         if self.is_idle(call) || matches!(node.work, Work::ExtendBlades { clears: false, .. }) {
             return Size::default();
         }
-        let values = node.inputs.iter().chain(&node.outputs);
+        let added = self.sum_before(call).map_or(&[][..], |sum| &sum.inputs);
+        let values = node.inputs.iter().chain(&node.outputs).chain(added);
         let bytes = values.map(|&value| self.bytes_of(value)).sum();
         Size {
             bytes,

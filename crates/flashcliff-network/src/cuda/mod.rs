@@ -128,6 +128,7 @@ impl Gpu {
             slack: if stages.len() == 1 { SLACK } else { 0 },
             has_chunks: false,
             gathers: joining.is_some(),
+            adds: true,
         };
         let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
         let steps = Steps::new(&plan, joining, device, precision)?;

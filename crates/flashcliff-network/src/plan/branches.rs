@@ -138,6 +138,11 @@ impl Plan {
             spots.map(|spot| (spot.memory, own)).collect()
         };
         let mut uses = of(&node.inputs, Use::Read);
+        uses.extend(
+            self.sum_before(call).into_iter().flat_map(|sum| {
+                [of(&sum.inputs, Use::Read), of(&sum.outputs, Use::Written)].concat()
+            }),
+        );
         uses.extend(of(&node.outputs, Use::Written));
         uses.retain(|(memory, _)| !matches!(memory, Memory::Input(_) | Memory::Parameter(_)));
         uses

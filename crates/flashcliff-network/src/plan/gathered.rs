@@ -99,7 +99,7 @@ impl Gathered {
             let node = plan.node(call);
             match &node.work {
                 Work::Step(step) if has_matrix(step) => {
-                    let parts = plan.network.parts(node.inputs[1]);
+                    let parts = node.inputs.get(1).and_then(|&own| plan.network.parts(own));
                     own.matrices.extend(parts.map(|parts| Matrix {
                         call,
                         value: node.outputs[1],
@@ -234,7 +234,7 @@ impl Readers {
     ) -> Option<(MatrixGradient, usize)> {
         let node = plan.node(call);
         let is_of_step = matches!(&*gradient.of, Work::Step(step) if has_matrix(step));
-        if !is_of_step || !gradient.wanted[1] {
+        if !is_of_step || gradient.wanted.get(1) != Some(&true) {
             return None;
         }
         // Parameters are the last input.
@@ -263,7 +263,7 @@ impl Readers {
     }
 }
 
-/// Whether a step keeps a matrix of its parameters, and nothing else. Its inputs are tokens and parameters.
+/// Whether a step keeps a matrix of its parameters, and nothing else. Its inputs are tokens and, if there are some, parameters.
 fn has_matrix(step: &Step) -> bool {
     matches!(step, Step::Linear(_) | Step::Gains(_))
 }
@@ -289,4 +289,4 @@ fn together(all: impl Iterator<Item = (usize, usize)>) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,6 +4,7 @@ mod branches;
 mod chunks;
 mod gathered;
 mod memory;
+mod residual;
 mod room;
 mod types;
 
@@ -16,6 +17,7 @@ use flashcliff::{Dims, Dtype, Operator};
 pub(crate) use branches::{Use, Uses};
 pub(crate) use chunks::Part;
 use gathered::Gathered;
+use residual::Residuals;
 
 use crate::Error;
 use crate::network::{Extent, Maker, Network, Node, Rows, Set, Value, sizes};
@@ -96,6 +98,8 @@ pub struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// The matrices of steps that are made together.
     pub(crate) gathered: Gathered,
+    /// The sums that norms compute.
+    residuals: Residuals,
     kept: usize,
 }
 
@@ -108,6 +112,8 @@ pub(crate) struct Target {
     pub(crate) has_chunks: bool,
     /// Whether steps make their matrices [together](Gathered).
     pub(crate) gathers: bool,
+    /// Whether norms compute [sums](Residuals).
+    pub(crate) adds: bool,
 }
 
 /// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
@@ -160,6 +166,7 @@ impl Network {
             slack: 0,
             has_chunks: true,
             gathers: false,
+            adds: false,
         };
         Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
@@ -196,6 +203,7 @@ impl Plan {
             parts: Vec::new(),
             stages: Vec::with_capacity(stages.len()),
             gathered: Gathered::default(),
+            residuals: Residuals::default(),
             kept: 0,
         };
         let mut done = vec![false; network.nodes.len()];
@@ -206,6 +214,9 @@ impl Plan {
         let mut shapes = plan.shapes(&wide, saved_len)?;
         if target.gathers {
             plan.gathered = Gathered::new(&plan, &mut shapes, types[1].bytes());
+        }
+        if target.adds {
+            plan.residuals = Residuals::new(&plan);
         }
         plan.place(&wide, shapes, target)?;
         Ok(plan)
@@ -294,13 +305,13 @@ impl Plan {
         self.kept
     }
 
-    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or it is done for steps [together](Gathered). Zeros
-    /// behind the first blades are written once if the arena is of one plan, and in each run if others have it too.
-    pub(crate) fn is_idle(&self, call: usize) -> bool {
+    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or other calls do its work. Zeros behind the first blades
+    /// are written once if the arena is of one plan, and in each run if others have it too.
+    pub fn is_idle(&self, call: usize) -> bool {
         match self.work(call) {
             Work::FirstBlades(_) => true,
             Work::ExtendBlades { clears, .. } => !clears && self.is_whole(),
-            _ => self.gathered.is_idle(call),
+            _ => self.gathered.is_idle(call) || self.residuals.is_idle(call),
         }
     }
 

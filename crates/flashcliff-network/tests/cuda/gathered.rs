@@ -97,11 +97,11 @@ fn case(geometry: Geometry, sharing: Sharing, alone: bool) -> Case {
     case
 }
 
-/// The calls that join or part parameters, and those of them that move nothing.
+/// The calls that join or part parameters, and those of them that have nothing to do.
 fn joins(plan: &Plan) -> [usize; 2] {
     let calls = (0..plan.call_count()).filter(|&call| plan.work(call).name() == "concatenate");
     let calls: Vec<usize> = calls.collect();
-    let idle = calls.iter().filter(|&&call| plan.size(call).bytes == 0);
+    let idle = calls.iter().filter(|&&call| plan.is_idle(call));
     [calls.len(), idle.count()]
 }
 

@@ -14,6 +14,7 @@ mod gathered;
 #[path = "../suite/networks.rs"]
 mod networks;
 mod refused;
+mod residual;
 mod steps;
 mod transformers;
 mod trials;
@@ -26,5 +27,6 @@ fn main() -> ExitCode {
     transformers::add(&mut tests);
     gathered::add(&mut tests);
     refused::add(&mut tests);
+    residual::add(&mut tests);
     tests.run()
 }

@@ -76,7 +76,13 @@ impl Run<'_> {
         }
         let mut guards = Vec::new();
         let inputs = (step, &node.inputs[..]);
-        let given = self.given(inputs, node.outputs[1], (stream, line), &mut guards)?;
+        let mut given = self.given(inputs, node.outputs[1], (stream, line), &mut guards)?;
+        if let Some(sum) = self.plan.sum_before(call) {
+            let [x, more] = [sum.inputs[0], sum.inputs[1]];
+            let total = given.x;
+            given.x = self.place(x, stream, &mut guards)?;
+            given.residual = Some([self.place(more, stream, &mut guards)?, total]);
+        }
         let y = self.address(self.plan.spot(node.outputs[0])?.memory);
         // SAFETY: the addresses are those of values of the plan, which has the sizes of the steps; see `value` and `result`.
         unsafe { ready.forward(&site, given, y) }

@@ -54,6 +54,8 @@ use sums::Ways;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Given {
     pub(super) x: CUdeviceptr,
+    /// Norms only: what is added to the tokens before, and the place of the sum.
+    pub(super) residual: Option<[CUdeviceptr; 2]>,
     /// The reference of joins, other tokens, or those of the context.
     pub(super) other: CUdeviceptr,
     /// The mask, and its shape.

@@ -8,8 +8,8 @@ use crate::{Axis, Error, Keep, Rows};
 const ROWS: Rows = Rows::new(3, 4);
 const CHANNELS: Channels = Channels::new(2, 3);
 
-/// A plan for a GPU, whose steps work together or each by itself.
-fn plan(network: &Network, stages: &[&[Value]], gathers: bool) -> Plan {
+/// A plan for a GPU, whose steps work together and whose norms compute sums, or each by itself.
+pub(in crate::plan) fn plan(network: &Network, stages: &[&[Value]], gathers: bool) -> Plan {
     let saved_len = |saves: &Saves<'_>, _: [Dtype; 2]| -> Result<usize, Error> {
         Ok(match saves {
             Saves::Step(Step::Linear(step), ..) => {
@@ -24,12 +24,13 @@ fn plan(network: &Network, stages: &[&[Value]], gathers: bool) -> Plan {
         slack: if stages.len() == 1 { 6 } else { 0 },
         has_chunks: false,
         gathers,
+        adds: gathers,
     };
     Plan::new(network, stages, ROWS, [Dtype::F32; 2], &saved_len, target).unwrap()
 }
 
 /// A transformer of three blocks with gains of heads, with a seed, and the gradients of all parameters.
-fn transformer(keep: Keep) -> (Network, Value, Vec<Value>) {
+pub(in crate::plan) fn transformer(keep: Keep) -> (Network, Value, Vec<Value>) {
     let geometry = Geometry::gatr().unwrap();
     let mut options = Transformer {
         blocks: 3,
@@ -153,7 +154,7 @@ impl Memories {
 }
 
 /// Runs a plan as a GPU does, and checks that values are in memory when they are read.
-fn check_memory(plan: &Plan) {
+pub(in crate::plan) fn check_memory(plan: &Plan) {
     let gathered = &plan.gathered;
     let mut memories = Memories::default();
     for stage in 0..plan.stage_count() {
@@ -174,6 +175,12 @@ fn check_memory(plan: &Plan) {
                 memories.branches.push(uses);
             } else {
                 memories.on_line(&uses);
+            }
+            if let Some(sum) = plan.sum_before(call) {
+                for &value in &sum.inputs {
+                    memories.read(plan, value, call);
+                }
+                memories.write(plan, sum.outputs[0]);
             }
             let is_there = |value: &&Value| !gathered.is_absent(**value);
             for &value in plan.reads(call).iter().filter(is_there) {
