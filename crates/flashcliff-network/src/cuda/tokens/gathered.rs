@@ -60,7 +60,7 @@ impl Together {
         constants: &mut Constants,
     ) -> Result<Option<Self>, Error> {
         let (gathered, dtype) = (&plan.gathered, plan.types()[1]);
-        if gathered.matrices.is_empty() {
+        if gathered.matrices.is_empty() && gathered.gradients.is_empty() {
             return Ok(None);
         }
         let one = Tensor::Table(constants.numbers(dtype, &[1.0]));

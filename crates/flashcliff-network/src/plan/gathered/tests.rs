@@ -354,3 +354,17 @@ fn a_launch_has_so_many_bytes_of_one_stage() {
     let expected = [0..2, 2..3, 3..4, 4..5, 5..7];
     assert_eq!(together(all.into_iter()), expected);
 }
+
+#[test]
+fn gradients_of_joined_values_are_made_together_without_their_matrices() {
+    let mut inner = Vec::new();
+    let (mut network, outputs, _) = layers(|network, layer, shapes| {
+        inner.push(joined(network, layer, shapes));
+        network.concatenate(&inner[layer..]).unwrap()
+    });
+    let (x, seed) = (outputs[0], network.inputs()[1]);
+    let pairs = network.gradients_by(x, seed, &inner, Keep::All).unwrap();
+    let gradients = pairs.into_iter().map(|(_, gradient)| gradient);
+    let outputs: Vec<Value> = [x].into_iter().chain(gradients).collect();
+    assert_eq!(found(&network, &[&outputs]), [0, 3, 3]);
+}
