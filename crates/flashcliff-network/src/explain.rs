@@ -29,13 +29,14 @@ pub struct Machine {
 }
 
 impl Plan {
-    /// What a call moves and computes. Nothing for calls of values in one memory.
+    /// What a call moves and computes. Nothing for calls of values in one memory, and for those of which others do the work.
     pub fn size(&self, call: usize) -> Size {
         let node = self.node(call);
-        if let Work::FirstBlades(_) | Work::ExtendBlades { clears: false, .. } = node.work {
+        if self.is_idle(call) || matches!(node.work, Work::ExtendBlades { clears: false, .. }) {
             return Size::default();
         }
-        let values = node.inputs.iter().chain(&node.outputs);
+        let added = self.sum_before(call).map_or(&[][..], |sum| &sum.inputs);
+        let values = node.inputs.iter().chain(&node.outputs).chain(added);
         let bytes = values.map(|&value| self.bytes_of(value)).sum();
         Size {
             bytes,

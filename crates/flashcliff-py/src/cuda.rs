@@ -9,7 +9,7 @@ use flashcliff::cuda::{
 use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
 
-use crate::convert::{Gpu, Plan, Space, View, dtype_of};
+use crate::convert::{Gpu, Plan, Space, View};
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
 use crate::runs::{Run, RunPlan};

@@ -39,8 +39,10 @@ impl Reports<'_> {
 }
 
 fn operation(plan: &Plan, call: usize) -> Option<Operation> {
+    if plan.is_idle(call) {
+        return None;
+    }
     let (pass, work, wanted) = match plan.work(call) {
-        Work::FirstBlades(_) | Work::ExtendBlades { clears: false, .. } => return None,
         Work::Gradient(gradient) => (Pass::Backward, &*gradient.of, gradient.wanted.clone()),
         work => {
             let reads = plan.reads(call).iter();

@@ -22,6 +22,8 @@ impl Run<'_> {
         let plan = self.plan;
         let node = plan.node(call);
         match &node.work {
+            // Nothing is to do: both values lie in one memory, or steps do it together.
+            _ if plan.is_idle(call) => Ok(()),
             Work::Operator(_) => self.forward(call, node, stream, line),
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),
@@ -32,8 +34,6 @@ impl Run<'_> {
                 _ => self.gradient(node, gradient, stream),
             },
             Work::SquaredError => self.squared_error(node, stream),
-            // Nothing is to do: both values lie in one memory.
-            _ if plan.is_idle(call) => Ok(()),
             Work::ExtendBlades { .. } => {
                 let (from, to) = (node.inputs[0], node.outputs[0]);
                 let rest = plan.spot(from)?.len()..plan.spot(to)?.len();

@@ -93,6 +93,8 @@ struct Run<'a> {
     beside: Option<&'a mut Beside>,
     /// The gradients that are left in parts, by their values: their calls.
     left: Vec<(Value, usize)>,
+    /// The gradients of matrices, by their numbers in the plan, that are there, while those of their parameters are not.
+    of_matrices: Range<usize>,
 }
 
 impl Gpu {
@@ -120,13 +122,16 @@ impl Gpu {
                 Ok(tokens::kept(step, &sizes))
             }
         };
+        let joining = tokens::joining(network, types[1], device)?;
         let target = Target {
             // Stages that run at different times have no branches.
             slack: if stages.len() == 1 { SLACK } else { 0 },
             has_chunks: false,
+            gathers: joining.is_some(),
+            adds: true,
         };
         let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
-        let steps = Steps::new(&plan, device, precision)?;
+        let steps = Steps::new(&plan, joining, device, precision)?;
         let of_stage = |stage| {
             let operators = Operators::new(&plan, stage, device, precision)?;
             let mut workspace_bytes = operators.workspace_bytes(&plan, stage)?;
@@ -238,6 +243,7 @@ impl Gpu {
             packed: packed.map_err(Error::from)?,
             beside: branches.as_mut().filter(|_| forks),
             left: Vec::new(),
+            of_matrices: self.plan.gathered.gradients_from(&self.plan, *stage),
         };
         let done = run.all(course.stops, watch);
         if let (Err(_), Some(branches)) = (&done, branches) {
@@ -335,13 +341,40 @@ impl<'a> Run<'a> {
         for call in self.plan.calls(self.stage) {
             watch(Moment::Call(call))?;
             self.call(call)?;
+            if self.plan.gathered.is_read_behind(call) {
+                self.write_gradients()?;
+            }
             for (number, _) in stops.iter().enumerate().filter(|(_, stop)| **stop == call) {
-                self.settle(|_| true)?;
+                self.complete()?;
                 watch(Moment::Stop(number))?;
             }
         }
         watch(Moment::End)?;
-        Ok(self.settle(|_| true)?)
+        Ok(self.complete()?)
+    }
+
+    /// Completes all outputs so far.
+    fn complete(&mut self) -> Result<(), Error> {
+        self.settle(|_| true)?;
+        self.write_gradients()
+    }
+
+    /// Makes matrices, by their numbers in the plan, in memory that a branch may use.
+    fn make_matrices(&mut self, matrices: Range<usize>) -> Result<(), Error> {
+        if let Some(beside) = &mut self.beside {
+            beside.wait(self.stream, &self.plan.uses_of_matrices(matrices.clone()))?;
+        }
+        self.launch_matrices(matrices)
+    }
+
+    /// Writes the gradients of parameters for the gradients of matrices so far.
+    fn write_gradients(&mut self) -> Result<(), Error> {
+        if let Some(beside) = &mut self.beside {
+            beside.join(self.stream)?;
+        }
+        let there = self.of_matrices.clone();
+        self.of_matrices.start = there.end;
+        self.launch_gradients(there)
     }
 
     /// Launches a call, beside the line if it may be.
@@ -350,6 +383,12 @@ impl<'a> Run<'a> {
         let read = self.plan.reads(call);
         if self.left.iter().any(|(value, _)| read.contains(value)) {
             self.settle(|value| read.contains(&value))?;
+        }
+        if self.plan.is_idle(call) {
+            return Ok(());
+        }
+        if let Some(matrices) = self.plan.gathered.made_before(call) {
+            self.make_matrices(matrices)?;
         }
         let line = match &self.beside {
             Some(_) if self.plan.forks(call) => Line::Beside,
@@ -371,6 +410,9 @@ impl<'a> Run<'a> {
             (None, _) => self.stream.clone(),
         };
         self.launch(call, &stream, line)?;
+        if let Some(gradient) = self.plan.gathered.gradient_of(call) {
+            self.of_matrices.end = gradient + 1;
+        }
         match (&mut self.beside, line) {
             (Some(beside), Line::Beside) => beside.note(&uses),
             _ => Ok(()),

@@ -28,7 +28,7 @@ pub(crate) enum Use {
 #[cfg(any(feature = "cuda", test))]
 impl Memory {
     /// Whether the two have bytes in common.
-    fn meets(self, other: Self) -> bool {
+    pub(super) fn meets(self, other: Self) -> bool {
         match (self, other) {
             (
                 Self::Arena { from, to },
@@ -138,6 +138,11 @@ impl Plan {
             spots.map(|spot| (spot.memory, own)).collect()
         };
         let mut uses = of(&node.inputs, Use::Read);
+        uses.extend(
+            self.sum_before(call).into_iter().flat_map(|sum| {
+                [of(&sum.inputs, Use::Read), of(&sum.outputs, Use::Written)].concat()
+            }),
+        );
         uses.extend(of(&node.outputs, Use::Written));
         uses.retain(|(memory, _)| !matches!(memory, Memory::Input(_) | Memory::Parameter(_)));
         uses

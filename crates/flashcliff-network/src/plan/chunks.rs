@@ -40,7 +40,7 @@ pub(crate) struct Copy {
 
 impl Work {
     /// The work, or that whose gradients it computes.
-    fn own(&self) -> &Self {
+    pub(super) fn own(&self) -> &Self {
         match self {
             Self::Gradient(Gradient { of, .. }) => of,
             work => work,

@@ -79,7 +79,8 @@ impl Plan {
         for (at, stage) in self.calls_in_stages() {
             let node = self.node(at);
             let end = at + self.slack(at, bytes, slack);
-            for value in node.inputs.iter().chain(&node.outputs) {
+            let values = node.inputs.iter().chain(&node.outputs);
+            for value in values.filter(|value| !self.gathered.is_absent(**value)) {
                 let root = roots[value.0];
                 let number = *group_of[root].get_or_insert_with(|| {
                     groups.push(Group {
@@ -106,6 +107,13 @@ impl Plan {
                 && let Some(number) = group_of[roots[node.outputs[0].0]]
             {
                 groups[number].life = (0, usize::MAX);
+            }
+        }
+        let lives = self.gathered.lives();
+        for (value, call) in lives.chain(self.residuals.lives(self)) {
+            if let Some(number) = group_of[roots[value.0]] {
+                let life = &mut groups[number].life;
+                *life = (life.0.min(call), life.1.max(call));
             }
         }
         for group in &groups {

@@ -2,7 +2,9 @@
 
 mod branches;
 mod chunks;
+mod gathered;
 mod memory;
+mod residual;
 mod room;
 mod types;
 
@@ -11,9 +13,11 @@ use std::sync::Arc;
 
 use flashcliff::{Dims, Dtype, Operator};
 
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", test))]
 pub(crate) use branches::{Use, Uses};
 pub(crate) use chunks::Part;
+use gathered::Gathered;
+use residual::Residuals;
 
 use crate::Error;
 use crate::network::{Extent, Maker, Network, Node, Rows, Set, Value, sizes};
@@ -92,6 +96,10 @@ pub struct Plan {
     /// The calls that run chunk by chunk.
     pub(crate) parts: Vec<Part>,
     pub(crate) stages: Vec<Stage>,
+    /// The matrices of steps that are made together.
+    pub(crate) gathered: Gathered,
+    /// The sums that norms compute.
+    residuals: Residuals,
     kept: usize,
 }
 
@@ -102,6 +110,10 @@ pub(crate) struct Target {
     pub(crate) slack: usize,
     /// Whether calls on tokens run chunk by chunk.
     pub(crate) has_chunks: bool,
+    /// Whether steps make their matrices [together](Gathered).
+    pub(crate) gathers: bool,
+    /// Whether norms compute [sums](Residuals).
+    pub(crate) adds: bool,
 }
 
 /// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
@@ -153,6 +165,8 @@ impl Network {
         let target = Target {
             slack: 0,
             has_chunks: true,
+            gathers: false,
+            adds: false,
         };
         Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
@@ -188,6 +202,8 @@ impl Plan {
             outputs,
             parts: Vec::new(),
             stages: Vec::with_capacity(stages.len()),
+            gathered: Gathered::default(),
+            residuals: Residuals::default(),
             kept: 0,
         };
         let mut done = vec![false; network.nodes.len()];
@@ -195,7 +211,13 @@ impl Plan {
             plan.add_stage(outputs, &mut done, target)?;
         }
         let wide = types::wide(&plan.network);
-        let shapes = plan.shapes(&wide, saved_len)?;
+        let mut shapes = plan.shapes(&wide, saved_len)?;
+        if target.gathers {
+            plan.gathered = Gathered::new(&plan, &mut shapes, types[1].bytes());
+        }
+        if target.adds {
+            plan.residuals = Residuals::new(&plan);
+        }
         plan.place(&wide, shapes, target)?;
         Ok(plan)
     }
@@ -262,6 +284,11 @@ impl Plan {
         self.stages[stage].calls.clone()
     }
 
+    /// The stage of a call.
+    fn stage_of(&self, call: usize) -> usize {
+        self.stages.partition_point(|stage| stage.calls.end <= call)
+    }
+
     /// The bytes of the memory that values between inputs and outputs share: the most that a [stage](Self::stage_bytes) needs.
     pub fn arena_bytes(&self) -> usize {
         let bytes = self.stages.iter().map(|stage| stage.bytes);
@@ -278,13 +305,13 @@ impl Plan {
         self.kept
     }
 
-    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory. Zeros behind the first blades are written once if the arena
-    /// is of one plan, and in each run if others have it too.
-    pub(crate) fn is_idle(&self, call: usize) -> bool {
+    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or other calls do its work. Zeros behind the first blades
+    /// are written once if the arena is of one plan, and in each run if others have it too.
+    pub fn is_idle(&self, call: usize) -> bool {
         match self.work(call) {
             Work::FirstBlades(_) => true,
             Work::ExtendBlades { clears, .. } => !clears && self.is_whole(),
-            _ => false,
+            _ => self.gathered.is_idle(call) || self.residuals.is_idle(call),
         }
     }
 

@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision};
 use flashcliff::{Dtype, Element};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Sequences};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment, Sequences};
 use flashcliff_network::tokens::Draw;
 use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Slices, Value};
 
@@ -54,7 +54,7 @@ impl Case {
 }
 
 /// A network with its gradients, and its numbers.
-struct Whole<'a> {
+pub(crate) struct Whole<'a> {
     case: &'a Case,
     network: Network,
     outputs: Vec<Value>,
@@ -63,7 +63,7 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    fn new<T: Element>(case: &'a Case, keep: Keep) -> Self {
+    pub(crate) fn new<T: Element>(case: &'a Case, keep: Keep) -> Self {
         let mut network = case.network.clone();
         let mut by = case.by.clone();
         by.extend(network.parameters());
@@ -115,11 +115,13 @@ impl<'a> Whole<'a> {
 }
 
 /// A plan on the GPU with its tensors.
-struct There<'a, T> {
+pub(crate) struct There<'a, T> {
     whole: &'a Whole<'a>,
-    stream: Arc<CudaStream>,
-    gpu: Gpu,
-    memory: Memory,
+    pub(crate) stream: Arc<CudaStream>,
+    pub(crate) gpu: Gpu,
+    /// The memory of each stage, and what stages keep.
+    memory: Vec<Memory>,
+    kept: CudaSlice<u8>,
     inputs: Vec<CudaSlice<T>>,
     parameters: Vec<CudaSlice<T>>,
     outputs: Vec<CudaSlice<T>>,
@@ -128,11 +130,21 @@ struct There<'a, T> {
 }
 
 impl<'a, T: DeviceElement + Element> There<'a, T> {
-    fn new(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
+    pub(crate) fn new(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
+        Self::of(whole, &[&whole.outputs], precision)
+    }
+
+    /// The result in one stage, the gradients in another.
+    pub(crate) fn in_two_stages(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
+        let (result, gradients) = whole.outputs.split_at(1);
+        Self::of(whole, &[result, gradients], precision)
+    }
+
+    fn of(whole: &'a Whole<'a>, stages: &[&[Value]], precision: MatmulPrecision) -> Self {
         let (case, stream) = (whole.case, device().new_stream().unwrap());
         let gpu = Gpu::new(
             &whole.network,
-            &[&whole.outputs],
+            stages,
             case.rows,
             [<T as Element>::DTYPE; 2],
             device(),
@@ -153,7 +165,11 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             stream.clone_htod(&own.collect::<Vec<i32>>()).unwrap()
         });
         Self {
-            memory: gpu.allocate(0, &stream).unwrap(),
+            memory: (0..stages.len())
+                .map(|stage| gpu.allocate(stage, &stream).unwrap())
+                .collect(),
+            // An allocation of no bytes is an error for some drivers.
+            kept: stream.alloc_zeros(gpu.plan().kept_bytes().max(1)).unwrap(),
             inputs: upload(&whole.inputs),
             parameters: upload(&whole.parameters),
             outputs: upload(&room(gpu.plan())),
@@ -167,8 +183,12 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
         }
     }
 
-    /// Launches the plan.
-    fn launch(&mut self, forks: bool) -> Result<(), Error> {
+    /// Launches the plan, and calls a function with the outputs at each stop of its only stage.
+    fn launch(
+        &mut self,
+        course: Course<'_>,
+        at_stop: &mut dyn FnMut(usize, &[CudaSlice<T>]),
+    ) -> Result<(), Error> {
         let (case, stream) = (self.whole.case, self.stream.clone());
         let tensors =
             |values: &[Value], data: &'_ [CudaSlice<T>]| -> Vec<(CUdeviceptr, Vec<usize>)> {
@@ -207,17 +227,65 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             inputs: &inputs,
             parameters: &parameters,
             outputs: &outputs,
-            kept: 0,
+            kept: self.kept.device_ptr(&stream).0,
             error_scale: 1.0,
             adds_error: false,
             loss_scale: None,
             sequences,
             draw,
         };
-        let course = Course { forks, stops: &[] };
-        let (gpu, memory) = (&self.gpu, &mut self.memory);
-        // SAFETY: outputs have the elements of the plan's, all live as long as this, and the stream is waited for before they are read.
-        unsafe { gpu.run(memory, &stream, lent, course, &mut |_| Ok::<(), Error>(())) }
+        let two_stages = self.memory.len() == 2;
+        for (stage, memory) in self.memory.iter_mut().enumerate() {
+            // The first of two stages has one output.
+            let outputs = match two_stages && stage == 0 {
+                true => &outputs[..1],
+                false => &outputs[..],
+            };
+            let lent = Lent { outputs, ..lent };
+            let mut watch = |moment| {
+                if let Moment::Stop(number) = moment {
+                    at_stop(number, &self.outputs);
+                }
+                Ok::<(), Error>(())
+            };
+            // SAFETY: outputs have the elements of the plan's, all live as long as this, and the stream is waited for before they are read.
+            unsafe { self.gpu.run(memory, &stream, lent, course, &mut watch) }?;
+        }
+        Ok(())
+    }
+
+    /// The outputs, each as it is behind the call that completes it.
+    pub(crate) fn at_stops(&mut self) -> Vec<Vec<f64>> {
+        self.forget();
+        let (plan, stream) = (self.gpu.plan(), self.stream.clone());
+        let stops = (0..plan.outputs().len()).map(|output| plan.completed_by(output).unwrap());
+        let stops: Vec<usize> = stops.collect();
+        let course = Course {
+            forks: false,
+            stops: &stops,
+        };
+        let mut found = vec![Vec::new(); stops.len()];
+        let mut at_stop = |number: usize, outputs: &[CudaSlice<T>]| {
+            let own: Vec<T> = stream.clone_dtoh(&outputs[number]).unwrap();
+            stream.synchronize().unwrap();
+            found[number] = own.into_iter().map(Element::to_f64).collect();
+        };
+        self.launch(course, &mut at_stop).unwrap();
+        found
+    }
+
+    /// The outputs of a captured graph with branches.
+    pub(crate) fn captured(&mut self) -> (Graph, Vec<Vec<f64>>) {
+        let stream = self.stream.clone();
+        let course = Course {
+            forks: true,
+            stops: &[],
+        };
+        let graph = Graph::capture(&stream, || self.launch(course, &mut |_, _| {})).unwrap();
+        self.forget();
+        graph.launch().unwrap();
+        let outputs = self.outputs();
+        (graph, outputs)
     }
 
     /// Forgets the outputs, so that a run that writes none of them is seen.
@@ -238,9 +306,13 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
         outputs
     }
 
-    fn eager(&mut self) -> Vec<Vec<f64>> {
+    pub(crate) fn eager(&mut self) -> Vec<Vec<f64>> {
         self.forget();
-        self.launch(false).unwrap();
+        let course = Course {
+            forks: false,
+            stops: &[],
+        };
+        self.launch(course, &mut |_, _| {}).unwrap();
         self.outputs()
     }
 }
@@ -270,12 +342,7 @@ fn compare_as<T: DeviceElement + Element>(
     let got = there.eager();
     assert_close(&got, &expected, bound, name);
     assert_same(&there.eager(), &got, &format!("{name}, again"));
-    let stream = there.stream.clone();
-    let graph = Graph::capture(&stream, || there.launch(true));
-    let graph = graph.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-    there.forget();
-    graph.launch().unwrap();
-    let captured = there.outputs();
+    let (graph, captured) = there.captured();
     assert_same(&captured, &got, &format!("{name}, captured"));
     if let Some(draw) = case.draw {
         // The number of the pass is read when the graph runs.
@@ -321,7 +388,7 @@ fn assert_close(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64, what: &str)
     }
 }
 
-fn assert_same(a: &[Vec<f64>], b: &[Vec<f64>], what: &str) {
+pub(crate) fn assert_same(a: &[Vec<f64>], b: &[Vec<f64>], what: &str) {
     let bits = |all: &[Vec<f64>]| -> Vec<Vec<u64>> {
         let tensors = all.iter();
         tensors

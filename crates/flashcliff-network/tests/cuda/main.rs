@@ -9,10 +9,12 @@
 #[path = "../suite/blocks.rs"]
 mod blocks;
 mod compare;
+mod gathered;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
 mod networks;
 mod refused;
+mod residual;
 #[path = "../suite/slim.rs"]
 mod slim;
 mod slim_blocks;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
     steps::add(&mut tests);
     transformers::add(&mut tests);
     slim_blocks::add(&mut tests);
+    gathered::add(&mut tests);
     refused::add(&mut tests);
+    residual::add(&mut tests);
     tests.run()
 }

@@ -283,8 +283,8 @@ impl Network {
         }
         let mut inputs = vec![x];
         inputs.extend(self.all(context.into_iter().chain(mask))?);
-        let weights = self.all(log_weights)?;
-        self.step(Step::Attention(step), inputs, &weights)
+        inputs.extend(self.all(log_weights)?);
+        self.step(Step::Attention(step), inputs, &[])
     }
 
     fn head_gains(

@@ -43,7 +43,9 @@ impl Run<'_> {
             workspace: self.workspaces[line.number()].address,
             ..Given::default()
         };
-        for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
+        let inputs = step.inputs().into_iter().zip(inputs).enumerate();
+        let is_there = |value: &Value| !self.plan.gathered.is_absent(*value);
+        for (at, (input, &value)) in inputs.filter(|(_, (_, value))| is_there(value)) {
             let address = self.place(value, stream, guards)?;
             match input {
                 _ if at == 0 => given.x = address,
@@ -74,7 +76,13 @@ impl Run<'_> {
         }
         let mut guards = Vec::new();
         let inputs = (step, &node.inputs[..]);
-        let given = self.given(inputs, node.outputs[1], (stream, line), &mut guards)?;
+        let mut given = self.given(inputs, node.outputs[1], (stream, line), &mut guards)?;
+        if let Some(sum) = self.plan.sum_before(call) {
+            let [x, more] = [sum.inputs[0], sum.inputs[1]];
+            let total = given.x;
+            given.x = self.place(x, stream, &mut guards)?;
+            given.residual = Some([self.place(more, stream, &mut guards)?, total]);
+        }
         let y = self.address(self.plan.spot(node.outputs[0])?.memory);
         // SAFETY: the addresses are those of values of the plan, which has the sizes of the steps; see `value` and `result`.
         unsafe { ready.forward(&site, given, y) }
@@ -113,6 +121,7 @@ impl Run<'_> {
         }
         let to = To {
             adds: gradient.adds,
+            of_matrix: self.plan.gathered.gradient_of(call).is_some(),
             ..to(step, &gradient.wanted, &outputs)
         };
         // SAFETY: as in `step`. A gradient that is added to lies in the memory of the sum.

@@ -15,6 +15,11 @@ impl Table {
     pub(super) fn at(self, tables: CUdeviceptr) -> CUdeviceptr {
         tables + self.0 as CUdeviceptr
     }
+
+    /// The elements of so many bytes in front of it.
+    pub(super) fn elements_before(self, bytes: usize) -> usize {
+        self.0 / bytes
+    }
 }
 
 /// All tables, one after another. Equal ones are there once.

@@ -2,13 +2,13 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::items::{Items, Pack};
+use flashcliff::cuda::items::Items;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixPlaces, MatrixProduct};
 
 use super::blocks::Blocks;
 use super::constants::{Constants, Table};
-use super::gains::Sums;
 use super::matrix::{self, Layout};
+use super::sums::{self, Sums, Ways};
 use super::tall::Tall;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::cuda::room::Room;
@@ -17,12 +17,11 @@ use crate::{Error, tokens};
 #[derive(Debug)]
 pub(super) struct Linear {
     layout: Layout,
-    /// For each element of the matrix its parameter, or the number 1.
-    places: Table,
-    factors: Table,
+    /// For each element of the matrix its parameter, or the number 1; for each parameter the elements of the matrix's gradient.
+    ways: Ways,
     one: Table,
-    /// For each parameter the elements of the matrix's gradient.
-    of_parameters: Sums,
+    /// Whether the matrix is there when the step runs.
+    is_made: bool,
     /// The columns with a bias.
     biased: Vec<(usize, usize)>,
     products: Products,
@@ -43,6 +42,7 @@ impl Linear {
         step: &tokens::Linear,
         device: &Device,
         sizes: &Sizes,
+        parts: Option<&[usize]>,
         constants: &mut Constants,
     ) -> Result<Self, Error> {
         let layout = Layout::of(step, sizes.dtype);
@@ -54,10 +54,17 @@ impl Linear {
                 format!("at most {most} parameters of maps that share an input, got {count}");
             return Err(not_served("equivariant_linear", &expected));
         }
-        // The number 1 is the only one of a second tensor.
-        let place = |&(source, _): &(Option<usize>, f64)| source.unwrap_or(most) as i64;
-        let places: Vec<i64> = sources.iter().map(place).collect();
-        let factors: Vec<f64> = sources.iter().map(|&(_, factor)| factor).collect();
+        let places = sums::places(parts.unwrap_or(&[count]));
+        // The number 1 is that of the tensor behind all parameters.
+        let matrix = sources
+            .iter()
+            .map(|&(source, factor)| (places[source.unwrap_or(count)], factor));
+        let matrix = Sums::of(matrix, [layout.len, 1], sizes, constants)?;
+        let of_parameters = matrix::places(step, layout)?;
+        let ways = Ways {
+            matrix,
+            gradients: Sums::new(&of_parameters, sizes, constants)?,
+        };
         let Layout {
             inputs, outputs, ..
         } = layout;
@@ -83,10 +90,9 @@ impl Linear {
         Ok(Self {
             blocks,
             layout,
-            places: constants.indices(&places)?,
-            factors: constants.numbers(sizes.dtype, &factors),
+            ways,
             one: constants.numbers(sizes.dtype, &[1.0]),
-            of_parameters: Sums::new(&matrix::places(step, layout)?, sizes, constants)?,
+            is_made: parts.is_some(),
             biased: matrix::biased(step),
             products,
         })
@@ -97,9 +103,12 @@ impl Linear {
         [sizes.rows(), self.layout.outputs]
     }
 
-    /// The gradient of the matrix and of the bias, partial sums of the bias, and the memory of the product.
-    fn room(&self, sizes: &Sizes) -> Room<3> {
-        let own = sizes.bytes(self.layout.len);
+    /// The gradient of the matrix and of the bias, unless it is a value of the plan; partial sums of the bias, and the memory of the product.
+    fn room(&self, sizes: &Sizes, to: To) -> Room<3> {
+        let own = match to.of_matrix {
+            true => 0,
+            false => sizes.bytes(self.layout.len),
+        };
         Room::new(match &self.blocks {
             Some(blocks) => [own, 0, blocks.bytes(sizes)],
             None => [
@@ -120,15 +129,7 @@ impl Linear {
     /// # Safety
     /// The contract of [`Ready::forward`] holds.
     unsafe fn gather(&self, site: &Site<'_>, given: Given) -> Result<(), Error> {
-        let pack = Pack {
-            from: 0,
-            places: self.places.at(site.tables),
-            factors: self.factors.at(site.tables),
-            to: given.kept,
-            count: self.layout.len,
-            uses: 1,
-            dtype: site.sizes.dtype,
-        };
+        let pack = self.ways.matrix.pack(site, 0, given.kept);
         let tensors = [given.parameters, self.one.at(site.tables)];
         // SAFETY: places are those of parameters or of the number 1, as the table was made; the caller promises the rest.
         Ok(unsafe { Items::pack_tensors(site.target(), pack, &tensors) }?)
@@ -141,10 +142,14 @@ impl Linear {
         site: &Site<'_>,
         given: Given,
         g: CUdeviceptr,
-        to: CUdeviceptr,
+        to: To,
     ) -> Result<(), Error> {
+        let Some(parameters) = to.parameters else {
+            return Ok(());
+        };
         let sizes = &site.sizes;
-        let [of_matrix, partials, memory] = self.room(sizes).at(given.workspace);
+        let [own, partials, memory] = self.room(sizes, to).at(given.workspace);
+        let of_matrix = if to.of_matrix { parameters } else { own };
         let of_bias = sizes.after(of_matrix, self.layout.bias);
         let (product, gradient) = (self.products.matrix, self.gradient(sizes));
         // SAFETY: the room has the elements of all; the caller promises the rest.
@@ -156,12 +161,19 @@ impl Linear {
                     site.column_sums(gradient, &self.biased, [g, partials, of_bias])?;
                 }
             }
-            self.of_parameters.write(site, of_matrix, to)
+            match to.of_matrix {
+                true => Ok(()),
+                false => self.ways.gradients.write(site, of_matrix, parameters),
+            }
         }
     }
 }
 
 impl Ready for Linear {
+    fn ways(&self) -> Option<Ways> {
+        Some(self.ways)
+    }
+
     fn forward_bytes(&self, _: &Sizes) -> usize {
         match self.of_rows() {
             Some(_) => 0,
@@ -174,7 +186,7 @@ impl Ready for Linear {
             Some(_) => 0,
             None => self.products.input.workspace_bytes(),
         });
-        let of_parameters = to.parameters.map(|_| self.room(sizes).bytes());
+        let of_parameters = to.parameters.map(|_| self.room(sizes, to).bytes());
         of_input.max(of_parameters).unwrap_or(0)
     }
 
@@ -188,7 +200,9 @@ impl Ready for Linear {
         };
         // SAFETY: what is kept has the matrix and the bias, which is aligned; the caller promises the rest.
         unsafe {
-            self.gather(site, given)?;
+            if !self.is_made {
+                self.gather(site, given)?;
+            }
             match self.of_rows() {
                 Some(blocks) => blocks.output(site, [given.x, given.kept, y]),
                 None => Ok(self.products.output.run(site.target(), places)?),
@@ -215,10 +229,7 @@ impl Ready for Linear {
                 }
             }
         }
-        match to.parameters {
-            // SAFETY: the caller promises it.
-            Some(to) => unsafe { self.parameter_gradients(site, given, g, to) },
-            None => Ok(()),
-        }
+        // SAFETY: the caller promises it.
+        unsafe { self.parameter_gradients(site, given, g, to) }
     }
 }

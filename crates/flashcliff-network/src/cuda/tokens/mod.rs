@@ -3,7 +3,7 @@
 //! All memory is that of the plan: results, what a step keeps, and the workspace of a line. Tables are on the device before the first run.
 //!
 //! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
-//! * `constants` - tables.
+//! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
 //! * `norm`, `gains`, `gate`, `dropout` - functions of each token; `lanes` - operators of programs.
@@ -20,6 +20,7 @@ mod dropout;
 mod fused;
 mod gains;
 mod gate;
+mod gathered;
 mod lanes;
 mod linear;
 mod matrix;
@@ -27,6 +28,7 @@ mod norm;
 mod products;
 mod scores;
 mod site;
+mod sums;
 mod tall;
 
 use std::collections::HashMap;
@@ -39,18 +41,22 @@ use flashcliff::cuda::rows::Rows;
 use flashcliff::{Algebra, Device, Dtype, Signature};
 
 use super::beside::Line;
-use crate::Error;
 use crate::plan::Plan;
 use crate::tokens::Step;
 use crate::tokens::step::Input;
 use crate::work::Work;
+use crate::{Error, Network};
 pub(super) use constants::Constants;
+use gathered::Together;
 pub(super) use site::{Site, Sizes};
+use sums::Ways;
 
 /// The addresses that a pass of a step reads besides gradients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Given {
     pub(super) x: CUdeviceptr,
+    /// Norms only: what is added to the tokens before, and the place of the sum.
+    pub(super) residual: Option<[CUdeviceptr; 2]>,
     /// The reference of joins, other tokens, or those of the context.
     pub(super) other: CUdeviceptr,
     /// The mask, and its shape.
@@ -68,12 +74,19 @@ pub(super) struct To {
     pub(super) other: Option<CUdeviceptr>,
     pub(super) parameters: Option<CUdeviceptr>,
     pub(super) mask: Option<CUdeviceptr>,
+    /// Whether the gradient of the parameters is that of the matrix that is made of them, of which others make that of the parameters.
+    pub(super) of_matrix: bool,
     /// Whether the gradient of the tokens is added to what is there.
     pub(super) adds: bool,
 }
 
 /// A step that is ready to launch.
 pub(super) trait Ready: fmt::Debug + Send + Sync {
+    /// The sums of a step that keeps a matrix of parameters alone.
+    fn ways(&self) -> Option<Ways> {
+        None
+    }
+
     /// The bytes of workspace of the forward pass.
     fn forward_bytes(&self, _: &Sizes) -> usize {
         0
@@ -112,6 +125,8 @@ pub(super) struct Steps {
     constants: Constants,
     /// The functions by which parameters are joined; `None` if nothing compiles them.
     rows: Option<Rows>,
+    /// What steps do together.
+    together: Option<Together>,
 }
 
 /// The elements that a step keeps for its gradient.
@@ -124,17 +139,18 @@ pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
     }
 }
 
-/// Makes a step ready.
+/// Makes a step ready. If its matrix is made before it runs, it gets the elements of each parameter.
 fn ready(
     step: &Step,
     device: &Device,
     sizes: &Sizes,
+    parts: Option<&[usize]>,
     constants: &mut Constants,
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
-        Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, constants)?),
+        Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, parts, constants)?),
         Step::Norm(step) => Box::new(norm::Norm::new(step)?),
-        Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, constants)?),
+        Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, parts, constants)?),
         Step::Gated(step) => Box::new(gate::Gated::new(step)?),
         Step::Products(step) => Box::new(products::Products::new(step, device, sizes, constants)?),
         Step::Attention(step) => Box::new(attention::Attention::new(step, device, sizes)?),
@@ -171,44 +187,68 @@ pub(super) fn sizes(
 }
 
 impl Steps {
+    /// Makes the steps of a plan ready, with the [functions](joining) of its network.
     pub(super) fn new(
         plan: &Plan,
+        rows: Option<Rows>,
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<Option<Self>, Error> {
-        let mut made = None;
+        let mut made = Self {
+            ready: HashMap::new(),
+            constants: Constants::default(),
+            rows,
+            together: None,
+        };
         for call in 0..plan.call_count() {
-            let Some(step) = step_of(plan.work(call)) else {
-                continue;
-            };
-            if made.is_none() {
-                made = Some(Self {
-                    ready: HashMap::new(),
-                    constants: Constants::default(),
-                    rows: joining(plan, device)?,
-                });
-            }
-            let Some(Self {
-                ready: steps,
-                constants,
-                ..
-            }) = &mut made
-            else {
-                continue;
-            };
-            let origin = plan.node(call).origin;
-            if let Entry::Vacant(place) = steps.entry(origin) {
-                let rows = plan.batch().seen_from(plan.set_of_node(origin));
-                let sizes = sizes(step, rows, plan.types(), precision)?;
-                let own = ready(step, device, &sizes, constants)?;
-                place.insert((sizes, own));
+            if let Some(step) = step_of(plan.work(call)) {
+                made.add(plan, (call, step), device, precision)?;
             }
         }
-        Ok(made)
+        if made.ready.is_empty() {
+            return Ok(None);
+        }
+        let Self {
+            ready, constants, ..
+        } = &mut made;
+        let ways = |call| ready.get(&plan.node(call).origin)?.1.ways();
+        if let Some(rows) = rows {
+            made.together = Together::new(plan, &rows, ways, constants)?;
+        }
+        Ok(Some(made))
+    }
+
+    /// Makes the step of a call ready.
+    fn add(
+        &mut self,
+        plan: &Plan,
+        (call, step): (usize, &Step),
+        device: &Device,
+        precision: MatmulPrecision,
+    ) -> Result<(), Error> {
+        let origin = plan.node(call).origin;
+        let Entry::Vacant(place) = self.ready.entry(origin) else {
+            return Ok(());
+        };
+        let batch = plan.batch().seen_from(plan.set_of_node(origin));
+        let sizes = sizes(step, batch, plan.types(), precision)?;
+        let parts = plan.gathered.matrix_of(call).map(|own| &own.parts);
+        let lens = parts.map(|parts| {
+            let lens = parts.iter().map(|&part| Ok(plan.spot(part)?.len()));
+            lens.collect::<Result<Vec<usize>, Error>>()
+        });
+        let lens = lens.transpose()?;
+        let own = ready(step, device, &sizes, lens.as_deref(), &mut self.constants)?;
+        place.insert((sizes, own));
+        Ok(())
     }
 
     pub(super) fn rows(&self) -> Option<&Rows> {
         self.rows.as_ref()
+    }
+
+    fn together(&self) -> Option<&Together> {
+        self.together.as_ref()
     }
 
     pub(super) fn constants(&self) -> &Constants {
@@ -232,7 +272,11 @@ impl Steps {
                 (Work::Gradient(gradient), Some(step)) => {
                     let outputs = gradient.wanted.iter().filter(|wanted| **wanted);
                     let outputs = vec![0; outputs.count()];
-                    ready.backward_bytes(sizes, to(step, &gradient.wanted, &outputs))
+                    let to = To {
+                        of_matrix: plan.gathered.gradient_of(call).is_some(),
+                        ..to(step, &gradient.wanted, &outputs)
+                    };
+                    ready.backward_bytes(sizes, to)
                 }
                 _ => ready.forward_bytes(sizes),
             };
@@ -245,9 +289,20 @@ impl Steps {
     }
 }
 
-/// The functions that join parameters in one launch, if the build has them.
-fn joining(plan: &Plan, device: &Device) -> Result<Option<Rows>, Error> {
-    match Rows::new(device, plan.types()[1]) {
+/// The functions that join parameters in one launch, or make them matrices, if the build has them and a network has steps.
+pub(super) fn joining(
+    network: &Network,
+    model: Dtype,
+    device: &Device,
+) -> Result<Option<Rows>, Error> {
+    if !network
+        .nodes
+        .iter()
+        .any(|node| step_of(&node.work).is_some())
+    {
+        return Ok(None);
+    }
+    match Rows::new(device, model) {
         Ok(rows) => Ok(Some(rows)),
         Err(flashcliff::Error::UnsupportedOnCuda { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -89,12 +89,14 @@ impl Ready for Norm {
         let sizes = &site.sizes;
         let gains = self.item_gains(sizes, given.parameters, 0);
         let [x, y] = [given.x, y].map(|address| self.packed(sizes, address));
+        let residual = given.residual;
+        let residual = residual.map(|both| both.map(|address| self.packed(sizes, address)));
         let of_items = sizes.items(self.channels);
         let target = site.target();
-        // SAFETY: both are packed rows of these sizes, and gains have the shapes of their channels; the caller promises the rest.
+        // SAFETY: all are packed rows of these sizes, and gains have the shapes of their channels; the caller promises the rest.
         let done = unsafe {
             self.items
-                .norm(target, of_items, NORM_EPS, gains, x, None, y)
+                .norm(target, of_items, NORM_EPS, gains, x, residual, y)
         };
         Ok(done?)
     }

@@ -172,7 +172,7 @@ fn attended(
     let mut inputs: Vec<Value> = given.into_iter().flatten().collect();
     if let Some(shape) = attention.shapes().first() {
         let name = format!("{prefix}.attention.log_weights");
-        inputs.push(layers.parameters(&[(name, shape.clone())], &[0])?);
+        inputs.push(layers.network.parameter(&name, shape));
     }
     layers.network.step(Step::Attention(attention), &inputs)
 }

@@ -18,10 +18,11 @@ pub(super) enum Function {
     Softmax,
     SoftmaxGradient,
     Join,
+    PackAll,
 }
 
 /// The number of kernels.
-const COUNT: usize = 10;
+const COUNT: usize = 11;
 
 /// The names of the kernels, in the order of [`Function`].
 #[cfg(feature = "jit")]
@@ -36,6 +37,7 @@ const NAMES: [&str; COUNT] = [
     "softmax",
     "softmax_gradient",
     "join",
+    "pack_all",
 ];
 
 /// The kernels for one type in the context of a device.

@@ -199,3 +199,70 @@ __global__ void join(Parts parts, T *whole, Index count, Index back) {
     else whole[at] = *own;
   }
 }
+
+// At most so many tensors of a launch, and so many results of a thread, whose loads are under way at once.
+#define MOST_TENSORS 480
+#define EACH 4
+
+struct Tensors {
+  void *at[MOST_TENSORS];
+};
+
+// Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at places[u * stride + i]. Bits of a place above those of a
+// number say in which tensor behind `from` it is. `places` and `factors` are elements of the tables.
+struct Pack {
+  int end;  // the first block behind those of the pack
+  int count, uses, stride, places, factors, to, from;
+};
+
+// Results of a block from the one with the number `first` on.
+template <class T>
+__device__ void pack_block(const Tensors &tensors, const void *tables, const Pack &own, Index first, Index first_tensor, int bits) {
+  const int *places = static_cast<const int *>(tables) + own.places;
+  const T *factors = static_cast<const T *>(tables) + own.factors;
+  void *const *from = tensors.at + (own.from - first_tensor);
+  const int behind = int((1u << bits) - 1);
+  first += threadIdx.x;
+  T sums[EACH] = {};
+  for (int use = 0; use < own.uses; use++) {
+    T values[EACH] = {}, weights[EACH] = {};
+    int of_use[EACH] = {};
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const Index at = first + i * Index(blockDim.x);
+      if (at >= own.count) continue;
+      of_use[i] = places[use * Index(own.stride) + at];
+      weights[i] = factors[use * Index(own.stride) + at];
+    }
+    // A number whose factor is 0 is not read, whatever place it has.
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      if (weights[i] != T(0)) values[i] = static_cast<const T *>(from[of_use[i] >> bits])[of_use[i] & behind];
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) sums[i] += weights[i] * values[i];
+  }
+  T *to = static_cast<T *>(tensors.at[own.to - first_tensor]);
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const Index at = first + i * Index(blockDim.x);
+    if (at < own.count) to[at] = sums[i];
+  }
+}
+
+// Packs one after another, each in blocks of its own, which are counted from `first_block` on, as tensors are from `first_tensor` on.
+template <class T>
+__global__ void pack_all(const __grid_constant__ Tensors tensors, const void *tables, const Pack *packs, Index count,
+                         Index first_block, Index first_tensor, Index bits) {
+  const Index end = packs[count - 1].end;
+  for (Index block = first_block + blockIdx.x; block < end; block += gridDim.x) {
+    Index low = 0, high = count - 1;
+    while (low < high) {
+      const Index middle = (low + high) / 2;
+      if (block < packs[middle].end) high = middle;
+      else low = middle + 1;
+    }
+    const Index before = low > 0 ? packs[low - 1].end : first_block;
+    pack_block<T>(tensors, tables, packs[low], (block - before) * EACH * blockDim.x, first_tensor, int(bits));
+  }
+}

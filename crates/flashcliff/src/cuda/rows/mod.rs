@@ -1,8 +1,9 @@
 //! Functions of rows of numbers that steps of transformers have between the kernels of a build: factors of columns, the softmax of scores, positions.
 //!
-//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that.
+//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that. `packs` has sums in many tensors.
 
 mod functions;
+mod packs;
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,6 +16,8 @@ use super::fault;
 use super::items::Target;
 use crate::{Dtype, Error};
 use functions::{Function, Functions};
+use packs::RawTensors;
+pub use packs::{Pack, Packs};
 
 /// The threads of a block.
 const THREADS: usize = 256;
@@ -119,6 +122,7 @@ enum Argument<'a> {
     Real(f64),
     Scores(&'a mut RawScores),
     Parts(&'a mut RawParts),
+    Tensors(&'a mut RawTensors),
 }
 
 impl Argument<'_> {
@@ -133,6 +137,7 @@ impl Argument<'_> {
             Self::Real(real) => ptr::from_mut(real).cast(),
             Self::Scores(scores) => ptr::from_mut(*scores).cast(),
             Self::Parts(parts) => ptr::from_mut(*parts).cast(),
+            Self::Tensors(tensors) => ptr::from_mut(*tensors).cast(),
         }
     }
 }

@@ -1,0 +1,108 @@
+//! Sums of a few numbers: how parameters become the matrix of a step, and how the gradient of the matrix becomes those of parameters.
+
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::items::{Items, Pack};
+
+use super::constants::{Constants, Table};
+use super::{Site, Sizes};
+use crate::Error;
+
+/// The sums of both ways.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct Ways {
+    /// The matrix from parameters, whose places are those of [`places`].
+    pub(super) matrix: Sums,
+    /// Gradients of parameters, one after another, from the gradient of the matrix.
+    pub(super) gradients: Sums,
+}
+
+/// Tables of sums of a few numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sums {
+    pub(super) places: Table,
+    pub(super) factors: Table,
+    pub(super) count: usize,
+    pub(super) uses: usize,
+}
+
+/// For each element of tensors of some lengths, one after another, its place as [`Items::pack_tensors`] takes it; at the end that of the first element of
+/// a further tensor.
+pub(super) fn places(lens: &[usize]) -> Vec<usize> {
+    let lens = lens.iter().copied().chain([1]).enumerate();
+    let of =
+        |(tensor, len): (usize, usize)| (0..len).map(move |at| (tensor << Items::PLACE_BITS) + at);
+    lens.flat_map(of).collect()
+}
+
+impl Sums {
+    /// Sums of the numbers at some places, times factors, for each result those that it adds.
+    pub(super) fn new(
+        terms: &[Vec<(usize, f64)>],
+        sizes: &Sizes,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let uses = terms.iter().map(Vec::len).max().unwrap_or(0);
+        let of_use = |at: usize| terms.iter().map(move |own| own.get(at).copied());
+        // A number whose factor is 0 is not read.
+        let all = (0..uses)
+            .flat_map(of_use)
+            .map(|term| term.unwrap_or((0, 0.0)));
+        Self::of(all, [terms.len(), uses], sizes, constants)
+    }
+
+    /// Sums of places and factors `[uses, count]`.
+    pub(super) fn of(
+        all: impl Iterator<Item = (usize, f64)>,
+        [count, uses]: [usize; 2],
+        sizes: &Sizes,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let place = |place: usize| i64::try_from(place).unwrap_or(i64::MAX);
+        let (places, factors): (Vec<i64>, Vec<f64>) =
+            all.map(|(at, factor)| (place(at), factor)).unzip();
+        Ok(Self {
+            places: constants.indices(&places)?,
+            factors: constants.numbers(sizes.dtype, &factors),
+            count,
+            uses,
+        })
+    }
+
+    /// The call that reads numbers and writes the sums.
+    pub(super) fn pack(&self, site: &Site<'_>, from: CUdeviceptr, to: CUdeviceptr) -> Pack {
+        Pack {
+            from,
+            places: self.places.at(site.tables),
+            factors: self.factors.at(site.tables),
+            to,
+            count: self.count,
+            uses: self.uses,
+            dtype: site.sizes.dtype,
+        }
+    }
+
+    /// Writes the sums.
+    ///
+    /// # Safety
+    /// The addresses are those of the numbers and of the sums.
+    pub(super) unsafe fn write(
+        &self,
+        site: &Site<'_>,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+    ) -> Result<(), Error> {
+        // SAFETY: places are those of numbers, as the tables were made; the caller promises the rest.
+        Ok(unsafe { Items::pack(site.target(), self.pack(site, from, to)) }?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_tensors_and_elements() {
+        let tensor = 1 << Items::PLACE_BITS;
+        assert_eq!(places(&[2, 0, 1]), [0, 1, 2 * tensor, 3 * tensor]);
+    }
+}
