@@ -601,8 +601,10 @@ def test_checkpointed_blocks(kind):
     kept = kind(**sizes, checkpoint_blocks=True).double()
     kept.load_state_dict(plain.state_dict())
     want = gradients(plain, lambda net: net(*arguments))
+    # Linear maps between the blocks of a slim network are called, and round as PyTorch does.
+    limit = 1e-13 if sizes is SLIM else 0
     for got, expected in zip(gradients(kept, lambda net: net(*arguments)), want, strict=True):
-        assert torch.equal(got, expected)
+        assert (got - expected).abs().max() <= limit * expected.abs().max()
 
 
 def test_autocast():

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from described_common import by_layers, count_functions, results, same
+from described_common import by_layers, count_functions, same
 from nn_common import alike, disturb, random
 
 import flashcliff

@@ -105,9 +105,10 @@ def test_gradients_of_gradients(functions):
     assert functions == WHOLE
 
 
-def test_outputs_of_scalars_alone(functions):
-    """The last linear map has no vectors to give, and is called."""
-    net, (v, s) = network("2.0", out_v_channels=0), inputs(3, 6)
+@pytest.mark.parametrize("nothing", ["out_v_channels", "out_s_channels"])
+def test_outputs_of_one_kind_alone(nothing, functions):
+    """The last linear map has no vectors, or no scalars, to give, and is called."""
+    net, (v, s) = network("2.0", **{nothing: 0}), inputs(3, 6)
     same(net, v, s)
     assert functions == [("LGATrSlim", 3)]
 

@@ -1,5 +1,6 @@
-//! What linear steps and gains of a plan for a GPU do together: their matrices are made of parameters by one launch, and gradients of parameters are
-//! written by another one. The matrix of gains is diagonal: the factors of a row.
+//! What steps with parameters of a plan for a GPU do together: their matrices are made of parameters by one launch, and gradients of parameters are
+//! written by another one. The matrix of gains is diagonal: the factors of a row. That of norms and of operators of programs are the parameters, one after
+//! another.
 //!
 //! ```text
 //! each by itself:  parameters -> concatenate -> matrix -> product
@@ -265,7 +266,12 @@ impl Readers {
 
 /// Whether a step keeps a matrix of its parameters, and nothing else. Its inputs are tokens and, if there are some, parameters.
 fn has_matrix(step: &Step) -> bool {
-    matches!(step, Step::Linear(_) | Step::Gains(_))
+    match step {
+        Step::Linear(_) | Step::Gains(_) => true,
+        Step::Norm(step) => step.gains.is_some(),
+        Step::Lanes(step) => step.parameter_len() > 0,
+        _ => false,
+    }
 }
 
 /// Neighbours of one stage with at most [`MOST_BYTES`], from the stage and the bytes of each.

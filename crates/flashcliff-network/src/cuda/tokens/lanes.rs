@@ -4,6 +4,8 @@ use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
 
+use super::constants::Constants;
+use super::sums::Ways;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
 use crate::tokens::lanes::Place;
@@ -16,10 +18,19 @@ pub(super) struct Lanes {
     gradient: Operator,
     /// The bytes of workspace of both.
     bytes: [usize; 2],
+    /// How parameters are put one after another before the step runs, if they are.
+    ways: Option<Ways>,
 }
 
 impl Lanes {
-    pub(super) fn new(step: &tokens::Lanes, device: &Device, sizes: &Sizes) -> Result<Self, Error> {
+    pub(super) fn new(
+        step: &tokens::Lanes,
+        device: &Device,
+        sizes: &Sizes,
+        parts: Option<&[usize]>,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
         let (dims, dtypes) = (step.dims(sizes.rows()), Dtypes::uniform(sizes.dtype));
         let ready = |operator: &flashcliff::Operator| {
             let own = operator.on_cuda(device)?;
@@ -37,7 +48,16 @@ impl Lanes {
             operator,
             gradient,
             bytes: [forward, backward],
+            ways: ways.transpose()?,
         })
+    }
+
+    /// The addresses of the tokens and of the parameters one after another.
+    fn given(&self, given: Given) -> [CUdeviceptr; 2] {
+        match self.ways {
+            Some(_) => [given.x, given.kept],
+            None => [given.x, given.parameters],
+        }
     }
 
     /// A tensor among the packed rows of all, or among parameters; the latter have no strides.
@@ -112,6 +132,10 @@ impl Lanes {
 }
 
 impl Ready for Lanes {
+    fn ways(&self) -> Option<Ways> {
+        self.ways
+    }
+
     fn forward_bytes(&self, _: &Sizes) -> usize {
         self.bytes[0]
     }
@@ -122,7 +146,7 @@ impl Ready for Lanes {
 
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
         let sizes = &site.sizes;
-        let inputs: Vec<_> = self.inputs(sizes, [given.x, given.parameters]).collect();
+        let inputs: Vec<_> = self.inputs(sizes, self.given(given)).collect();
         let outputs: Vec<_> = self.outputs(sizes, y).map(Some).collect();
         let operator = (&self.operator, self.bytes[0]);
         // SAFETY: places are those of channels of the rows, and the workspace has the bytes; the caller promises the rest.
@@ -137,7 +161,7 @@ impl Ready for Lanes {
         to: To,
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
-        let inputs = self.inputs(sizes, [given.x, given.parameters]);
+        let inputs = self.inputs(sizes, self.given(given));
         let inputs: Vec<_> = inputs.chain(self.outputs(sizes, g)).collect();
         let places = self.inputs(sizes, [to.x, to.parameters].map(Option::unwrap_or_default));
         let outputs = places.zip(&self.step.inputs).map(|(tensor, place)| {

@@ -42,8 +42,8 @@ use flashcliff::{Algebra, Device, Dtype, Signature};
 
 use super::beside::Line;
 use crate::plan::Plan;
-use crate::tokens::Step;
 use crate::tokens::step::Input;
+use crate::tokens::{self, Step};
 use crate::work::Work;
 use crate::{Error, Network};
 pub(super) use constants::Constants;
@@ -134,6 +134,8 @@ pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
     match step {
         Step::Linear(step) => matrix::Layout::of(step, sizes.dtype).len,
         Step::Gains(step) => gains::width(step),
+        Step::Norm(step) => step.gains.as_ref().map_or(0, tokens::Gains::len),
+        Step::Lanes(step) => step.parameter_len(),
         Step::Attention(step) => attention::kept(step, sizes),
         _ => 0,
     }
@@ -149,7 +151,7 @@ fn ready(
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
         Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, parts, constants)?),
-        Step::Norm(step) => Box::new(norm::Norm::new(step)?),
+        Step::Norm(step) => Box::new(norm::Norm::new(step, sizes, parts, constants)?),
         Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, parts, constants)?),
         Step::Gated(step) => Box::new(gate::Gated::new(step)?),
         Step::Products(step) => Box::new(products::Products::new(step, device, sizes, constants)?),
@@ -159,7 +161,7 @@ fn ready(
             Box::new(columns::Reinserted::new(step, device, sizes, constants)?)
         }
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
-        Step::Lanes(step) => Box::new(lanes::Lanes::new(step, device, sizes)?),
+        Step::Lanes(step) => Box::new(lanes::Lanes::new(step, device, sizes, parts, constants)?),
     })
 }
 

@@ -3,6 +3,8 @@
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{ItemEps, ItemGains, ItemTensor, Items};
 
+use super::constants::Constants;
+use super::sums::Ways;
 use super::{Given, Ready, Site, Sizes, To};
 use crate::Error;
 use crate::cuda::room::Room;
@@ -21,16 +23,25 @@ pub(super) struct Norm {
     channels: Channels,
     /// The gains of a multivector channel, and all gains; `None` without gains.
     gains: Option<[usize; 2]>,
+    /// How gains are put one after another before the step runs, if they are.
+    ways: Option<Ways>,
 }
 
 impl Norm {
-    pub(super) fn new(step: &tokens::Norm) -> Result<Self, Error> {
+    pub(super) fn new(
+        step: &tokens::Norm,
+        sizes: &Sizes,
+        parts: Option<&[usize]>,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
         let of = |gains: &Gains| [gains.grades(), gains.len()];
         Ok(Self {
             items: Items::new(step.geometry.algebra)?,
             blades: step.geometry.blades(),
             channels: step.channels,
             gains: step.gains.as_ref().map(of),
+            ways: ways.transpose()?,
         })
     }
 
@@ -38,8 +49,12 @@ impl Norm {
         sizes.packed(self.blades, self.channels, address)
     }
 
-    /// The gains in their flat value, and the place of partial sums of their gradients.
-    fn item_gains(&self, sizes: &Sizes, gains: CUdeviceptr, partials: CUdeviceptr) -> ItemGains {
+    /// The gains one after another, and the place of partial sums of their gradients.
+    fn item_gains(&self, sizes: &Sizes, given: Given, partials: CUdeviceptr) -> ItemGains {
+        let gains = match self.ways {
+            Some(_) => given.kept,
+            None => given.parameters,
+        };
         let Some([grades, _]) = self.gains else {
             return ItemGains::default();
         };
@@ -81,13 +96,17 @@ impl Norm {
 }
 
 impl Ready for Norm {
+    fn ways(&self) -> Option<Ways> {
+        self.ways
+    }
+
     fn backward_bytes(&self, sizes: &Sizes, to: To) -> usize {
         self.room(sizes, to).bytes()
     }
 
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
         let sizes = &site.sizes;
-        let gains = self.item_gains(sizes, given.parameters, 0);
+        let gains = self.item_gains(sizes, given, 0);
         let [x, y] = [given.x, y].map(|address| self.packed(sizes, address));
         let residual = given.residual;
         let residual = residual.map(|both| both.map(|address| self.packed(sizes, address)));
@@ -110,7 +129,7 @@ impl Ready for Norm {
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
         let [partials, of_sums, unwanted] = self.room(sizes, to).at(given.workspace);
-        let gains = self.item_gains(sizes, given.parameters, partials);
+        let gains = self.item_gains(sizes, given, partials);
         let of_x = self.packed(sizes, to.x.unwrap_or(unwanted));
         let [x, g] = [given.x, g].map(|address| self.packed(sizes, address));
         let of_items = sizes.items(self.channels);

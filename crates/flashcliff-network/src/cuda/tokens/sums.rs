@@ -16,6 +16,25 @@ pub(in crate::cuda) struct Ways {
     pub(super) gradients: Sums,
 }
 
+impl Ways {
+    /// Parameters one after another, of these lengths.
+    pub(super) fn of_parameters(
+        lens: &[usize],
+        sizes: &Sizes,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let count = lens.iter().sum();
+        let mut identity = |places: &[usize]| {
+            let terms = places[..count].iter().map(|&place| (place, 1.0));
+            Sums::of(terms, [count, 1], sizes, constants)
+        };
+        Ok(Self {
+            matrix: identity(&places(lens))?,
+            gradients: identity(&places(&[count]))?,
+        })
+    }
+}
+
 /// Tables of sums of a few numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sums {

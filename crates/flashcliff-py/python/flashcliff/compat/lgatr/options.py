@@ -13,7 +13,7 @@ from torch import Tensor
 from ...nn.transformer.ragged import as_sequences
 from .._xformers import bias_options
 
-__all__ = ["attention_options"]
+__all__ = ["attention_options", "converted"]
 
 BACKENDS = ("native", "varlen", "xformers", "flash")
 
@@ -58,6 +58,14 @@ _BOUNDS = (
 )
 
 
+_CONVERTED = "_options"
+
+
+def converted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments by which a layer within others is given options that :func:`attention_options` returned."""
+    return {_CONVERTED: options}
+
+
 def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str, Any]:
     """The options ``mask``, ``is_causal``, ``cu_seqlens`` and ``cu_seqlens_key`` of attention.
 
@@ -70,7 +78,6 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
     xformers               ``attn_bias``: a tensor, a ``BlockDiagonalMask``, a ``BlockDiagonalCausalMask`` or a
                            ``LowerTriangularMask``
     flex                   none: ``block_mask`` and ``score_mod`` raise an error
-    (any)                  the options themselves
     ====================== ================================================================================
 
     Element types and names of kernels are accepted and have no effect: attention runs in the type of its inputs. Longest
@@ -81,8 +88,8 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
         given: the keyword arguments.
         cross: whether queries and keys are of different sets.
     """
-    if {"mask", "cu_seqlens"} & given.keys():
-        return dict(given)
+    if _CONVERTED in given:
+        return dict(given[_CONVERTED])
     options: dict[str, Any] = {}
     left = {name: value for name, value in given.items() if name not in _NO_EFFECT}
     _check_backend(given.get("backend"))

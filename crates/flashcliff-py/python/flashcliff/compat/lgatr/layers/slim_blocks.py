@@ -13,7 +13,7 @@ from torch import Tensor
 from ....nn.transformer import path
 from ....nn.transformer.described import Description, Given, Maybe, Tokens, attempt
 from ....nn.transformer.norm import WithNorms
-from ..options import attention_options
+from ..options import attention_options, converted
 from .slim import SlimMLP, SlimRMSNorm
 from .slim_attention import SlimCrossAttention, SlimSelfAttention
 from .slim_kernels import SLIM
@@ -97,7 +97,7 @@ class SlimBlock(_Block):
         return network.sum(x, network.call(self.mlp, network.call(second, x)))
 
     def _composed(self, given: Given) -> Maybe:
-        return inward(self._by_layers(outward(given.here), given.options))
+        return inward(self._by_layers(outward(given.here), converted(given.options)))
 
     def _by_layers(self, here: VectorsScalars, options: Mapping[str, Any]) -> VectorsScalars:
         first, second = self.norms()
@@ -198,7 +198,8 @@ class ConditionalSlimBlock(_Block):
 
     def _composed(self, given: Given) -> Maybe:
         here, other = outward(given.here), outward(given.context)
-        return inward(self._by_layers(here, other, (given.options, given.context_options)))
+        options = converted(given.options), converted(given.context_options)
+        return inward(self._by_layers(here, other, options))
 
     def _by_layers(
         self,

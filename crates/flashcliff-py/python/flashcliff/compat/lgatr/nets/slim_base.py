@@ -17,7 +17,7 @@ from ..layers.slim import SlimLinear
 from ..layers.slim_blocks import inward, outward
 from ..layers.slim_kernels import SLIM
 from ..layers.slim_version import V2, VectorsScalars, Version
-from ..options import attention_options
+from ..options import attention_options, converted
 from ..precision import is_naive
 from ..precision import naive_amp as naive
 
@@ -108,11 +108,11 @@ class Slim(nn.Module):
         if part is self.linear_in or part is self.linear_out:
             return inward(part(*here))
         if given.context[0] is None:
-            call = functools.partial(part, **given.options)
+            call = functools.partial(part, **converted(given.options))
             tensors = here
         else:
-            options = {"attn_kwargs": given.options, "crossattn_kwargs": given.context_options}
-            call = functools.partial(part, **options)
+            both = converted(given.options), converted(given.context_options)
+            call = functools.partial(part, attn_kwargs=both[0], crossattn_kwargs=both[1])
             other = outward(given.context)
             tensors = here[0], other[0], here[1], other[1]  # type: ignore[assignment]
         if self.checkpoint_blocks and torch.is_grad_enabled():
