@@ -53,7 +53,8 @@ fn case(geometry: Geometry, channels: Channels, apart: bool) -> Case {
         made = gate(&mut network, normed);
         x = network.scaled_sum([sum, more], 0.5).unwrap();
     }
-    let output = gate(&mut network, x);
+    let last = network.scaled_sum([x, made], 1.0).unwrap();
+    let output = gate(&mut network, last);
     let seed = network.input("seed", &axes);
     let mut case = Case::new(network, [output, seed], Rows::new(9, 5));
     case.by = vec![first, other];
