@@ -88,8 +88,9 @@ int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_
                 const void *saved, const void *grad_output, void *const *grads);
 
 /*
- * Networks with their weights, from files that flashcliff_network::file of the Rust crate writes. A network is loaded once, planned for a
- * batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the bits of the same network in Rust.
+ * Networks with their weights, from files that flashcliff_network::file of the Rust crate and flashcliff.save_network in Python write. A
+ * network is loaded once, planned for a batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the
+ * bits of the same network in Rust.
  *
  * A batch is samples of as many items each. Rows are all items of all samples: networks without items have samples of one. Tokens of
  * transformers are [rows, numbers of a token]: the multivectors blade by blade with channels innermost, then the scalars.
@@ -103,7 +104,7 @@ typedef struct fc_network fc_network;
 /* A network planned for a batch, with the memory of its values. */
 typedef struct fc_network_runner fc_network_runner;
 
-/* The name and the shape of an input or of an output. The name lives as long as the network. */
+/* The name and the shape of an input, an output or a parameter. The name lives as long as the network. */
 typedef struct fc_network_end {
     const char *name;
     size_t shape[FC_MAX_AXES];
@@ -111,7 +112,7 @@ typedef struct fc_network_end {
     size_t len;
 } fc_network_end;
 
-/* The tensors of a run: the addresses of inputs and outputs in the order of the network. */
+/* The tensors of a run: the addresses of inputs, outputs and parameters in the order of the network. */
 typedef struct fc_network_call {
     const void *const *inputs;
     size_t input_count;
@@ -123,7 +124,20 @@ typedef struct fc_network_call {
      */
     const size_t *offsets;
     size_t offset_count;
+    /* Parameters of the caller, which may change from run to run. NULL and 0 for those of the file. */
+    const void *const *parameters;
+    size_t parameter_count;
 } fc_network_call;
+
+/* The gradients of a run, of a function of the outputs. */
+typedef struct fc_network_gradients {
+    /* By each output. */
+    const void *const *outputs;
+    size_t output_count;
+    /* By each input, then by each parameter: written where the plan has them, and else NULL. */
+    void *const *grads;
+    size_t grad_count;
+} fc_network_gradients;
 
 /* Loads a network from a file. After a failure *out is NULL. */
 int fc_network_load(const char *path, fc_network **out);
@@ -131,8 +145,8 @@ int fc_network_load(const char *path, fc_network **out);
 /* Frees a network, or does nothing with NULL. Its runners stay. */
 void fc_network_free(fc_network *network);
 
-/* Writes the numbers of inputs and of outputs. */
-int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs);
+/* Writes the numbers of inputs, outputs and parameters. */
+int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs, size_t *parameters);
 
 /* Writes the name and the shape of an input for a batch. */
 int fc_network_input(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
@@ -140,20 +154,35 @@ int fc_network_input(const fc_network *network, size_t index, size_t samples, si
 /* Writes the name and the shape of an output for a batch. */
 int fc_network_output(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
 
+/* Writes the name and the shape of a parameter. */
+int fc_network_parameter(const fc_network *network, size_t index, fc_network_end *end);
+
+/* Copies a parameter of the file, in FC_F32 or FC_F64, to which it is rounded. */
+int fc_network_parameter_values(const fc_network *network, size_t index, int dtype, void *values);
+
 /*
  * Plans a network for a batch and takes the memory of its values, once for all runs. dtype is FC_F32 or FC_F64; weights of the other type
- * are rounded to it. After a failure *out is NULL.
+ * are rounded to it. wanted says by a number other than 0 for each input and then for each parameter whether there are to be gradients by
+ * it; NULL and 0 for none. With gradients runs keep what these need, which is more memory. A gradient that the network does not have is
+ * an error: by a mask, and by what no output depends on. After a failure *out is NULL.
  */
-int fc_network_plan(const fc_network *network, size_t samples, size_t items, int dtype, fc_network_runner **out);
+int fc_network_plan(const fc_network *network, size_t samples, size_t items, int dtype, const int *wanted, size_t wanted_count,
+                    fc_network_runner **out);
 
 /* Frees a runner, or does nothing with NULL. */
 void fc_network_runner_free(fc_network_runner *runner);
 
 /*
  * Writes the outputs, which overlap nothing else. All tensors have the type of the plan. After the first run, operators allocate nothing;
- * steps of transformers take small buffers from the allocator while they run.
+ * steps of transformers, and runs with gradients, take small buffers from the allocator while they run.
  */
 int fc_network_run(fc_network_runner *runner, const fc_network_call *call);
+
+/*
+ * Writes the gradients that were planned, which overlap nothing else. call is that of the last run, whose tensors have what they had then. It
+ * may be called again with other gradients of the outputs. Gradients of parameters are sums over the batch, in a fixed order.
+ */
+int fc_network_backward(fc_network_runner *runner, const fc_network_call *call, const fc_network_gradients *gradients);
 
 /*
  * On GPUs. The functions are in every library; one that was installed without --cuda gives FC_NO_CUDA and says so.

@@ -60,7 +60,7 @@ impl NetworkFunction {
     }
 
     fn planned(&self, key: &Key) -> Result<Planned, Error> {
-        let own = self.network.differentiated(self.output, &key.wanted)?;
+        let own = self.network.differentiated(&[self.output], &key.wanted)?;
         let (network, stages, types) = (own.network(), own.stages(), [key.dtype; 2]);
         let sizes = |&value: &Value| -> Vec<usize> {
             let axes = self.network.shape(value).unwrap_or_default().iter();
