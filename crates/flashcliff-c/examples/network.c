@@ -14,7 +14,9 @@
 #include <string.h>
 
 /* The batch for which tensors.f64 has inputs and results. */
-enum { SAMPLES = 3, ITEMS = 4, MOST = 8, STEPS = 5 };
+static const fc_network_batch BATCH = {.samples = 3, .items = 4};
+
+enum { MOST = 8, STEPS = 5 };
 
 static void check(int status) {
     if (status != FC_OK) {
@@ -55,7 +57,7 @@ static int train(const fc_network *network, const void *const *inputs, size_t in
     check(fc_network_counts(network, &input_count, &outputs, &count));
     if (outputs != 1) return 1;
     fc_network_end end;
-    check(fc_network_output(network, 0, SAMPLES, ITEMS, &end));
+    check(fc_network_output(network, 0, BATCH, &end));
     double *output = room(end.len);
     const size_t len = end.len;
 
@@ -74,14 +76,14 @@ static int train(const fc_network *network, const void *const *inputs, size_t in
         wanted[input_count + i] = 1;
         into[input_count + i] = grads[i];
     }
-    check(fc_network_input(network, 0, SAMPLES, ITEMS, &end));
+    check(fc_network_input(network, 0, BATCH, &end));
     const size_t input_len = end.len;
     double *grad = room(input_len), *moved = room(input_len);
     wanted[0] = 1;
     into[0] = grad;
 
     fc_network_runner *runner;
-    check(fc_network_plan(network, SAMPLES, ITEMS, FC_F64, wanted, input_count + count, &runner));
+    check(fc_network_plan(network, BATCH, FC_F64, wanted, input_count + count, &runner));
     const void *from[MOST];
     for (size_t i = 0; i < input_count; ++i) from[i] = inputs[i];
     void *to[1] = {output};
@@ -148,12 +150,12 @@ int main(int argc, char **argv) {
     size_t lens[MOST];
     fc_network_end end;
     for (size_t i = 0; i < inputs; ++i) {
-        check(fc_network_input(network, i, SAMPLES, ITEMS, &end));
+        check(fc_network_input(network, i, BATCH, &end));
         print("input", &end);
         given[i] = numbers(file, end.len);
     }
     for (size_t i = 0; i < outputs; ++i) {
-        check(fc_network_output(network, i, SAMPLES, ITEMS, &end));
+        check(fc_network_output(network, i, BATCH, &end));
         print("output", &end);
         expected[i] = numbers(file, end.len);
         made[i] = malloc(end.len * sizeof(double) + 1);
@@ -164,7 +166,7 @@ int main(int argc, char **argv) {
 
     /* The memory is taken once; the weights stay with the runner. */
     fc_network_runner *runner;
-    check(fc_network_plan(network, SAMPLES, ITEMS, FC_F64, NULL, 0, &runner));
+    check(fc_network_plan(network, BATCH, FC_F64, NULL, 0, &runner));
     const void *from[MOST];
     void *to[MOST];
     for (size_t i = 0; i < inputs; ++i) from[i] = given[i];

@@ -92,8 +92,8 @@ int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_
  * network is loaded once, planned for a batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the
  * bits of the same network in Rust.
  *
- * A batch is samples of as many items each. Rows are all items of all samples: networks without items have samples of one. Tokens of
- * transformers are [rows, numbers of a token]: the multivectors blade by blade with channels innermost, then the scalars.
+ * Rows are all items of all samples. Tokens of transformers are [rows, numbers of a token]: the multivectors blade by blade with channels
+ * innermost, then the scalars.
  *
  * Networks do not change; threads may share them. A runner is of one thread at a time; several runners share the weights.
  */
@@ -103,6 +103,14 @@ typedef struct fc_network fc_network;
 
 /* A network planned for a batch, with the memory of its values. */
 typedef struct fc_network_runner fc_network_runner;
+
+/* A batch: samples of as many items each, of one in networks without items. */
+typedef struct fc_network_batch {
+    size_t samples;
+    size_t items;
+    /* The items that those of a sample attend to, in networks with cross-attention; else 0. */
+    size_t context_items;
+} fc_network_batch;
 
 /* The name and the shape of an input, an output or a parameter. The name lives as long as the network. */
 typedef struct fc_network_end {
@@ -119,11 +127,13 @@ typedef struct fc_network_call {
     void *const *outputs;
     size_t output_count;
     /*
-     * For a ragged batch, planned as one sample: where each sequence begins among the rows, then the number of rows. Items attend within
-     * their sequence. NULL and 0 for none: each sample is a sequence.
+     * For a ragged batch, planned as one sample: where each sequence begins among the rows, then the number of rows; the same of as many
+     * sequences of the context, if there is one. Items attend within their sequence. NULL and 0 for none: each sample is a sequence.
      */
     const size_t *offsets;
     size_t offset_count;
+    const size_t *context_offsets;
+    size_t context_offset_count;
     /* Parameters of the caller, which may change from run to run. NULL and 0 for those of the file. */
     const void *const *parameters;
     size_t parameter_count;
@@ -149,10 +159,10 @@ void fc_network_free(fc_network *network);
 int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs, size_t *parameters);
 
 /* Writes the name and the shape of an input for a batch. */
-int fc_network_input(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+int fc_network_input(const fc_network *network, size_t index, fc_network_batch batch, fc_network_end *end);
 
 /* Writes the name and the shape of an output for a batch. */
-int fc_network_output(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+int fc_network_output(const fc_network *network, size_t index, fc_network_batch batch, fc_network_end *end);
 
 /* Writes the name and the shape of a parameter. */
 int fc_network_parameter(const fc_network *network, size_t index, fc_network_end *end);
@@ -166,7 +176,7 @@ int fc_network_parameter_values(const fc_network *network, size_t index, int dty
  * it; NULL and 0 for none. With gradients runs keep what these need, which is more memory. A gradient that the network does not have is
  * an error: by a mask, and by what no output depends on. After a failure *out is NULL.
  */
-int fc_network_plan(const fc_network *network, size_t samples, size_t items, int dtype, const int *wanted, size_t wanted_count,
+int fc_network_plan(const fc_network *network, fc_network_batch batch, int dtype, const int *wanted, size_t wanted_count,
                     fc_network_runner **out);
 
 /* Frees a runner, or does nothing with NULL. */

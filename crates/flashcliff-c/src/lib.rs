@@ -25,10 +25,10 @@ pub use cuda::{
 };
 pub use memory::Tensor;
 pub use network::{
-    Network, NetworkCall, NetworkEnd, NetworkGradients, NetworkRunner, fc_network_backward,
-    fc_network_counts, fc_network_free, fc_network_input, fc_network_load, fc_network_output,
-    fc_network_parameter, fc_network_parameter_values, fc_network_plan, fc_network_run,
-    fc_network_runner_free,
+    Network, NetworkBatch, NetworkCall, NetworkEnd, NetworkGradients, NetworkRunner,
+    fc_network_backward, fc_network_counts, fc_network_free, fc_network_input, fc_network_load,
+    fc_network_output, fc_network_parameter, fc_network_parameter_values, fc_network_plan,
+    fc_network_run, fc_network_runner_free,
 };
 pub use operator::{
     Operator, Plan, fc_backward, fc_forward, fc_operator_free, fc_operator_new, fc_plan_forward,

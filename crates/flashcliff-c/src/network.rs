@@ -23,7 +23,7 @@ use flashcliff_network::{Number, Rows};
 
 use crate::operator::{F32, F64, no_dtype, text};
 use crate::status::{Failure, guarded};
-pub use call::{NetworkCall, NetworkGradients};
+pub use call::{NetworkBatch, NetworkCall, NetworkGradients};
 use ends::Ends;
 pub use ends::NetworkEnd;
 use runner::Runner;
@@ -191,14 +191,13 @@ pub unsafe extern "C" fn fc_network_counts(
 pub unsafe extern "C" fn fc_network_input(
     network: *const Network,
     index: usize,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     end: *mut NetworkEnd,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
         let network = unsafe { known(network)? };
-        let found = network.ends.input(index, Rows::new(samples, items));
+        let found = network.ends.input(index, batch.rows());
         // SAFETY: the caller promises room.
         unsafe { ends::write(found?, end) }
     })
@@ -212,14 +211,13 @@ pub unsafe extern "C" fn fc_network_input(
 pub unsafe extern "C" fn fc_network_output(
     network: *const Network,
     index: usize,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     end: *mut NetworkEnd,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
         let network = unsafe { known(network)? };
-        let found = network.ends.output(index, Rows::new(samples, items));
+        let found = network.ends.output(index, batch.rows());
         // SAFETY: the caller promises room.
         unsafe { ends::write(found?, end) }
     })
@@ -275,15 +273,14 @@ pub unsafe extern "C" fn fc_network_parameter_values(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_plan(
     network: *const Network,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     dtype: c_int,
     wanted: *const c_int,
     wanted_count: usize,
     out: *mut *mut NetworkRunner,
 ) -> c_int {
     guarded(|| {
-        let rows = Rows::new(samples, items);
+        let rows = batch.rows();
         let make = || {
             // SAFETY: the caller promises it.
             let network = unsafe { known(network)? };

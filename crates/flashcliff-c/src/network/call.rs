@@ -2,9 +2,30 @@
 
 use std::ffi::{c_int, c_void};
 
+use flashcliff_network::Rows;
+
 use super::tensors::{Given, Gradients};
 use crate::memory::slice;
 use crate::status::Failure;
+
+/// `fc_network_batch`: the sizes of a batch.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NetworkBatch {
+    pub(crate) samples: usize,
+    pub(crate) items: usize,
+    pub(crate) context_items: usize,
+}
+
+impl NetworkBatch {
+    pub(super) fn rows(self) -> Rows {
+        Rows {
+            samples: self.samples,
+            items: self.items,
+            context: self.context_items,
+        }
+    }
+}
 
 /// `fc_network_call`: the tensors of a run.
 #[repr(C)]
@@ -15,6 +36,8 @@ pub struct NetworkCall {
     output_count: usize,
     offsets: *const usize,
     offset_count: usize,
+    context_offsets: *const usize,
+    context_offset_count: usize,
     parameters: *const *const c_void,
     parameter_count: usize,
 }
@@ -52,6 +75,8 @@ impl NetworkCall {
             output_count: outputs.len(),
             offsets: std::ptr::null(),
             offset_count: 0,
+            context_offsets: std::ptr::null(),
+            context_offset_count: 0,
             parameters: std::ptr::null(),
             parameter_count: 0,
         }
@@ -105,9 +130,16 @@ pub(super) unsafe fn read<'a>(call: *const NetworkCall) -> Result<Given<'a>, Fai
             inputs: slice("inputs", call.inputs, call.input_count)?,
             outputs: slice("outputs", call.outputs, call.output_count)?,
             parameters: slice("parameters", call.parameters, call.parameter_count)?,
-            offsets: match call.offsets.is_null() {
-                true if call.offset_count == 0 => None,
-                _ => Some(slice("offsets", call.offsets, call.offset_count)?),
+            offsets: match call.offsets.is_null() && call.offset_count == 0 {
+                true => None,
+                false => Some([
+                    slice("offsets", call.offsets, call.offset_count)?,
+                    slice(
+                        "context_offsets",
+                        call.context_offsets,
+                        call.context_offset_count,
+                    )?,
+                ]),
             },
         })
     }

@@ -125,7 +125,7 @@ impl<T: Number> Runner<T> {
 
 fn scales<'a>(given: &Given<'a>) -> Scales<'a> {
     Scales {
-        sequences: given.offsets.map(|items| [items, &[][..]]),
+        sequences: given.offsets,
         ..Scales::default()
     }
 }

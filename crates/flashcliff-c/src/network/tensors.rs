@@ -15,8 +15,8 @@ pub(super) struct Given<'a> {
     pub(super) outputs: &'a [*mut c_void],
     /// Parameters in the place of those of the file; none for these.
     pub(super) parameters: &'a [*const c_void],
-    /// Where the sequences of a ragged batch begin, and the number of rows.
-    pub(super) offsets: Option<&'a [usize]>,
+    /// Where the sequences of a ragged batch begin, and the number of rows; the same of the context.
+    pub(super) offsets: Option<[&'a [usize]; 2]>,
 }
 
 /// The gradients of a call: those of the outputs, and those of inputs and parameters, null where they are not wanted.

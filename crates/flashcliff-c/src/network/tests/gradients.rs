@@ -7,11 +7,11 @@ use crate::{
 
 /// A runner with gradients by those inputs and parameters that are chosen.
 fn with_gradients(network: *const Network, rows: Rows, wanted: &[c_int]) -> *mut NetworkRunner {
-    let (mut out, Rows { samples, items, .. }) = (null_mut(), rows);
+    let mut out = null_mut();
     // SAFETY: the network lives, the numbers are there, and a pointer can be written to `out`.
     let status = unsafe {
         let (from, count) = (wanted.as_ptr(), wanted.len());
-        fc_network_plan(network, samples, items, F64, from, count, &raw mut out)
+        fc_network_plan(network, batch(rows), F64, from, count, &raw mut out)
     };
     assert_eq!(status, OK);
     out
@@ -256,7 +256,7 @@ fn wrong_gradients_are_refused() {
     // SAFETY: null and wrong numbers are refused; nobody uses runners and network after they are freed.
     unsafe {
         let two = [1, 1];
-        let count = fc_network_plan(network, 3, 4, F64, two.as_ptr(), 2, &raw mut made);
+        let count = fc_network_plan(network, batch(ROWS), F64, two.as_ptr(), 2, &raw mut made);
         refused(count, BAD_ARGUMENT, "wanted gradients");
         assert!(made.is_null());
         refused(
