@@ -66,7 +66,6 @@ pub(super) struct To {
     pub(super) x: Option<CUdeviceptr>,
     pub(super) other: Option<CUdeviceptr>,
     pub(super) parameters: Option<CUdeviceptr>,
-    pub(super) mask: Option<CUdeviceptr>,
     /// Whether the gradient of the tokens is added to what is there.
     pub(super) adds: bool,
 }
@@ -275,7 +274,6 @@ pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[CUdeviceptr]) -> To {
         match input {
             _ if at == 0 => to.x = own,
             Input::Parameters(_) => to.parameters = own,
-            Input::Mask(..) => to.mask = own,
             _ => to.other = own,
         }
     }
