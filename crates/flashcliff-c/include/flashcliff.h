@@ -1,5 +1,5 @@
 /*
- * The operators of flashcliff for C, on the CPU and on NVIDIA GPUs, and networks from files on the CPU. Written by cargo xtask gen.
+ * The operators of flashcliff for C, and networks from files, on the CPU and on NVIDIA GPUs. Written by cargo xtask gen.
  *
  * Tensors are [blades, batch, channels], channels contiguous. Blades are in the order of grades, then of vectors: 1, e1, e2, e12;
  * null vectors come first, as e0. Results do not depend on the number of threads.
@@ -251,6 +251,62 @@ int fc_cuda_forward(const fc_cuda_operator *op, const fc_cuda_call *call, void *
 /* Launches the backward pass; otherwise as fc_backward. */
 int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const void *output, const void *saved,
                      const void *grad_output, void *const *grads);
+
+/* A network planned for a batch on a GPU, with the weights of its file there. Threads may share it. */
+typedef struct fc_cuda_network fc_cuda_network;
+
+/* The sizes of the memory of runs on a GPU. */
+typedef struct fc_cuda_network_sizes {
+    /* What gradients need of a run; 0 for a plan without gradients. */
+    size_t kept_bytes;
+    /* What a run, and what gradients work in. Its contents do not matter. */
+    size_t run_workspace_bytes;
+    size_t backward_workspace_bytes;
+} fc_cuda_network_sizes;
+
+/* A run on a GPU. */
+typedef struct fc_cuda_network_call {
+    /*
+     * Inputs, outputs and parameters are addresses on the GPU; the lists of them, and offsets, are memory of the CPU. Without parameters those
+     * of the file are read.
+     */
+    fc_network_call tensors;
+    /* The offsets as 32-bit integers on the GPU; NULL for none. */
+    const void *device_offsets;
+    const void *device_context_offsets;
+    void *kept;
+    size_t kept_bytes;
+    void *workspace;
+    size_t workspace_bytes;
+    void *stream;
+} fc_cuda_network_call;
+
+/*
+ * Plans a network for a batch on a GPU, with FC_HIGHEST or FC_TF32, and copies its weights there, which waits. Takes no other memory. The network
+ * may be freed afterwards. The rest is as for fc_network_plan; a batch has some elements. Transformers have algebras of 2 to 5 dimensions here.
+ * After a failure *out is NULL.
+ */
+int fc_cuda_network_plan(const fc_network *network, fc_network_batch batch, int dtype, const int *wanted, size_t wanted_count,
+                         int device, int precision, fc_cuda_network **out);
+
+/* Frees a network on a GPU, or does nothing with NULL. The work of its runs is done. */
+void fc_cuda_network_free(fc_cuda_network *network);
+
+/* Says how much memory runs need. */
+int fc_cuda_network_sizes_of(const fc_cuda_network *network, fc_cuda_network_sizes *sizes);
+
+/*
+ * Launches a run; otherwise as fc_network_run. The first run compiles kernels that the library does not have and copies tables, and so waits; later
+ * ones can be captured into a graph. Results are the same bit for bit from run to run on a kind of GPU. The primary context of the GPU becomes
+ * current in this thread, as by cudaSetDevice.
+ */
+int fc_cuda_network_run(const fc_cuda_network *network, const fc_cuda_network_call *call);
+
+/*
+ * Launches gradients; otherwise as fc_network_backward, but that kept says which run they are of, so several runs may wait for theirs. The
+ * workspace may be that of the run.
+ */
+int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_network_call *call, const fc_network_gradients *gradients);
 
 /*
  * The fused steerable geometric product: gates, a weighted geometric product, a norm.

@@ -1,18 +1,22 @@
-//! Networks from files, planned and run on the CPU.
+//! Networks from files, planned and run.
 //!
 //! * `call` - the structs of a call.
 //! * `ends` - the tensors of a network's inputs, outputs and parameters.
 //! * `tensors` - tensors of the caller, checked and lent.
 //! * `runner` - a plan with its memory.
 //! * `stages` - the memory of a plan whose gradients come later.
+//! * `wanted` - the gradients of such a plan.
+//! * `cuda` - the same on GPUs.
 
 mod call;
+mod cuda;
 mod ends;
 mod runner;
 mod stages;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +28,10 @@ use flashcliff_network::{Number, Rows};
 use crate::operator::{F32, F64, no_dtype, text};
 use crate::status::{Failure, guarded};
 pub use call::{NetworkBatch, NetworkCall, NetworkGradients};
+pub use cuda::{
+    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, fc_cuda_network_backward, fc_cuda_network_free,
+    fc_cuda_network_plan, fc_cuda_network_run, fc_cuda_network_sizes_of,
+};
 use ends::Ends;
 pub use ends::NetworkEnd;
 use runner::Runner;

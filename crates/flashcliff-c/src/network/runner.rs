@@ -111,7 +111,7 @@ impl<T: Number> Runner<T> {
         let spans = tensors.spans(BACKWARD, given, (size, false));
         // Collected, because each of many gradients is compared with all others.
         let all: Vec<_> = spans
-            .chain(memory.spans(BACKWARD, gradients))
+            .chain(memory.wanted.spans(BACKWARD, gradients, size))
             .collect::<Result<_, _>>()?;
         check_memory(BACKWARD, all.iter().cloned().map(Ok))?;
         let outputs = given.outputs.iter().map(|start| start.cast_const());
