@@ -7,7 +7,7 @@ use flashcliff_network::file::Stored;
 use flashcliff_network::{Cpu, Number, Plan, Rows, Scales, Value};
 
 use super::stages::Stages;
-use super::tensors::{Given, Gradients, Place, Read, Tensors, check_memory};
+use super::tensors::{Given, Gradients, Place, Read, Tensors, check_memory, check_memory_of_many};
 use crate::status::Failure;
 
 /// The names of runs in messages.
@@ -109,11 +109,8 @@ impl<T: Number> Runner<T> {
         tensors.check(given)?;
         memory.check(gradients)?;
         let spans = tensors.spans(BACKWARD, given, (size, false));
-        // Collected, because each of many gradients is compared with all others.
-        let all: Vec<_> = spans
-            .chain(memory.wanted.spans(BACKWARD, gradients, size))
-            .collect::<Result<_, _>>()?;
-        check_memory(BACKWARD, all.iter().cloned().map(Ok))?;
+        let spans = spans.chain(memory.wanted.spans(BACKWARD, gradients, size));
+        check_memory_of_many(BACKWARD, spans)?;
         let outputs = given.outputs.iter().map(|start| start.cast_const());
         let outputs: Vec<*const c_void> = outputs.collect();
         let mut lent = tensors.lent(given, &self.parameters);

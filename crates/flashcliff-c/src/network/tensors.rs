@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::slice;
 
-use flashcliff::host_memory::{Span, check_overlaps};
+use flashcliff::host_memory::{Span, check_overlaps, check_overlaps_of_many};
 use flashcliff_network::file::Stored;
 use flashcliff_network::{Error, Number, Plan, Sources, Value};
 
@@ -127,6 +127,15 @@ pub(super) fn check_memory<'a>(
         span?;
     }
     Ok(check_overlaps(call, spans.flatten())?)
+}
+
+/// Does the same for many tensors, of which it makes a list.
+pub(super) fn check_memory_of_many<'a>(
+    call: &str,
+    spans: impl Iterator<Item = Result<Span<'a>, flashcliff::Error>>,
+) -> Result<(), Failure> {
+    let mut spans = spans.collect::<Result<Vec<_>, _>>()?;
+    Ok(check_overlaps_of_many(call, &mut spans)?)
 }
 
 /// Checks how many tensors there are of a kind.

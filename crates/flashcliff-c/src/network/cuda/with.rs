@@ -13,7 +13,7 @@ use flashcliff::host_memory::Span;
 use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
 use flashcliff_network::{Error, Plan, Value};
 
-use super::super::tensors::{Given, Gradients, Tensors, check_memory};
+use super::super::tensors::{Given, Gradients, Tensors, check_memory_of_many};
 use super::super::wanted::Wanted;
 use super::{CudaNetworkCall, CudaNetworkSizes, Request};
 use crate::operator::{F32, F64, no_dtype};
@@ -104,8 +104,7 @@ impl Planned {
     ) -> Result<(), Failure> {
         self.tensors.check(given)?;
         let spans = self.tensors.spans(NAMES[0], given, (self.size(), true));
-        let spans = spans.chain(self.memory(0, call)).collect();
-        check(NAMES[0], spans)?;
+        check_memory_of_many(NAMES[0], spans.chain(self.memory(0, call)))?;
         let outputs = given.outputs.iter().map(|start| start.addr() as u64);
         // SAFETY: the caller promises it.
         unsafe { self.launch(0, call, given, &[], &outputs.collect::<Vec<_>>()) }
@@ -124,9 +123,8 @@ impl Planned {
         let spans = self.tensors.spans(NAMES[1], given, (self.size(), false));
         let spans = spans
             .chain(self.wanted.spans(NAMES[1], gradients, self.size()))
-            .chain(self.memory(1, call))
-            .collect();
-        check(NAMES[1], spans)?;
+            .chain(self.memory(1, call));
+        check_memory_of_many(NAMES[1], spans)?;
         let outputs = given.outputs.iter().map(|start| start.addr() as u64);
         let numbers = self.wanted.numbers.iter();
         let grads = numbers.map(|&at| gradients.grads[at].addr() as u64);
@@ -284,10 +282,4 @@ fn check_alignment(call: &str, mut addresses: impl Iterator<Item = usize>) -> Re
             "{call}: expected tensors at multiples of {OF_TENSORS} bytes, got the address {address:#x}"
         ))),
     }
-}
-
-/// Checks addresses, and that what is written overlaps nothing.
-fn check(call: &str, spans: Vec<Result<Span<'_>, flashcliff::Error>>) -> Result<(), Failure> {
-    let spans: Vec<Span<'_>> = spans.into_iter().collect::<Result<_, _>>()?;
-    check_memory(call, spans.into_iter().map(Ok))
 }
