@@ -52,8 +52,8 @@ static double *room(size_t len) {
  * Half the sum of the squares of the first output, whose gradient is the output. The gradients of the first input and of all parameters are
  * compared with a difference, then the parameters go down along theirs.
  */
-static int train(const fc_network *network, const void *const *inputs, size_t input_count) {
-    size_t outputs, count;
+static int train(const fc_network *network, const void *const *inputs) {
+    size_t input_count, outputs, count;
     check(fc_network_counts(network, &input_count, &outputs, &count));
     if (outputs != 1) return 1;
     fc_network_end end;
@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < outputs; ++i) same &= !memcmp(made[i], expected[i], lens[i] * sizeof(double));
     }
     printf(same ? "the results of Rust, bit for bit\n" : "other results than those of Rust\n");
-    same &= !train(network, from, inputs);
+    same &= !train(network, from);
     fc_network_free(network);
 
     /* Mistakes are messages. */
