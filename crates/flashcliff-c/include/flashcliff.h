@@ -1,5 +1,5 @@
 /*
- * The operators of flashcliff for C, on the CPU and on NVIDIA GPUs, and networks from files on the CPU. Written by cargo xtask gen.
+ * The operators of flashcliff for C, and networks from files, on the CPU and on NVIDIA GPUs. Written by cargo xtask gen.
  *
  * Tensors are [blades, batch, channels], channels contiguous. Blades are in the order of grades, then of vectors: 1, e1, e2, e12;
  * null vectors come first, as e0. Results do not depend on the number of threads.
@@ -88,11 +88,12 @@ int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_
                 const void *saved, const void *grad_output, void *const *grads);
 
 /*
- * Networks with their weights, from files that flashcliff_network::file of the Rust crate writes. A network is loaded once, planned for a
- * batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the bits of the same network in Rust.
+ * Networks with their weights, from files that flashcliff_network::file of the Rust crate and flashcliff.save_network in Python write. A
+ * network is loaded once, planned for a batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the
+ * bits of the same network in Rust.
  *
- * A batch is samples of as many items each. Rows are all items of all samples: networks without items have samples of one. Tokens of
- * transformers are [rows, numbers of a token]: the multivectors blade by blade with channels innermost, then the scalars.
+ * Rows are all items of all samples. Tokens of transformers are [rows, numbers of a token]: the multivectors blade by blade with channels
+ * innermost, then the scalars.
  *
  * Networks do not change; threads may share them. A runner is of one thread at a time; several runners share the weights.
  */
@@ -103,7 +104,15 @@ typedef struct fc_network fc_network;
 /* A network planned for a batch, with the memory of its values. */
 typedef struct fc_network_runner fc_network_runner;
 
-/* The name and the shape of an input or of an output. The name lives as long as the network. */
+/* A batch: samples of as many items each, of one in networks without items. */
+typedef struct fc_network_batch {
+    size_t samples;
+    size_t items;
+    /* The items that those of a sample attend to, in networks with cross-attention; else 0. */
+    size_t context_items;
+} fc_network_batch;
+
+/* The name and the shape of an input, an output or a parameter. The name lives as long as the network. */
 typedef struct fc_network_end {
     const char *name;
     size_t shape[FC_MAX_AXES];
@@ -111,19 +120,34 @@ typedef struct fc_network_end {
     size_t len;
 } fc_network_end;
 
-/* The tensors of a run: the addresses of inputs and outputs in the order of the network. */
+/* The tensors of a run: the addresses of inputs, outputs and parameters in the order of the network. */
 typedef struct fc_network_call {
     const void *const *inputs;
     size_t input_count;
     void *const *outputs;
     size_t output_count;
     /*
-     * For a ragged batch, planned as one sample: where each sequence begins among the rows, then the number of rows. Items attend within
-     * their sequence. NULL and 0 for none: each sample is a sequence.
+     * For a ragged batch, planned as one sample: where each sequence begins among the rows, then the number of rows; the same of as many
+     * sequences of the context, if there is one. Items attend within their sequence. NULL and 0 for none: each sample is a sequence.
      */
     const size_t *offsets;
     size_t offset_count;
+    const size_t *context_offsets;
+    size_t context_offset_count;
+    /* Parameters of the caller, which may change from run to run. NULL and 0 for those of the file. */
+    const void *const *parameters;
+    size_t parameter_count;
 } fc_network_call;
+
+/* The gradients of a run, of a function of the outputs. */
+typedef struct fc_network_gradients {
+    /* By each output. */
+    const void *const *outputs;
+    size_t output_count;
+    /* By each input, then by each parameter: written where the plan has them, and else NULL. */
+    void *const *grads;
+    size_t grad_count;
+} fc_network_gradients;
 
 /* Loads a network from a file. After a failure *out is NULL. */
 int fc_network_load(const char *path, fc_network **out);
@@ -131,29 +155,44 @@ int fc_network_load(const char *path, fc_network **out);
 /* Frees a network, or does nothing with NULL. Its runners stay. */
 void fc_network_free(fc_network *network);
 
-/* Writes the numbers of inputs and of outputs. */
-int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs);
+/* Writes the numbers of inputs, outputs and parameters. */
+int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs, size_t *parameters);
 
 /* Writes the name and the shape of an input for a batch. */
-int fc_network_input(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+int fc_network_input(const fc_network *network, size_t index, fc_network_batch batch, fc_network_end *end);
 
 /* Writes the name and the shape of an output for a batch. */
-int fc_network_output(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+int fc_network_output(const fc_network *network, size_t index, fc_network_batch batch, fc_network_end *end);
+
+/* Writes the name and the shape of a parameter. */
+int fc_network_parameter(const fc_network *network, size_t index, fc_network_end *end);
+
+/* Copies a parameter of the file, in FC_F32 or FC_F64, to which it is rounded. */
+int fc_network_parameter_values(const fc_network *network, size_t index, int dtype, void *values);
 
 /*
  * Plans a network for a batch and takes the memory of its values, once for all runs. dtype is FC_F32 or FC_F64; weights of the other type
- * are rounded to it. After a failure *out is NULL.
+ * are rounded to it. wanted says by a number other than 0 for each input and then for each parameter whether there are to be gradients by
+ * it; NULL and 0 for none. With gradients runs keep what these need, which is more memory. A gradient that the network does not have is
+ * an error: by a mask, and by what no output depends on. After a failure *out is NULL.
  */
-int fc_network_plan(const fc_network *network, size_t samples, size_t items, int dtype, fc_network_runner **out);
+int fc_network_plan(const fc_network *network, fc_network_batch batch, int dtype, const int *wanted, size_t wanted_count,
+                    fc_network_runner **out);
 
 /* Frees a runner, or does nothing with NULL. */
 void fc_network_runner_free(fc_network_runner *runner);
 
 /*
  * Writes the outputs, which overlap nothing else. All tensors have the type of the plan. After the first run, operators allocate nothing;
- * steps of transformers take small buffers from the allocator while they run.
+ * steps of transformers, and runs with gradients, take small buffers from the allocator while they run.
  */
 int fc_network_run(fc_network_runner *runner, const fc_network_call *call);
+
+/*
+ * Writes the gradients that were planned, which overlap nothing else. call is that of the last run, whose tensors have what they had then. It
+ * may be called again with other gradients of the outputs. Gradients of parameters are sums over the batch, in a fixed order.
+ */
+int fc_network_backward(fc_network_runner *runner, const fc_network_call *call, const fc_network_gradients *gradients);
 
 /*
  * On GPUs. The functions are in every library; one that was installed without --cuda gives FC_NO_CUDA and says so.
@@ -212,6 +251,62 @@ int fc_cuda_forward(const fc_cuda_operator *op, const fc_cuda_call *call, void *
 /* Launches the backward pass; otherwise as fc_backward. */
 int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const void *output, const void *saved,
                      const void *grad_output, void *const *grads);
+
+/* A network planned for a batch on a GPU, with the weights of its file there. Threads may share it. */
+typedef struct fc_cuda_network fc_cuda_network;
+
+/* The sizes of the memory of runs on a GPU. */
+typedef struct fc_cuda_network_sizes {
+    /* What gradients need of a run; 0 for a plan without gradients. */
+    size_t kept_bytes;
+    /* What a run, and what gradients work in. Its contents do not matter. */
+    size_t run_workspace_bytes;
+    size_t backward_workspace_bytes;
+} fc_cuda_network_sizes;
+
+/* A run on a GPU. */
+typedef struct fc_cuda_network_call {
+    /*
+     * Inputs, outputs and parameters are addresses on the GPU; the lists of them, and offsets, are memory of the CPU. Without parameters those
+     * of the file are read.
+     */
+    fc_network_call tensors;
+    /* The offsets as 32-bit integers on the GPU; NULL for none. */
+    const void *device_offsets;
+    const void *device_context_offsets;
+    void *kept;
+    size_t kept_bytes;
+    void *workspace;
+    size_t workspace_bytes;
+    void *stream;
+} fc_cuda_network_call;
+
+/*
+ * Plans a network for a batch on a GPU, with FC_HIGHEST or FC_TF32, and copies its weights there, which waits. Takes no other memory. The network
+ * may be freed afterwards. The rest is as for fc_network_plan; a batch has some elements. Transformers have algebras of 2 to 5 dimensions here.
+ * After a failure *out is NULL.
+ */
+int fc_cuda_network_plan(const fc_network *network, fc_network_batch batch, int dtype, const int *wanted, size_t wanted_count,
+                         int device, int precision, fc_cuda_network **out);
+
+/* Frees a network on a GPU, or does nothing with NULL. The work of its runs is done. */
+void fc_cuda_network_free(fc_cuda_network *network);
+
+/* Says how much memory runs need. */
+int fc_cuda_network_sizes_of(const fc_cuda_network *network, fc_cuda_network_sizes *sizes);
+
+/*
+ * Launches a run; otherwise as fc_network_run. The first run compiles kernels that the library does not have and copies tables, and so waits; later
+ * ones can be captured into a graph. Results are the same bit for bit from run to run on a kind of GPU. The primary context of the GPU becomes
+ * current in this thread, as by cudaSetDevice.
+ */
+int fc_cuda_network_run(const fc_cuda_network *network, const fc_cuda_network_call *call);
+
+/*
+ * Launches gradients; otherwise as fc_network_backward, but that kept says which run they are of, so several runs may wait for theirs. The
+ * workspace may be that of the run.
+ */
+int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_network_call *call, const fc_network_gradients *gradients);
 
 /*
  * The fused steerable geometric product: gates, a weighted geometric product, a norm.

@@ -12,6 +12,9 @@ mod backend;
 #[path = "cuda/without.rs"]
 mod backend;
 
+#[cfg(not(feature = "cuda"))]
+pub(crate) use backend::no_cuda;
+
 use crate::memory::{Inputs, Tensor, inputs, slice};
 use crate::operator::{MAX_AXES, Operator, known};
 use crate::status::{Failure, guarded};
@@ -75,6 +78,20 @@ unsafe fn bound<'a>(operator: *const CudaOperator) -> Result<&'a backend::Bound,
         .ok_or_else(|| Failure::null("operator"))
 }
 
+/// The number of a GPU, and whether matrix products may round to TF32.
+pub(crate) fn target(device: c_int, precision: c_int) -> Result<(usize, bool), Failure> {
+    let device = usize::try_from(device).map_err(|_| {
+        Failure::Argument(format!("device: expected a number from 0, got {device}"))
+    })?;
+    match precision {
+        0 => Ok((device, false)),
+        1 => Ok((device, true)),
+        other => Err(Failure::Argument(format!(
+            "precision: expected FC_HIGHEST or FC_TF32, got {other}"
+        ))),
+    }
+}
+
 /// Binds an operator to a GPU.
 ///
 /// # Safety
@@ -94,18 +111,7 @@ pub unsafe extern "C" fn fc_cuda_operator_new(
         unsafe { *out = std::ptr::null_mut() };
         // SAFETY: the caller promises it.
         let operator = unsafe { known(operator)? };
-        let device = usize::try_from(device).map_err(|_| {
-            Failure::Argument(format!("device: expected a number from 0, got {device}"))
-        })?;
-        let tf32 = match precision {
-            0 => false,
-            1 => true,
-            other => {
-                return Err(Failure::Argument(format!(
-                    "precision: expected FC_HIGHEST or FC_TF32, got {other}"
-                )));
-            }
-        };
+        let (device, tf32) = target(device, precision)?;
         let made = backend::Bound::new(operator, device, tf32)?;
         // SAFETY: as above.
         unsafe { *out = Box::into_raw(Box::new(CudaOperator(made))) };

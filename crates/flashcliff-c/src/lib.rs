@@ -1,4 +1,4 @@
-//! The operators of [`flashcliff`], and networks from files, behind a C interface, on the CPU, operators with the feature `cuda` on NVIDIA GPUs too;
+//! The operators of [`flashcliff`], and networks from files, behind a C interface, on the CPU, with the feature `cuda` on NVIDIA GPUs too;
 //! `include/flashcliff.h` describes every function.
 //!
 //! No panic leaves this crate: each function that can fail returns a status, and keeps a message for its thread.
@@ -7,7 +7,7 @@
 //! * `settings` - options of operators from a text.
 //! * `memory` - tensors and buffers of the caller, checked before they are borrowed.
 //! * `operator` - operators and their two passes on the CPU.
-//! * `cuda` - the same on GPUs.
+//! * `cuda` - operators on GPUs.
 //! * `network` - networks with their weights.
 
 mod cuda;
@@ -25,8 +25,11 @@ pub use cuda::{
 };
 pub use memory::Tensor;
 pub use network::{
-    Network, NetworkCall, NetworkEnd, NetworkRunner, fc_network_counts, fc_network_free,
-    fc_network_input, fc_network_load, fc_network_output, fc_network_plan, fc_network_run,
+    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, Network, NetworkBatch, NetworkCall, NetworkEnd,
+    NetworkGradients, NetworkRunner, fc_cuda_network_backward, fc_cuda_network_free,
+    fc_cuda_network_plan, fc_cuda_network_run, fc_cuda_network_sizes_of, fc_network_backward,
+    fc_network_counts, fc_network_free, fc_network_input, fc_network_load, fc_network_output,
+    fc_network_parameter, fc_network_parameter_values, fc_network_plan, fc_network_run,
     fc_network_runner_free,
 };
 pub use operator::{

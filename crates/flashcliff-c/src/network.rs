@@ -1,25 +1,40 @@
-//! Networks from files, planned and run on the CPU.
+//! Networks from files, planned and run.
 //!
-//! * `ends` - the tensors of a network's inputs and outputs.
-//! * `runner` - a plan with its memory, on tensors of the caller.
+//! * `call` - the structs of a call.
+//! * `ends` - the tensors of a network's inputs, outputs and parameters.
+//! * `tensors` - tensors of the caller, checked and lent.
+//! * `runner` - a plan with its memory.
+//! * `stages` - the memory of a plan whose gradients come later.
+//! * `wanted` - the gradients of such a plan.
+//! * `cuda` - the same on GPUs.
 
+mod call;
+mod cuda;
 mod ends;
 mod runner;
+mod stages;
+mod tensors;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
+use flashcliff::host_memory::Span;
 use flashcliff_network::file::{self, Conversion, Stored};
 use flashcliff_network::{Number, Rows};
 
-use crate::memory::slice;
 use crate::operator::{F32, F64, no_dtype, text};
 use crate::status::{Failure, guarded};
+pub use call::{NetworkBatch, NetworkCall, NetworkGradients};
+pub use cuda::{
+    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, fc_cuda_network_backward, fc_cuda_network_free,
+    fc_cuda_network_plan, fc_cuda_network_run, fc_cuda_network_sizes_of,
+};
 use ends::Ends;
 pub use ends::NetworkEnd;
-use runner::{Given, Runner};
+use runner::Runner;
 
 /// Parameters that several runners share.
 type Shared<T> = OnceLock<Arc<Vec<Vec<T>>>>;
@@ -41,41 +56,6 @@ enum Planned {
     F64(Runner<f64>),
 }
 
-/// `fc_network_call`: the tensors of a run.
-#[repr(C)]
-pub struct NetworkCall {
-    inputs: *const *const c_void,
-    input_count: usize,
-    outputs: *const *mut c_void,
-    output_count: usize,
-    offsets: *const usize,
-    offset_count: usize,
-}
-
-#[cfg(test)]
-impl NetworkCall {
-    /// A call without sequences.
-    pub(crate) fn of(inputs: &[*const c_void], outputs: &[*mut c_void]) -> Self {
-        Self {
-            inputs: inputs.as_ptr(),
-            input_count: inputs.len(),
-            outputs: outputs.as_ptr(),
-            output_count: outputs.len(),
-            offsets: std::ptr::null(),
-            offset_count: 0,
-        }
-    }
-
-    /// The call with sequences.
-    pub(crate) fn within(self, offsets: &[usize]) -> Self {
-        Self {
-            offsets: offsets.as_ptr(),
-            offset_count: offsets.len(),
-            ..self
-        }
-    }
-}
-
 impl Network {
     fn load(path: &str) -> Result<Self, Failure> {
         let stored = file::load(path).map_err(Failure::file)?;
@@ -87,17 +67,50 @@ impl Network {
         })
     }
 
+    /// The parameters of the file in a type.
+    fn parameters<T: Number>(&self, shared: &Shared<T>) -> Result<Arc<Vec<Vec<T>>>, Failure> {
+        if let Some(parameters) = shared.get() {
+            return Ok(parameters.clone());
+        }
+        let made = self.stored.parameters(Conversion::Rounded);
+        let made = Arc::new(made.map_err(Failure::file)?);
+        Ok(shared.get_or_init(|| made).clone())
+    }
+
     /// A plan with its memory.
-    fn plan<T: Number>(&self, rows: Rows, shared: &Shared<T>) -> Result<Runner<T>, Failure> {
-        let parameters = match shared.get() {
-            Some(parameters) => parameters.clone(),
-            None => {
-                let made = self.stored.parameters(Conversion::Rounded);
-                let made = Arc::new(made.map_err(Failure::file)?);
-                shared.get_or_init(|| made).clone()
-            }
-        };
-        Runner::new(&self.stored, rows, parameters)
+    fn plan<T: Number>(
+        &self,
+        rows: Rows,
+        shared: &Shared<T>,
+        wanted: Option<&[bool]>,
+    ) -> Result<Runner<T>, Failure> {
+        Runner::new(&self.stored, rows, self.parameters(shared)?, wanted)
+    }
+
+    /// Copies a parameter of the file in a type.
+    ///
+    /// # Safety
+    /// At `to` there is room for as many elements of the type as the parameter has, which nobody else uses; or it is null.
+    unsafe fn copy<T: Number>(
+        &self,
+        index: usize,
+        shared: &Shared<T>,
+        to: *mut T,
+    ) -> Result<(), Failure> {
+        self.ends.parameter(index)?;
+        let parameters = self.parameters(shared)?;
+        let from = &parameters[index];
+        Span::new(
+            "fc_network_parameter_values",
+            "values",
+            [to.addr(), from.len(), size_of::<T>()],
+            true,
+        )?;
+        if !from.is_empty() {
+            // SAFETY: the caller promises room; the address was checked.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        }
+        Ok(())
     }
 }
 
@@ -151,26 +164,28 @@ pub unsafe extern "C" fn fc_network_free(network: *mut Network) {
     }
 }
 
-/// Writes the numbers of inputs and of outputs.
+/// Writes the numbers of inputs, of outputs and of parameters.
 ///
 /// # Safety
-/// `network` is alive; numbers can be written to `inputs` and `outputs`.
+/// `network` is alive; numbers can be written to `inputs`, `outputs` and `parameters`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_counts(
     network: *const Network,
     inputs: *mut usize,
     outputs: *mut usize,
+    parameters: *mut usize,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
         let ends = unsafe { &known(network)?.ends };
-        if inputs.is_null() || outputs.is_null() {
-            return Err(Failure::null("inputs and outputs"));
+        if inputs.is_null() || outputs.is_null() || parameters.is_null() {
+            return Err(Failure::null("inputs, outputs and parameters"));
         }
         // SAFETY: the caller promises it, and they are not null.
         unsafe {
             inputs.write(ends.inputs.len());
             outputs.write(ends.outputs.len());
+            parameters.write(ends.parameters.len());
         }
         Ok(())
     })
@@ -184,14 +199,13 @@ pub unsafe extern "C" fn fc_network_counts(
 pub unsafe extern "C" fn fc_network_input(
     network: *const Network,
     index: usize,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     end: *mut NetworkEnd,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
         let network = unsafe { known(network)? };
-        let found = network.ends.input(index, Rows::new(samples, items));
+        let found = network.ends.input(index, batch.rows());
         // SAFETY: the caller promises room.
         unsafe { ends::write(found?, end) }
     })
@@ -205,39 +219,85 @@ pub unsafe extern "C" fn fc_network_input(
 pub unsafe extern "C" fn fc_network_output(
     network: *const Network,
     index: usize,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     end: *mut NetworkEnd,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
         let network = unsafe { known(network)? };
-        let found = network.ends.output(index, Rows::new(samples, items));
+        let found = network.ends.output(index, batch.rows());
         // SAFETY: the caller promises room.
         unsafe { ends::write(found?, end) }
+    })
+}
+
+/// Writes the name and the shape of a parameter.
+///
+/// # Safety
+/// `network` is alive; an end can be written to `end`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fc_network_parameter(
+    network: *const Network,
+    index: usize,
+    end: *mut NetworkEnd,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller promises it.
+        let network = unsafe { known(network)? };
+        // SAFETY: the caller promises room.
+        unsafe { ends::write(network.ends.parameter(index)?, end) }
+    })
+}
+
+/// Copies a parameter as the file has it.
+///
+/// # Safety
+/// `network` is alive; as many elements of the type as [`fc_network_parameter`] says can be written to `values`, and nobody else uses them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fc_network_parameter_values(
+    network: *const Network,
+    index: usize,
+    dtype: c_int,
+    values: *mut c_void,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller promises it.
+        let network = unsafe { known(network)? };
+        // SAFETY: the caller promises room.
+        unsafe {
+            match dtype {
+                F32 => network.copy(index, &network.narrow, values.cast()),
+                F64 => network.copy(index, &network.wide, values.cast()),
+                other => Err(no_dtype(other)),
+            }
+        }
     })
 }
 
 /// Plans a network for a batch, and takes the memory of runs.
 ///
 /// # Safety
-/// `network` is alive; a pointer can be written to `out`.
+/// `network` is alive; `wanted` is null or has as many numbers as `wanted_count` says; a pointer can be written to `out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_plan(
     network: *const Network,
-    samples: usize,
-    items: usize,
+    batch: NetworkBatch,
     dtype: c_int,
+    wanted: *const c_int,
+    wanted_count: usize,
     out: *mut *mut NetworkRunner,
 ) -> c_int {
     guarded(|| {
-        let rows = Rows::new(samples, items);
+        let rows = batch.rows();
         let make = || {
             // SAFETY: the caller promises it.
             let network = unsafe { known(network)? };
+            // SAFETY: the caller promises it.
+            let wanted = unsafe { call::chosen(wanted, wanted_count)? };
+            let wanted = wanted.as_deref();
             Ok(NetworkRunner(match dtype {
-                F32 => Planned::F32(network.plan(rows, &network.narrow)?),
-                F64 => Planned::F64(network.plan(rows, &network.wide)?),
+                F32 => Planned::F32(network.plan(rows, &network.narrow, wanted)?),
+                F64 => Planned::F64(network.plan(rows, &network.wide, wanted)?),
                 other => return Err(no_dtype(other)),
             }))
         };
@@ -273,7 +333,7 @@ pub unsafe extern "C" fn fc_network_run(
         // SAFETY: the caller promises that it is alive, and that no other thread uses it.
         let runner = unsafe { runner.as_mut() }.ok_or_else(|| Failure::null("runner"))?;
         // SAFETY: the caller promises it.
-        let given = unsafe { read(call)? };
+        let given = unsafe { call::read(call)? };
         // SAFETY: the caller promises tensors of this type.
         unsafe {
             match &mut runner.0 {
@@ -284,20 +344,31 @@ pub unsafe extern "C" fn fc_network_run(
     })
 }
 
+/// Writes gradients of the last run.
+///
 /// # Safety
-/// `call` is null or a call with as many pointers and offsets as it says.
-unsafe fn read<'a>(call: *const NetworkCall) -> Result<Given<'a>, Failure> {
-    // SAFETY: the caller promises it.
-    let call = unsafe { call.as_ref() }.ok_or_else(|| Failure::null("call"))?;
-    // SAFETY: the caller promises it.
-    unsafe {
-        Ok(Given {
-            inputs: slice("inputs", call.inputs, call.input_count)?,
-            outputs: slice("outputs", call.outputs, call.output_count)?,
-            offsets: match call.offsets.is_null() {
-                true if call.offset_count == 0 => None,
-                _ => Some(slice("offsets", call.offsets, call.offset_count)?),
-            },
-        })
-    }
+/// The promises of [`fc_network_run`] hold for the call, which is that of the last run, but that nobody writes to its outputs. `gradients` has as many
+/// pointers as it says: at those of outputs there is as much as in the outputs, and at those that are wanted as much as in the input or parameter, which
+/// nobody else uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fc_network_backward(
+    runner: *mut NetworkRunner,
+    call: *const NetworkCall,
+    gradients: *const NetworkGradients,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller promises that it is alive, and that no other thread uses it.
+        let runner = unsafe { runner.as_mut() }.ok_or_else(|| Failure::null("runner"))?;
+        // SAFETY: the caller promises it.
+        let given = unsafe { call::read(call)? };
+        // SAFETY: the caller promises it.
+        let gradients = unsafe { call::read_gradients(gradients)? };
+        // SAFETY: the caller promises tensors of this type.
+        unsafe {
+            match &mut runner.0 {
+                Planned::F32(runner) => runner.backward(&given, &gradients),
+                Planned::F64(runner) => runner.backward(&given, &gradients),
+            }
+        }
+    })
 }

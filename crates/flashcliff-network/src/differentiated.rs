@@ -2,22 +2,26 @@
 
 use crate::{Axis, Error, Keep, Network, Value};
 
-/// A network that computes a result, and later gradients from that of the result. The gradient of the result is its last input.
+/// A network that computes results, and later gradients from those of the results. The gradients of the results are its last inputs.
 #[derive(Clone, Debug)]
 pub struct Differentiated {
     network: Network,
-    result: Value,
+    results: Vec<Value>,
     gradients: Vec<Value>,
 }
 
 impl Network {
     /// The network with nodes for the gradients of inputs and parameters, of all inputs and then all parameters those that are wanted. The
-    /// gradient of the result is one more input, in the type of the features. Gradients that nobody wants have no nodes.
+    /// gradient of each result is one more input, in the type of the features. Gradients that nobody wants have no nodes.
     ///
     /// # Errors
-    /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`], also for a value that the result
-    /// does not depend on.
-    pub fn differentiated(&self, result: Value, wanted: &[bool]) -> Result<Differentiated, Error> {
+    /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`], also for a value that no result
+    /// depends on.
+    pub fn differentiated(
+        &self,
+        results: &[Value],
+        wanted: &[bool],
+    ) -> Result<Differentiated, Error> {
         let count = self.inputs.len() + self.parameters.len();
         if wanted.len() != count {
             return Err(Error::Count {
@@ -27,11 +31,15 @@ impl Network {
             });
         }
         let mut network = self.clone();
-        let axes: Vec<Axis> = network.shape(result).unwrap_or_default().to_vec();
-        let seed = network.features("the gradient of the result", &axes);
+        let mut seeds = Vec::with_capacity(results.len());
+        for &result in results {
+            let axes: Vec<Axis> = network.shape(result).unwrap_or_default().to_vec();
+            let seed = network.features("the gradient of the result", &axes);
+            seeds.push((result, seed));
+        }
         let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
         let by: Vec<Value> = ends.filter(|(_, own)| **own).map(|(&own, _)| own).collect();
-        let pairs = network.gradients_by(result, seed, &by, Keep::All)?;
+        let pairs = network.gradients_from(&seeds, &by, Keep::All)?;
         let without = by.iter().find(|own| pairs.iter().all(|(by, _)| by != *own));
         if let Some(&own) = without {
             return Err(Error::NoGradient {
@@ -40,7 +48,7 @@ impl Network {
         }
         Ok(Differentiated {
             network,
-            result,
+            results: results.to_vec(),
             gradients: pairs.into_iter().map(|(_, gradient)| gradient).collect(),
         })
     }
@@ -52,8 +60,8 @@ impl Differentiated {
         &self.network
     }
 
-    /// The outputs of both stages, as [`Network::plan_stages`] takes them: the result; the gradients that are wanted, in order.
+    /// The outputs of both stages, as [`Network::plan_stages`] takes them: the results; the gradients that are wanted, in order.
     pub fn stages(&self) -> [&[Value]; 2] {
-        [std::slice::from_ref(&self.result), &self.gradients]
+        [&self.results, &self.gradients]
     }
 }

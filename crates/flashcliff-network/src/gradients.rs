@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::Error;
 use crate::network::{Extent, Info, Maker, Network, Node, Value};
 use crate::tokens::Step;
+use crate::tokens::step::Input;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 
 /// The values of the forward pass that stay for gradients.
@@ -88,19 +89,32 @@ impl Network {
         by: &[Value],
         keep: Keep,
     ) -> Result<Vec<(Value, Value)>, Error> {
-        for &value in [of, seed].iter().chain(by) {
+        self.gradients_from(&[(of, seed)], by, keep)
+    }
+
+    /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient.
+    pub(crate) fn gradients_from(
+        &mut self,
+        seeds: &[(Value, Value)],
+        by: &[Value],
+        keep: Keep,
+    ) -> Result<Vec<(Value, Value)>, Error> {
+        let (results, seed_values): (Vec<Value>, Vec<Value>) = seeds.iter().copied().unzip();
+        for &value in results.iter().chain(&seed_values).chain(by) {
             self.info(value)?;
         }
         let forward = self.nodes.len();
         let mut back = Back {
             gradients: vec![None; self.values.len()],
             again: HashMap::new(),
-            readers: self.reading_blocks(of),
-            seed,
+            readers: self.reading_blocks(&results),
+            seeds: seed_values,
             depends: self.depending_on(by),
             network: self,
         };
-        back.gradients[of.0] = Some(seed);
+        for &(of, seed) in seeds {
+            back.contribute(of, seed)?;
+        }
         let last = back.network.nodes[..forward].last().map(|node| node.block);
         for at in (0..forward).rev() {
             let block = back.network.nodes[at].block;
@@ -113,14 +127,14 @@ impl Network {
             }
             back.node(at)?;
         }
-        let gradients = back.gradients;
+        let (gradients, seeds) = (back.gradients, back.seeds);
         let mut pairs: Vec<(Value, Value)> = Vec::new();
         for &own in by {
             let Some(mut gradient) = gradients[own.0] else {
                 continue;
             };
             // Each gradient is a value of its own, so that each can be an output.
-            if gradient == seed || pairs.iter().any(|&(_, other)| other == gradient) {
+            if seeds.contains(&gradient) || pairs.iter().any(|&(_, other)| other == gradient) {
                 gradient = self.one(Work::ScaledSum(1.0), &[gradient])?;
                 self.values[gradient.0].gradient_of = Some(own);
             }
@@ -143,7 +157,7 @@ impl Network {
 
     /// For each value the only block that makes and reads it; `None` for values of several blocks, and for those whose memory another
     /// value extends.
-    fn reading_blocks(&self, of: Value) -> Vec<Option<usize>> {
+    fn reading_blocks(&self, of: &[Value]) -> Vec<Option<usize>> {
         let mut own = vec![None; self.values.len()];
         for node in &self.nodes {
             for &output in &node.outputs {
@@ -159,7 +173,7 @@ impl Network {
                 own[node.outputs[0].0] = None;
             }
         }
-        own[of.0] = None;
+        of.iter().for_each(|of| own[of.0] = None);
         own
     }
 }
@@ -173,8 +187,8 @@ struct Back<'a> {
     again: HashMap<Value, Value>,
     /// For each value the only block that makes and reads it.
     readers: Vec<Option<usize>>,
-    /// The gradient that the caller gave, which stays as it is.
-    seed: Value,
+    /// The gradients that the caller gave, which stay as they are.
+    seeds: Vec<Value>,
     /// For each value of the forward pass whether its gradient is computed.
     depends: Vec<bool>,
 }
@@ -214,6 +228,9 @@ impl Back<'_> {
             .collect();
         if !wanted.contains(&true) {
             return Ok(());
+        }
+        if let Work::Step(step) = &node.work {
+            check_mask(step, &wanted)?;
         }
         match &node.work {
             Work::FirstBlades(_) => self.extended(&node, gradient),
@@ -326,7 +343,7 @@ impl Back<'_> {
         let first = node.inputs[0];
         let is_once = node.inputs[1..].iter().all(|&other| other != first);
         let so_far = self.gradients[first.0]?;
-        let is_own = self.network.fills_its_memory(so_far) && so_far != self.seed;
+        let is_own = self.network.fills_its_memory(so_far) && !self.seeds.contains(&so_far);
         let may = adds && wanted[0] && is_once && is_own && !self.is_read_later(at, first, so_far);
         may.then_some(so_far)
     }
@@ -403,6 +420,18 @@ fn select(values: &[Value], wanted: &[bool]) -> Vec<Value> {
         .filter(|(_, wanted)| **wanted)
         .map(|(value, _)| *value)
         .collect()
+}
+
+/// Checks that a step needs no gradient by its mask.
+fn check_mask(step: &Step, wanted: &[bool]) -> Result<(), Error> {
+    let inputs = step.inputs();
+    let mut pairs = inputs.iter().zip(wanted);
+    match pairs.any(|(input, wanted)| *wanted && matches!(input, Input::Mask(..))) {
+        false => Ok(()),
+        true => Err(Error::NoGradient {
+            node: "attention, by its mask,".to_owned(),
+        }),
+    }
 }
 
 fn check_inputs(node: &Node, count: usize) -> Result<(), Error> {

@@ -87,6 +87,22 @@ impl Raise for flashcliff_network::Error {
     }
 }
 
+impl Raise for flashcliff_network::file::Error {
+    fn raised(self) -> PyErr {
+        use std::io;
+
+        let message = self.to_string();
+        match self {
+            // The kind of an error of the system chooses among the subclasses of `OSError`.
+            Self::Path { source, .. } | Self::Write(source) => {
+                io::Error::new(source.kind(), message).into()
+            }
+            Self::NotStored { .. } => UnsupportedError::new_err(message),
+            _ => PyValueError::new_err(message),
+        }
+    }
+}
+
 /// Runs work of the library without the interpreter's lock. A panic, which would be a defect of the library, becomes a
 /// `RuntimeError`.
 pub(crate) fn detached<T: Send, E: Raise + Send>(

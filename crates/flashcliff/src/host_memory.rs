@@ -92,6 +92,46 @@ pub fn check_overlaps<'a>(
     Ok(())
 }
 
+/// Does the same as [`check_overlaps`] for many tensors, which it sorts.
+///
+/// ```
+/// use flashcliff::host_memory::{Span, check_overlaps_of_many};
+///
+/// let span = |name, start, written| Span::new("call", name, [start, 4, 4], written);
+/// let mut spans = [span("y", 0x1008, true)?, span("w", 0x2000, false)?, span("x", 0x1000, false)?];
+/// assert!(check_overlaps_of_many("call", &mut spans).is_err());
+/// assert!(check_overlaps_of_many("call", &mut spans[1..]).is_ok());
+/// # Ok::<(), flashcliff::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Aliased`] with the names of two that overlap.
+pub fn check_overlaps_of_many(call: &str, spans: &mut [Span<'_>]) -> Result<(), Error> {
+    spans.sort_unstable_by_key(|span| span.range.start);
+    // Those that end last so far: of all, and of those that are written.
+    let (mut last, mut last_written): (Option<&Span<'_>>, Option<&Span<'_>>) = (None, None);
+    let ends_later = |span: &Span<'_>, than: Option<&Span<'_>>| {
+        than.is_none_or(|other| span.range.end > other.range.end)
+    };
+    for span in &*spans {
+        let before = if span.written { last } else { last_written };
+        if let Some(other) = before.filter(|other| other.overlaps(span)) {
+            return Err(Error::Aliased {
+                operator: call.to_owned(),
+                first: other.name.to_owned(),
+                second: span.name.to_owned(),
+            });
+        }
+        if ends_later(span, last) {
+            last = Some(span);
+        }
+        if span.written && ends_later(span, last_written) {
+            last_written = Some(span);
+        }
+    }
+    Ok(())
+}
+
 impl<'a> Spans<'a> {
     /// The memory of a call with elements of type `T`, so far none.
     pub fn new<T>(operator: &'a Operator) -> Self {

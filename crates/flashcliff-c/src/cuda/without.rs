@@ -9,13 +9,18 @@ use crate::status::Failure;
 /// An operator on a GPU, which cannot exist.
 pub(crate) struct Bound(Infallible);
 
+/// The error of a library that was asked for a GPU.
+pub(crate) fn no_cuda() -> Failure {
+    Failure::NoCuda(
+        "expected a library with CUDA, got one for the CPU; install one by `cargo xtask install --prefix DIR --cuda`, \
+         which needs nvcc"
+            .to_owned(),
+    )
+}
+
 impl Bound {
     pub(crate) fn new(_: &flashcliff::Operator, _: usize, _: bool) -> Result<Self, Failure> {
-        Err(Failure::NoCuda(
-            "expected a library with CUDA, got one for the CPU; install one by `cargo xtask install --prefix DIR --cuda`, \
-             which needs nvcc"
-                .to_owned(),
-        ))
+        Err(no_cuda())
     }
 
     pub(crate) fn operator(&self) -> &flashcliff::Operator {

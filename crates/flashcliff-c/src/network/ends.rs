@@ -1,4 +1,4 @@
-//! The tensors of a network's inputs and outputs: names and shapes.
+//! The tensors of a network's inputs, outputs and parameters: names and shapes.
 
 use std::ffi::{CString, c_char};
 
@@ -8,7 +8,7 @@ use flashcliff_network::{Axis, Rows, Value};
 use crate::operator::MAX_AXES;
 use crate::status::Failure;
 
-/// `fc_network_end`: the name and the shape of an input or of an output.
+/// `fc_network_end`: the name and the shape of an input, an output or a parameter.
 #[repr(C)]
 pub struct NetworkEnd {
     name: *const c_char,
@@ -25,16 +25,17 @@ impl NetworkEnd {
     }
 }
 
-/// An input or an output.
+/// An input, an output or a parameter.
 pub(super) struct End {
     name: CString,
     axes: Vec<Axis>,
 }
 
-/// The inputs and outputs of a network.
+/// The inputs, outputs and parameters of a network.
 pub(super) struct Ends {
     pub(super) inputs: Vec<End>,
     pub(super) outputs: Vec<End>,
+    pub(super) parameters: Vec<End>,
 }
 
 impl Ends {
@@ -43,13 +44,17 @@ impl Ends {
     pub(super) fn new(stored: &Stored) -> Result<Self, Failure> {
         let network = stored.network();
         let end = |name: &str, value: Value| End::new(name, network.shape(value));
-        let inputs = network.inputs().iter();
-        let inputs = inputs.map(|&value| end(network.name(value), value));
+        let own = |values: &[Value]| {
+            let ends = values.iter();
+            ends.map(|&value| end(network.name(value), value))
+                .collect::<Result<_, Failure>>()
+        };
         let outputs = stored.outputs().iter();
         let outputs = outputs.map(|(name, value)| end(name, *value));
         Ok(Self {
-            inputs: inputs.collect::<Result<_, Failure>>()?,
+            inputs: own(network.inputs())?,
             outputs: outputs.collect::<Result<_, Failure>>()?,
+            parameters: own(network.parameters())?,
         })
     }
 
@@ -59,6 +64,10 @@ impl Ends {
 
     pub(super) fn output(&self, index: usize, rows: Rows) -> Result<NetworkEnd, Failure> {
         find("output", &self.outputs, index)?.sized(rows)
+    }
+
+    pub(super) fn parameter(&self, index: usize) -> Result<NetworkEnd, Failure> {
+        find("parameter", &self.parameters, index)?.sized(Rows::new(1, 1))
     }
 }
 

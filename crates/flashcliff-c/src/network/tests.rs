@@ -1,5 +1,7 @@
 //! Networks through the C interface, beside the library, and wrong calls.
 
+mod gradients;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -10,7 +12,7 @@ use flashcliff::Dtype;
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff_network::tokens::{AttentionOptions, Channels, Geometry, Transformer};
 use flashcliff_network::{
-    Activation, Axis, Cpu, Network as Graph, Rows, Scales, Slices, Value, file,
+    Activation, Axis, Cpu, Keep, Network as Graph, Rows, Scales, Slices, Value, file,
 };
 
 use super::*;
@@ -125,7 +127,7 @@ fn loaded(written: &Written) -> *mut Network {
 fn planned(network: *const Network, rows: Rows, dtype: c_int) -> *mut NetworkRunner {
     let mut out = null_mut();
     // SAFETY: the network lives, and a pointer can be written to `out`.
-    let status = unsafe { fc_network_plan(network, rows.samples, rows.items, dtype, &raw mut out) };
+    let status = unsafe { fc_network_plan(network, batch(rows), dtype, null(), 0, &raw mut out) };
     assert_eq!(status, OK);
     out
 }
@@ -182,6 +184,15 @@ fn addresses<T>(all: &[Vec<T>]) -> Vec<*const c_void> {
 }
 
 const ROWS: Rows = Rows::new(3, 4);
+const LARGE: Rows = Rows::new(usize::MAX, 4);
+
+fn batch(rows: Rows) -> NetworkBatch {
+    NetworkBatch {
+        samples: rows.samples,
+        items: rows.items,
+        context_items: rows.context,
+    }
+}
 
 #[test]
 fn runs_are_those_of_the_library() {
@@ -239,33 +250,44 @@ fn sequences_attend_within_themselves() {
 fn ends_have_names_and_shapes() {
     let written = transformer("ends");
     let network = loaded(&written);
-    let (mut inputs, mut outputs) = (0, 0);
+    let [mut inputs, mut outputs, mut parameters] = [0; 3];
+    let (to_inputs, to_outputs) = (&raw mut inputs, &raw mut outputs);
     // SAFETY: the network lives, and numbers can be written.
-    let status = unsafe { fc_network_counts(network, &raw mut inputs, &raw mut outputs) };
+    let status = unsafe { fc_network_counts(network, to_inputs, to_outputs, &raw mut parameters) };
     assert_eq!((status, inputs, outputs), (OK, 2, 1));
+    assert_eq!(parameters, written.parameters.len());
     let mut end = std::mem::MaybeUninit::<NetworkEnd>::uninit();
     // SAFETY: the network lives, an end can be written, and is read where the status says that it was.
     unsafe {
-        assert_eq!(fc_network_input(network, 0, 3, 4, end.as_mut_ptr()), OK);
+        assert_eq!(
+            fc_network_input(network, 0, batch(ROWS), end.as_mut_ptr()),
+            OK
+        );
         assert_eq!(end.assume_init_ref().len(), 12 * 18);
-        assert_eq!(fc_network_input(network, 1, 3, 4, end.as_mut_ptr()), OK);
+        assert_eq!(
+            fc_network_input(network, 1, batch(ROWS), end.as_mut_ptr()),
+            OK
+        );
         assert_eq!(end.assume_init_ref().len(), 12);
-        assert_eq!(fc_network_output(network, 0, 0, 4, end.as_mut_ptr()), OK);
+        assert_eq!(
+            fc_network_output(network, 0, batch(Rows::new(0, 4)), end.as_mut_ptr()),
+            OK
+        );
         assert_eq!(end.assume_init_ref().len(), 0);
-        let beyond = fc_network_output(network, 1, 3, 4, end.as_mut_ptr());
+        let beyond = fc_network_output(network, 1, batch(ROWS), end.as_mut_ptr());
         refused(
             beyond,
             BAD_ARGUMENT,
             "output: expected a number below 1, got 1",
         );
-        let large = fc_network_input(network, 0, usize::MAX, 4, end.as_mut_ptr());
+        let large = fc_network_input(network, 0, batch(LARGE), end.as_mut_ptr());
         refused(
             large,
             BAD_ARGUMENT,
             "as many elements as memory can have addresses",
         );
         refused(
-            fc_network_input(network, 0, 3, 4, null_mut()),
+            fc_network_input(network, 0, batch(ROWS), null_mut()),
             BAD_ARGUMENT,
             "end",
         );
@@ -383,28 +405,28 @@ fn wrong_calls_are_refused() {
         );
         let mut made = null_mut();
         refused(
-            fc_network_plan(network, 3, 4, 2, &raw mut made),
+            fc_network_plan(network, batch(ROWS), 2, null(), 0, &raw mut made),
             BAD_ARGUMENT,
             "dtype",
         );
         refused(
-            fc_network_plan(network, usize::MAX, 4, F64, &raw mut made),
+            fc_network_plan(network, batch(LARGE), F64, null(), 0, &raw mut made),
             BAD_ARGUMENT,
             "batch",
         );
         refused(
-            fc_network_plan(null(), 3, 4, F64, &raw mut made),
+            fc_network_plan(null(), batch(ROWS), F64, null(), 0, &raw mut made),
             BAD_ARGUMENT,
             "network",
         );
         refused(
-            fc_network_plan(network, 3, 4, F64, null_mut()),
+            fc_network_plan(network, batch(ROWS), F64, null(), 0, null_mut()),
             BAD_ARGUMENT,
             "out",
         );
         assert!(made.is_null());
         refused(
-            fc_network_counts(network, null_mut(), null_mut()),
+            fc_network_counts(network, null_mut(), null_mut(), null_mut()),
             BAD_ARGUMENT,
             "inputs",
         );

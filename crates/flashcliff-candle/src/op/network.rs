@@ -168,7 +168,7 @@ impl NetworkFunction {
         let Shared {
             network, output, ..
         } = &*self.shared;
-        Ok(network.differentiated(*output, wanted)?)
+        Ok(network.differentiated(&[*output], wanted)?)
     }
 
     /// The rows, after a check of the shapes of all inputs.

@@ -182,6 +182,25 @@ fn summands_have_gradients_of_their_own() {
     assert_eq!(made, [vec![11.0, 22.0], vec![0.5, -0.5], vec![0.5, -0.5]]);
 }
 
+/// Results may depend on each other: the gradient of a value is a sum over all of them.
+#[test]
+fn several_results_have_gradients_of_their_own() {
+    let shape = [Axis::Fixed(1), Axis::Rows, Axis::Fixed(2)];
+    let mut network = Network::new();
+    let [a, b] = ["a", "b"].map(|name| network.features(name, &shape));
+    let first = network.scaled_sum([a, b], 0.5).unwrap();
+    let second = network.scaled_sum([first, b], 0.25).unwrap();
+    let own = network.differentiated(&[first, second], &[true, true]);
+    let own = own.unwrap();
+    let [results, gradients] = own.stages();
+    assert_eq!(results, [first, second]);
+    let plan = own.network().plan(gradients, 1, [Dtype::F64; 2]).unwrap();
+    let numbers = [[1.0, 2.0], [3.0, 4.0], [5.0, -6.0], [8.0, 16.0]].map(Vec::from);
+    let made = run(&plan, &mut Cpu::new(&plan).unwrap(), [&numbers, &[]]);
+    // By `a` half of the gradient of `first`, 5 + 8 / 4 and -6 + 16 / 4; by `b` the same and a quarter of that of `second`.
+    assert_eq!(made, [vec![3.5, -1.0], vec![5.5, 3.0]]);
+}
+
 /// The gradient of a residual sum is that of both summands, and a norm adds its own to it where it lies.
 #[test]
 fn norms_of_tokens_add_to_the_gradient_of_a_sum() {

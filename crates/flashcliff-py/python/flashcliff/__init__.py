@@ -14,6 +14,7 @@
 - :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
+- :func:`flashcliff.save_network`: a transformer with its weights in a file, which Rust and C run without Python.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -59,6 +60,7 @@ __all__ = [
     "optim",
     "profile",
     "rotors",
+    "save_network",
     "set_num_threads",
     "testing",
 ]
@@ -85,6 +87,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(".operators", __name__).operator
     if name == "capture":
         return importlib.import_module("._capture", __name__).capture
+    if name == "save_network":
+        return importlib.import_module(".nn.transformer.files", __name__).save_network
     if name == "profile":
         return importlib.import_module("._profile", __name__).profile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

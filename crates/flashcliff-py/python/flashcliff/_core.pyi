@@ -2,6 +2,7 @@
 memory."""
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 __version__: str
@@ -117,7 +118,9 @@ class Network:
         """An input of tokens, or of tokens of the context, to which cross-attention attends."""
     def rows(self, name: str) -> int:
         """An input with a number for each item: the reference of joins."""
-    def mask(self, heads: int, ones: tuple[bool, bool, bool], context: bool = False) -> int:
+    def mask(
+        self, name: str, heads: int, ones: tuple[bool, bool, bool], context: bool = False
+    ) -> int:
         """An input ``[samples or 1, heads or 1, items or 1, keys]`` that is added to logits; ``ones``: which of the first three
         axes have the length 1."""
     def parameter(self, name: str, shape: Sequence[int]) -> int: ...
@@ -191,6 +194,8 @@ class NetworkFunction:
     ) -> NetworkPlan:
         """The plan for samples, their items and those of their context. ``wanted`` says of which inputs and parameters there are
         gradients; ``gpu`` is the number of a GPU and whether products may use TF32, or the CPU. Plans are kept."""
+    def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
+        """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""
 
 Sections = tuple[tuple[list[int], int], tuple[list[int], int]]
 """The boundaries of the sequences of a ragged batch, and their address as int32; the same of its context."""

@@ -128,8 +128,8 @@ impl Network {
         self.add(value)
     }
 
-    #[pyo3(signature = (heads, ones, context=false))]
-    fn mask(&mut self, heads: usize, ones: [bool; 3], context: bool) -> usize {
+    #[pyo3(signature = (name, heads, ones, context=false))]
+    fn mask(&mut self, name: &str, heads: usize, ones: [bool; 3], context: bool) -> usize {
         let of = |axis, is_one| if is_one { Axis::Fixed(1) } else { axis };
         let keys = if context {
             Axis::ContextItems
@@ -142,7 +142,7 @@ impl Network {
             of(Axis::Items, ones[2]),
             keys,
         ];
-        let value = self.inner.input("mask", &axes);
+        let value = self.inner.input(name, &axes);
         self.add(value)
     }
 

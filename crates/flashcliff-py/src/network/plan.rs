@@ -1,16 +1,21 @@
 //! The plans of a described network.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flashcliff::Dtype;
 use flashcliff_network::cache::Cache;
-use flashcliff_network::{Error, Network, Plan, Rows, Value};
+use flashcliff_network::{Error, Network, Number, Plan, Rows, Value, file};
 use pyo3::prelude::*;
 
 use super::host;
 use crate::convert::dtype_of;
 use crate::error::{CudaError, detached};
+use crate::host::slice;
 use crate::threads;
+
+/// The name of the result in files.
+const OUTPUT: &str = "output";
 
 /// A network as a function of its inputs and then its parameters, with its plans.
 #[pyclass(frozen, module = "flashcliff._core")]
@@ -60,7 +65,7 @@ impl NetworkFunction {
     }
 
     fn planned(&self, key: &Key) -> Result<Planned, Error> {
-        let own = self.network.differentiated(self.output, &key.wanted)?;
+        let own = self.network.differentiated(&[self.output], &key.wanted)?;
         let (network, stages, types) = (own.network(), own.stages(), [key.dtype; 2]);
         let sizes = |&value: &Value| -> Vec<usize> {
             let axes = self.network.shape(value).unwrap_or_default().iter();
@@ -84,6 +89,22 @@ impl NetworkFunction {
             shapes: ends.map(sizes).collect(),
             result: sizes(&self.output),
         })
+    }
+}
+
+impl NetworkFunction {
+    /// # Safety
+    /// The addresses are those of contiguous parameters of type `T` on the CPU, which nobody writes.
+    unsafe fn write<T: Number>(&self, path: &Path, addresses: &[usize]) -> Result<(), file::Error> {
+        let own = self.network.parameters().iter().zip(addresses);
+        let parameters: Vec<&[T]> = own
+            .map(|(&value, &address)| {
+                let axes = self.network.shape(value).unwrap_or_default().iter();
+                // SAFETY: the caller promises it.
+                unsafe { slice(address, axes.map(|axis| axis.size(1)).product()) }
+            })
+            .collect();
+        file::save(path, &self.network, &[(OUTPUT, self.output)], &parameters)
     }
 }
 
@@ -117,6 +138,26 @@ impl NetworkFunction {
         };
         let planned = detached(py, || self.plans.get(key, |key| self.planned(key)))?;
         Ok(NetworkPlan(planned))
+    }
+
+    /// Writes the network with its weights to a file.
+    ///
+    /// Not for users: memory is not checked. The addresses are those of contiguous parameters on the CPU, of the type, in order.
+    fn save(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        dtype: &str,
+        parameters: Vec<usize>,
+    ) -> PyResult<()> {
+        let dtype = dtype_of(dtype)?;
+        // SAFETY: the caller's, who is the Python package itself.
+        detached(py, || unsafe {
+            match dtype {
+                Dtype::F64 => self.write::<f64>(&path, &parameters),
+                _ => self.write::<f32>(&path, &parameters),
+            }
+        })
     }
 
     fn __str__(&self) -> String {

@@ -300,11 +300,6 @@ impl Ready for Attention {
         g: CUdeviceptr,
         to: To,
     ) -> Result<(), Error> {
-        if to.mask.is_some() {
-            return Err(Error::NoGradient {
-                node: "attention, by its mask,".to_owned(),
-            });
-        }
         let sizes = &site.sizes;
         let room = self.room(sizes, to);
         let [of_weights, partials, unwanted, unwanted_context] = room.at(given.workspace);

@@ -73,7 +73,6 @@ pub(super) struct To {
     pub(super) x: Option<CUdeviceptr>,
     pub(super) other: Option<CUdeviceptr>,
     pub(super) parameters: Option<CUdeviceptr>,
-    pub(super) mask: Option<CUdeviceptr>,
     /// Whether the gradient of the parameters is that of the matrix that is made of them, of which others make that of the parameters.
     pub(super) of_matrix: bool,
     /// Whether the gradient of the tokens is added to what is there.
@@ -334,7 +333,6 @@ pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[CUdeviceptr]) -> To {
         match input {
             _ if at == 0 => to.x = own,
             Input::Parameters(_) => to.parameters = own,
-            Input::Mask(..) => to.mask = own,
             _ => to.other = own,
         }
     }

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from ... import functional
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Tokens, Undescribed, attempt
+from .described import Description, Given, Tokens, Undescribed, Variant, attempt
 from .geometry import GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, described
 from .norm import EquiLayerNorm
@@ -131,6 +131,10 @@ class GeometricBilinear(nn.Module):
         given = Given((multivectors, scalars), reference)
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found
+
+    def variant(self) -> Variant:
+        """The call that the layer was made for."""
+        return Variant((self.in_channels, self.linear_out.in_scalars), has_reference=True)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network, with the reference of joins of the call."""

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from . import path
-from .described import Description, Given, Tokens, attempt
+from .described import Description, Given, Tokens, Variant, attempt
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
@@ -128,6 +128,10 @@ class Block(WithNorms):
         )
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found
+
+    def variant(self) -> Variant:
+        """The call that the block was made for, without a mask."""
+        return self.attention.variant()._replace(has_reference=True)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""
@@ -288,6 +292,11 @@ class ConditionalBlock(WithNorms):
         )
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found
+
+    def variant(self) -> Variant:
+        """The call that the block was made for, without masks."""
+        context = self.crossattention.variant().context
+        return self.attention.variant()._replace(context=context, has_reference=True)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from . import path
 from .block import Block, ConditionalBlock
-from .described import Variant, known_of
+from .described import known_of
 from .linear import EquiLinear
 
 __all__ = ["Paths", "explain"]
@@ -67,18 +67,5 @@ def explain(module: nn.Module) -> Paths:
 
 
 def _way(block: Any) -> str:
-    why = known_of(block).why(block, block.geometry, lambda: _variant(block))
+    why = known_of(block).why(block, block.geometry, block.variant)
     return "runs as one function" if why is None else f"calls its layers: {why}"
-
-
-def _variant(block: Any) -> Variant:
-    """The kind of call of a block without a mask."""
-    linear = block.attention.out_linear
-    channels = linear.out_channels, linear.out_scalars
-    (first, *_), *_ = block.attention.qkv_module.groups(False)
-    extra = first.in_channels - channels[0], first.in_scalars - channels[1]
-    context = None
-    if isinstance(block, ConditionalBlock):
-        (of_context, *_) = block.crossattention.groups_of_others()
-        context = of_context.in_channels, of_context.in_scalars
-    return Variant(channels, extra if any(extra) else None, context, has_reference=True)

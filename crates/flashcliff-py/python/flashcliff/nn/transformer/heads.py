@@ -13,7 +13,7 @@ from ..._ops import checks
 from .._module import check_count, check_features
 from . import path
 from .attention import GeometricAttention, Pair
-from .described import Description, Given, Tokens, Undescribed, attempt
+from .described import Description, Given, Tokens, Undescribed, Variant, attempt
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, described
@@ -235,6 +235,7 @@ class SelfAttention(nn.Module):
             check_count("extra_channels", extra_channels),
             check_count("extra_scalars", extra_scalars),
         )
+        self._input, self._extra = (channels, scalars), extra
         sizes = self._sizes = _Heads(
             self.geometry, channels, scalars, heads, ratio, checks.flag("rotary", rotary)
         )
@@ -258,6 +259,10 @@ class SelfAttention(nn.Module):
         )
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
+
+    def variant(self) -> Variant:
+        """The call that the layer was made for, without a mask."""
+        return Variant(self._input, self._extra if any(self._extra) else None)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network."""
@@ -394,6 +399,12 @@ class CrossAttention(nn.Module):
     def groups_of_others(self) -> Group:
         """The linear layers to keys and values, which are called together."""
         return (self.kv_linear,) if self.joint else (self.k_linear, self.v_linear)
+
+    def variant(self) -> Variant:
+        """The call that the layer was made for, without a mask."""
+        own, others = self.q_linear, self.groups_of_others()[0]
+        context = others.in_channels, others.in_scalars
+        return Variant((own.in_channels, own.in_scalars), context=context)
 
     def describe(self, network: Description, x: Tokens, context: Tokens | None = None) -> Tokens:
         """Adds the layer to a network, with the context of the call if none is given."""

@@ -15,7 +15,7 @@ from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
 from .contract import Form, Parameters, mapped, output
-from .described import Description, Given, Tokens, Undescribed, attempt
+from .described import Description, Given, Tokens, Undescribed, Variant, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -246,6 +246,10 @@ class EquiLinear(nn.Module):
         if self.s2s is not None and s is not None:
             out_s = out_s + self.s2s(s).to(out.dtype)
         return out, out_s
+
+    def variant(self) -> Variant:
+        """The call that the layer was made for."""
+        return Variant((self.in_channels, self.in_scalars))
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from . import path
 from .bilinear import GeometricBilinear
-from .described import Description, Given, Tokens, attempt
+from .described import Description, Given, Tokens, Variant, attempt
 from .gate import GradeDropout, ScalarGate
 from .geometry import GeometryLike, geometry_of
 from .heads import Pair
@@ -47,6 +47,7 @@ class GeometricMLP(nn.Module):
             raise ValueError(
                 f"channels: expected one or more numbers, and as many scalars, got {channels} and {scalars}"
             )
+        self._input = channels[0], scalars[0]
         layers: list[nn.Module] = []
 
         def gate() -> ScalarGate:
@@ -64,6 +65,10 @@ class GeometricMLP(nn.Module):
             if dropout is not None:
                 layers.append(GradeDropout(self.geometry, dropout))
         self.layers = nn.ModuleList(layers)
+
+    def variant(self) -> Variant:
+        """The call that the layers were made for."""
+        return Variant(self._input, has_reference=True)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layers to a network."""

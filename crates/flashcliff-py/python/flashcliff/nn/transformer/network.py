@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..._ops import doors
 from .block import Block
-from .described import Given, attempt_chain
+from .described import Description, Given, Tokens, Variant, attempt_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
@@ -194,6 +194,18 @@ class GATransformer(nn.Module):
             at, here = found
             given = given._replace(here=here)
         return given.here
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without a mask."""
+        extra = len(self.reinsert_channels), len(self.reinsert_scalars)
+        channels = self.linear_in.in_channels, self.linear_in.in_scalars
+        return Variant(channels, extra if any(extra) else None, has_reference=True)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the network to another one."""
+        for part in (self.linear_in, *self.blocks, self.linear_out):
+            x = network.call(part, x)
+        return x
 
     def _chain(
         self, parts: Sequence[nn.Module], start: int, stop: int

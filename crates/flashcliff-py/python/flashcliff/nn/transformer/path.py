@@ -16,10 +16,11 @@ from torch.nn.modules import module as modules_of_torch
 
 from ... import _core
 
-__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for", "why_called"]
+__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for", "why_called", "why_other"]
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
+_PACKAGE = __name__.partition(".")[0]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _REPLACED = ("forward", "_call_impl", "_compiled_call_impl")
 """What runs in the place of a class's functions, if a module has it as an attribute of its own."""
@@ -85,18 +86,35 @@ def _why(module: Any, kind: type | None) -> str | None:
             return f"is of the class {kind.__name__}"
     if type(module) is not kind:
         return f"is of the class {type(module).__name__}, not {kind.__name__}"
-    own = module.__dict__
-    for name in _HOOKS:
-        if own[name]:
-            return f"has hooks ({name.strip('_')})"
-    for name in _REPLACED:
-        if name in own:
-            return f"has {name} as an attribute of its own"
+    own = _why_of_its_own(module, _HOOKS, _REPLACED)
+    if own is not None:
+        return own
     if _calls_of(kind) != _MADE[kind]:
         return f"has a class, {kind.__name__}, whose forward was replaced"
     if modules_of_torch._has_any_global_hook():
         return "is called with global hooks of modules"
     return None
+
+
+def _why_of_its_own(module: Any, hooks: Iterable[str], replaced: Iterable[str]) -> str | None:
+    """The hooks of a module, or what it has in the place of a function of its class."""
+    own = module.__dict__
+    for name in hooks:
+        if own[name]:
+            return f"has hooks ({name.strip('_')})"
+    for name in replaced:
+        if name in own:
+            return f"has {name} as an attribute of its own"
+    return None
+
+
+def why_other(module: nn.Module) -> str | None:
+    """The reason why a module, or one within it, gives another result than its class, or one that this package derives from it."""
+    kind = type(module)
+    own = _why_of_its_own(module, _HOOKS[:2], _REPLACED[:2])
+    if own is None and not kind.forward.__module__.startswith(f"{_PACKAGE}."):
+        own = f"is of the class {kind.__name__}, which has a forward of its own"
+    return why_called(module, False) if own is None else f"it {own}"
 
 
 def why_called(module: nn.Module, with_itself: bool = True) -> str | None:

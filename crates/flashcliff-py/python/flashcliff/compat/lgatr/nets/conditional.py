@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ....nn import transformer
+from ....nn.transformer.described import Description, Tokens, Variant
 from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
@@ -44,6 +45,7 @@ class Conditional(nn.Module):
         **arguments: Any,
     ) -> None:
         super().__init__()
+        self.geometry = geometry
         of_input, of_condition, of_output, hidden = channels
         input_s, condition_s, output_s, hidden_s = scalars
         self.linear_in = transformer.EquiLinear(geometry, of_input, hidden, input_s, hidden_s)
@@ -55,7 +57,19 @@ class Conditional(nn.Module):
         )
         self.linear_out = transformer.EquiLinear(geometry, hidden, of_output, hidden_s, output_s)
         self.in_channels, self.condition_channels = of_input, of_condition
+        self._condition = of_condition, condition_s
         self.checkpoint_blocks = checkpoint_blocks
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without masks."""
+        channels = self.linear_in.in_channels, self.linear_in.in_scalars
+        return Variant(channels, context=self._condition)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the network to another one."""
+        for part in (self.linear_in, *self.blocks, self.linear_out):
+            x = network.call(part, x)
+        return x
 
     @in_float32
     def run(

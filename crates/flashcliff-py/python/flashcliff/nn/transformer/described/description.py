@@ -55,11 +55,18 @@ class Description:
     Args:
         geometry: the geometry of the input.
         variant: the call.
+        owner: the module whose state dict names the parameters; without one they are numbered.
     """
 
-    def __init__(self, geometry: Geometry, variant: Variant) -> None:
+    def __init__(
+        self, geometry: Geometry, variant: Variant, owner: nn.Module | None = None
+    ) -> None:
         self.network = _core.Network()
         self.variant = variant
+        self._prefixes = {
+            id(inner._parameters): f"{name}." if name else ""
+            for name, inner in ([] if owner is None else owner.named_modules())
+        }
         self.inputs: list[str] = []
         """The inputs in the order of the network, as fields of :class:`.call.Given`."""
         self.slots: list[Slot] = []
@@ -77,6 +84,7 @@ class Description:
         self.without_gradients = False
         """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
         self._known: dict[str, Any] = {}
+        self._parameters: dict[tuple[int, str], int] = {}
         self.here = self._tokens("here", variant.channels, geometry)
 
     def call(self, module: Any, x: Tokens, *more: Any) -> Tokens:
@@ -99,17 +107,24 @@ class Description:
             raise Undescribed(f"{what} {found!r} is not {value!r}")
 
     def parameter(self, module: nn.Module, name: str, shape: Sequence[int]) -> int:
-        """Adds a parameter of a module."""
-        found = module._parameters.get(name)
+        """Adds a parameter of a module, once."""
+        of = module._parameters
+        known = self._parameters.get((id(of), name))
+        if known is not None:
+            return known
+        found = of.get(name)
         if found is None:
             raise Undescribed(f"{name} of {type(module).__name__} is no parameter")
         if found.shape != torch.Size(shape):
             raise Undescribed(
                 f"{name} of {type(module).__name__} has another shape than it was made with"
             )
-        self.slots.append((module._parameters, name))
+        self.slots.append((of, name))
         self.shapes.append(found.shape)
-        return self.network.parameter(f"{len(self.slots)}.{name}", list(shape))
+        prefix = self._prefixes.get(id(of), f"{len(self.slots)}.")
+        made = self.network.parameter(prefix + name, list(shape))
+        self._parameters[id(of), name] = made
+        return made
 
     def optional(self, module: nn.Module, name: str, shape: Sequence[int]) -> int | None:
         """Adds a parameter, unless the module has ``None`` in its place."""
@@ -140,7 +155,8 @@ class Description:
     def _tokens(self, name: str, channels: Channels, geometry: Geometry) -> Tokens:
         self.inputs.append(name)
         blades = geometry.blade_count
-        value = self.network.tokens(name, blades, channels, name == "context")
+        called = "tokens" if name == "here" else name
+        value = self.network.tokens(called, blades, channels, name == "context")
         return Tokens(value, channels, geometry)
 
     def reference(self) -> int:
@@ -160,7 +176,7 @@ class Description:
         heads_before = self._known.setdefault(f"heads of {name}", heads)
         if heads_before != heads and not ones[1]:
             raise Undescribed("layers with different numbers of heads have one mask")
-        return self._input(name, lambda: self.network.mask(heads, ones, crossing))
+        return self._input(name, lambda: self.network.mask(name, heads, ones, crossing))
 
     def _input(self, name: str, make: Any) -> int:
         if name not in self._known:

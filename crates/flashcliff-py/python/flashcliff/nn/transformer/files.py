@@ -1,0 +1,132 @@
+"""Networks with their weights in files, for Rust and C."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torch import Tensor, nn
+
+from ... import _core
+from ..._ops import doors
+from . import path as calls
+from .described import Description, Undescribed, Variant
+from .described.function import TYPES
+
+__all__ = ["save_network"]
+
+_OF_SAMPLES = False, True, False
+"""The axes of a mask in a file that have the length 1: that of heads."""
+
+
+def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool = False) -> None:
+    """Writes a network with its weights into one file, which runs without Python: in Rust by ``flashcliff_network::file``, in C by
+    ``fc_network_load``.
+
+    The module is a :class:`~flashcliff.nn.transformer.GATransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
+    :mod:`flashcliff.nn.transformer`; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
+    ``LGATr`` and ``ConditionalLGATr``. The file has what the module computes for a batch of samples of as many items each. Of a
+    class of your own around such a module, save the module within, and do in the host what your class does around it.
+
+    Inputs, of which a file has those that its network reads:
+
+    ================ ======================================= ==================================================================
+    name             shape                                   what
+    ================ ======================================= ==================================================================
+    ``tokens``       ``[rows, token]``                       an item in a row, samples one after another
+    ``reference``    ``[rows]``                              the reference of joins for each item, such as
+                                                             :func:`~flashcliff.nn.transformer.join_reference` of its sample
+    ``extra``        ``[rows, token]``                       the channels that queries and keys see again: those of
+                                                             ``reinsert_channels`` and ``reinsert_scalars``, in their order
+    ``context``      ``[context rows, token]``               the items that cross-attention attends to
+    ``mask``         ``[samples, 1, items, items]``          with ``mask``: numbers that are added to the logits of self-attention,
+                                                             minus infinity for what is not seen
+    ``context_mask`` ``[samples, 1, items, context items]``  with ``mask``: the same for cross-attention
+    ================ ======================================= ==================================================================
+
+    The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
+    innermost, then the scalars: for multivectors ``[blades, samples, items, channels]`` and scalars ``[samples, items, scalars]`` they are
+    ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Ragged batches and sequences are given to a run of the file.
+
+    Parameters have the names, the shapes and the type of the state dict; those without elements are left out. Dropout is left out, and
+    it does not matter which parts are computed again in a backward pass, on which device parameters are, or whether the module is in
+    training. A file that is there is replaced as a whole.
+
+    Args:
+        module: the network.
+        path: the file, by custom ``*.safetensors``.
+        mask: whether attention has masks.
+
+    Raises:
+        UnsupportedError: the file would compute something else than the module. The message says why: a class without a description,
+            hooks, parametrizations, an option that no step has.
+        TypeError: parameters are not all of float32, or all of float64.
+        ValueError: a mask without attention; a parameter without data.
+        OSError: the file cannot be written.
+
+    >>> import flashcliff, tempfile
+    >>> from flashcliff.nn.transformer import GATransformer
+    >>> net = GATransformer(flashcliff.Algebra(3, 0, 1), 1, 1, 8, hidden_scalars=16, blocks=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     flashcliff.save_network(net, f"{folder}/network.safetensors")
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
+    what = f"save_network of {type(module).__name__}"
+    variant = _variant(module, what, mask)
+    try:
+        why = calls.why_other(module)
+        if why is not None:
+            raise Undescribed(why)
+        description, output = _described(module, variant)
+    except Undescribed as error:
+        raise _core.UnsupportedError(f"{what}: {error}") from None
+    if mask and not {"mask", "context_mask"}.intersection(description.inputs):
+        raise ValueError(f"{what}: expected mask=False, because there is no attention")
+    dtype, weights = _weights(description, what)
+    function = description.network.function(output)
+    function.save(os.fspath(path), dtype, [weight.data_ptr() for weight in weights])
+
+
+def _variant(module: Any, what: str, mask: bool) -> Variant:
+    """The kind of call that a file is for."""
+    made_for = getattr(module, "variant", None)
+    if made_for is None or not hasattr(module, "describe"):
+        raise _core.UnsupportedError(
+            f"{what}: expected a network, block or layer of flashcliff.nn.transformer that knows its channels; of a class around one, save "
+            "the module within"
+        )
+    variant: Variant = made_for()
+    if not mask:
+        return variant
+    return variant._replace(
+        mask=_OF_SAMPLES, context_mask=None if variant.context is None else _OF_SAMPLES
+    )
+
+
+def _described(module: Any, variant: Variant) -> tuple[Description, int]:
+    """A network that computes what a module does, and its output."""
+    if variant.extra is not None and not variant.extra[0]:
+        raise Undescribed("queries and keys see scalars again, and no multivectors")
+    description = Description(module.geometry, variant, module)
+    output = description.call(module, description.here).value
+    if description.dtype is not None:
+        raise Undescribed(f"attention has features of {description.dtype}")
+    if output == description.here.value:
+        raise Undescribed("it leaves items as they are")
+    return description, output
+
+
+def _weights(description: Description, what: str) -> tuple[str, list[Tensor]]:
+    """The type of the parameters, and these in their order on the CPU."""
+    found: list[Tensor] = [parts[name] for parts, name in description.slots]
+    types = {p.dtype for p in found}
+    if len(types) > 1 or not types <= TYPES.keys() or not doors.PLAIN.issuperset(map(type, found)):
+        names = ", ".join(sorted(map(str, types)))
+        raise TypeError(
+            f"{what}: expected plain parameters, all of torch.float32 or all of torch.float64, got {names}"
+        )
+    if any(p.is_meta for p in found):
+        raise ValueError(f"{what}: expected parameters with data, got some on the device meta")
+    dtype = next((TYPES[of] for of in types), "f32")
+    return dtype, [p.detach().cpu().contiguous() for p in found]
