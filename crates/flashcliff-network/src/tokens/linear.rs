@@ -13,7 +13,7 @@ use crate::{Error, Number};
 /// `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]`
 /// and `mvs2s.bias` `[out_scalars]`; `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
 /// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after another are those of one
-/// layer. Layers of [vectors](Geometry::slim) have `weight`, `mvs2s.bias` and `s2s.weight`.
+/// layer. Layers of [vectors](Geometry::slim) have `weight`, if they give vectors, `mvs2s.bias` and `s2s.weight`.
 #[derive(Clone, Debug)]
 pub struct Linear {
     pub(crate) geometry: Geometry,
@@ -106,6 +106,9 @@ impl Linear {
         let (mv, s) = (self.input.multivectors, self.input.scalars);
         let invariant = self.core.invariant().len();
         let mut found = vec![(Kind::Weight, vec![out.multivectors, mv, self.core.maps()])];
+        if invariant == 0 && out.multivectors == 0 {
+            found.clear();
+        }
         match (invariant, s) {
             (0, _) => {}
             (_, 0) => found.push((Kind::BladeBias, vec![out.multivectors, 1])),
@@ -134,10 +137,13 @@ impl Linear {
         layers.map(|(_, shape)| shape).collect()
     }
 
-    /// The names of the parameters, layer by layer, as GATr's state dict has them.
-    pub fn names(&self) -> Vec<&'static str> {
-        let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
-        layers.map(|(kind, _)| self.name_of(kind)).collect()
+    /// The names of the parameters of each layer, as GATr's state dict has them.
+    pub fn names(&self) -> Vec<Vec<&'static str>> {
+        let names = |&out: &Channels| {
+            let own = self.of_layer(out).into_iter();
+            own.map(|(kind, _)| self.name_of(kind)).collect()
+        };
+        self.layers.iter().map(names).collect()
     }
 
     fn name_of(&self, kind: Kind) -> &'static str {

@@ -114,7 +114,7 @@ fn operators_of_programs_read_their_parts_of_tokens() {
 fn linear_maps_of_vectors_have_scalars_of_the_bias_alone() {
     let layers = vec![Channels::new(2, 3)];
     let step = Linear::new(slim::geometry(), Channels::new(3, 0), layers).unwrap();
-    assert_eq!(step.names(), ["weight", "mvs2s.bias"]);
+    assert_eq!(step.names(), [["weight", "mvs2s.bias"]]);
     let (x, parameters) = (random(6 * 12, 5), random(6 + 3, 9));
     let found = run(Step::Linear(step), Rows::new(6, 1), &x, &parameters);
     for (x, found) in x.chunks(12).zip(found.chunks(11)) {

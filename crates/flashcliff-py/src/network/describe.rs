@@ -179,20 +179,17 @@ impl Network {
             Ok::<_, Error>(step)
         })?;
         let names = step.names();
+        let refused = || not_described(&names.concat());
         let given: usize = parameters.iter().map(HashMap::len).sum();
-        if parameters.len() != layers.len() || given != names.len() {
-            return Err(not_described(&names));
+        let wanted: usize = names.iter().map(Vec::len).sum();
+        if parameters.len() != names.len() || given != wanted {
+            return Err(refused());
         }
-        // The weight is the first parameter of a layer.
-        let mut layer = parameters.iter();
-        let mut current = None;
-        let mut found = Vec::with_capacity(names.len());
-        for &name in &names {
-            if name == "weight" {
-                current = layer.next();
+        let mut found = Vec::with_capacity(wanted);
+        for (names, own) in names.iter().zip(&parameters) {
+            for &name in names {
+                found.push(own.get(name).copied().ok_or_else(refused)?);
             }
-            let own = current.and_then(|own| own.get(name)).copied();
-            found.push(own.ok_or_else(|| not_described(&names))?);
         }
         let ordered = self.all(step.order().into_iter().map(|at| found[at]))?;
         let x = self.value(x)?;

@@ -38,17 +38,12 @@ impl Layers {
         step: Linear,
         x: Value,
     ) -> Result<Value, Error> {
-        let (names, shapes) = (step.names(), step.shapes());
-        // The weight is the first parameter of a layer.
-        let mut prefix = prefixes.iter();
-        let mut current = "";
-        let mut named = Vec::with_capacity(names.len());
-        for (name, shape) in names.into_iter().zip(shapes) {
-            if name == "weight" {
-                current = prefix.next().map_or("", String::as_str);
-            }
-            named.push((format!("{current}.{name}"), shape));
-        }
+        let names = step.names().into_iter().zip(prefixes);
+        let names = names.flat_map(|(names, prefix)| {
+            let own = names.into_iter();
+            own.map(move |name| format!("{prefix}.{name}"))
+        });
+        let named: Vec<_> = names.zip(step.shapes()).collect();
         let parameters = self.parameters(&named, &step.order())?;
         self.network.step(Step::Linear(step), &[x, parameters])
     }

@@ -25,7 +25,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
 
     The module is a :class:`~flashcliff.nn.transformer.GATransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
     :mod:`flashcliff.nn.transformer`; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
-    ``LGATr`` and ``ConditionalLGATr``. The file has what the module computes for a batch of samples of as many items each. Of a
+    ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``. The file has what the module computes for a batch of samples of as many items each. Of a
     class of your own around such a module, save the module within, and do in the host what your class does around it.
 
     Inputs, of which a file has those that its network reads:
@@ -46,7 +46,8 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
 
     The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
     innermost, then the scalars: for multivectors ``[blades, samples, items, channels]`` and scalars ``[samples, items, scalars]`` they are
-    ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Ragged batches and sequences are given to a run of the file.
+    ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Slim networks have vectors in the place of multivectors, as
+    ``(t, x, y, z)``. Ragged batches and sequences are given to a run of the file.
 
     Parameters have the names, the shapes and the type of the state dict; those without elements are left out. Dropout is left out, and
     it does not matter which parts are computed again in a backward pass, on which device parameters are, or whether the module is in

@@ -168,15 +168,14 @@ class SlimLinear(nn.Module):
         """Adds the maps to a network."""
         network.reads(self, "out_s_channels")
         (v, s), (out, out_s) = x.channels, (len(self.weight_v), self.out_s_channels)
-        if not (out and out_s and s) or self.linear_s is None:
-            raise Undescribed("a linear map has no vectors or no scalars, of its input or to give")
-        parameters = {
-            "weight": network.parameter(self, "weight_v", (out, v)),
-            "s2s.weight": network.parameter(self.linear_s, "weight", (out_s, s)),
-        }
-        bias = network.optional(self.linear_s, "bias", (out_s,))
-        if bias is not None:
-            parameters["mvs2s.bias"] = bias
+        if out_s and (self.linear_s is None or not s):
+            raise Undescribed("a linear map makes scalars of none")
+        parameters = {"weight": network.parameter(self, "weight_v", (out, v))} if out else {}
+        if self.linear_s is not None and out_s:
+            parameters["s2s.weight"] = network.parameter(self.linear_s, "weight", (out_s, s))
+            bias = network.optional(self.linear_s, "bias", (out_s,))
+            if bias is not None:
+                parameters["mvs2s.bias"] = bias
         return network.linear(x.geometry, x, [(out, out_s)], [parameters])
 
     @in_float32

@@ -223,7 +223,9 @@ def inward(pair: VectorsScalars) -> tuple[Tensor, Tensor | None]:
 def outward(pair: Maybe) -> VectorsScalars:
     """The inverse of :func:`inward`."""
     vectors, scalars = pair
-    assert vectors is not None and scalars is not None
+    assert vectors is not None
+    if scalars is None:
+        scalars = vectors.new_empty(*vectors.shape[1:-1], 0)
     return vectors.movedim(0, -2), scalars
 
 

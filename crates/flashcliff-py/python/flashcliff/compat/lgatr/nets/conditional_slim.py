@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ....nn.transformer.described import Variant
 from ..compiling import compile_network
 from ..layers.slim_blocks import ConditionalSlimBlock, freeze_unread
 from ..layers.slim_version import VectorsScalars
@@ -92,6 +93,10 @@ class ConditionalLGATrSlim(Slim):
             freeze_unread(last.norm3, last.mlp, out_v_channels, out_s_channels)  # type: ignore[arg-type]
         if compile:
             compile_network(self, compile_kwargs, activation_memory_budget)
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without masks."""
+        return super().variant()._replace(context=self.condition_channels)
 
     def forward(
         self,

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ...._ops import doors
-from ....nn.transformer.described import Given, Maybe, attempt_chain
+from ....nn.transformer.described import (
+    Description,
+    Given,
+    Maybe,
+    Tokens,
+    Variant,
+    attempt_chain,
+)
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
 from ..layers.slim_blocks import inward, outward
@@ -37,6 +44,7 @@ class Slim(nn.Module):
     """
 
     naive_amp = False
+    geometry = SLIM
 
     def __init__(
         self,
@@ -89,6 +97,16 @@ class Slim(nn.Module):
                 given = given._replace(here=pair)
         vectors, scalars = outward(given.here)
         return vectors.transpose(-1, -2), scalars
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without masks."""
+        return Variant(self.channels)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the network to another one."""
+        for part in (self.linear_in, *self.blocks, self.linear_out):
+            x = network.call(part, x)
+        return x
 
     def _chain(
         self, parts: Sequence[nn.Module], start: int, stop: int

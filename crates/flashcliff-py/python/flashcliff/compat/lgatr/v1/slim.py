@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ....nn.transformer.described import Variant
 from ..compiling import compile_network
 from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
 from ..layers.slim_blocks import ConditionalSlimBlock, SlimBlock
@@ -198,6 +199,10 @@ class ConditionalLGATrSlim(_Slim):
             {"mode": compile_mode, "dynamic": compile_dynamic} if compile else None,
         )
         self.condition_channels = condition_v_channels, condition_s_channels
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without masks."""
+        return super().variant()._replace(context=self.condition_channels)
 
     def forward(
         self,

@@ -267,18 +267,18 @@ def matrix(pair: Maybe) -> Tensor:
     of_blades = to[:, :width].view(rows, blades, channels)
     of_blades.copy_(mv.reshape(blades, rows, channels).transpose(0, 1))
     if s is not None:
-        to[:, width:].copy_(s.reshape(rows, -1))
+        to[:, width:].copy_(s.reshape(rows, s.shape[-1]))
     return to
 
 
 def parts(rows: Tensor, blades: int, batch: Sequence[int], channels: Channels) -> Maybe:
     """The multivectors and scalars of a matrix, in memory of their own: the inverse of :func:`matrix`."""
-    mv, s = channels
+    (mv, s), count = channels, rows.shape[0]
     width = blades * mv
     to = rows.new_empty(blades, *batch, mv)
-    to.view(blades, -1, mv).copy_(rows[:, :width].view(-1, blades, mv).transpose(0, 1))
+    to.view(blades, count, mv).copy_(rows[:, :width].view(count, blades, mv).transpose(0, 1))
     if not s:
         return to, None
     to_s = rows.new_empty(*batch, s)
-    to_s.view(-1, s).copy_(rows[:, width:])
+    to_s.view(count, s).copy_(rows[:, width:])
     return to, to_s
