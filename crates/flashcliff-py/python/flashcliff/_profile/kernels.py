@@ -78,7 +78,7 @@ def _network(phase: str, run: Any) -> Described:
         ("flops", run.plan.flops[phase == "backward"]),
     ]
     if phase == "backward":
-        details.append(("gradients", sum(shape.numel() for shape in run.shapes)))
+        details.append(("gradients", sum(t.numel() for t in run.wanted)))
     return _key("network", run.call.geometry.algebra, phase, run.rows[0], shapes, *details)
 
 
