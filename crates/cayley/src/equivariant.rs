@@ -99,7 +99,7 @@ impl Algebra {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::equivariant_maps`]. A grade that the algebra does not have has no maps.
+    /// The errors of [`Self::equivariant_maps`]. A grade that the algebra does not have has no maps.
     pub fn equivariant_maps_of_grade(
         &self,
         group: Group,

@@ -29,7 +29,7 @@ pub struct Machine {
 }
 
 impl Plan {
-    /// What a call moves and computes. Nothing for calls of values in one memory, and for those of which others do the work.
+    /// The bytes and operations of a call. Nothing for calls of values in one memory, and for those of which others do the work.
     pub fn size(&self, call: usize) -> Size {
         let node = self.node(call);
         if self.is_idle(call) || matches!(node.work, Work::ExtendBlades { clears: false, .. }) {

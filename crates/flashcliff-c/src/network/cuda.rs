@@ -42,7 +42,7 @@ pub struct CudaNetworkCall {
     stream: *mut c_void,
 }
 
-/// What a plan is made of.
+/// The sizes, types and device that a plan is made for.
 #[cfg_attr(
     not(feature = "cuda"),
     expect(dead_code, reason = "without CUDA nobody reads it")

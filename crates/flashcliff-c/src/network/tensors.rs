@@ -90,7 +90,7 @@ impl Tensors {
             .chain(spans(call, &self.outputs, outputs, (size, written)))
     }
 
-    /// What a run reads of a call, and else the parameters of the file.
+    /// The tensors that a run reads: those of the call, and the parameters of the file where the call has none.
     pub(super) fn lent<'a, T>(
         &'a self,
         given: &Given<'a>,
@@ -182,7 +182,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// What a run reads: inputs of the caller, and behind them the gradients of outputs; parameters of the caller, or else of the network; and outputs of
+/// The tensors that a run reads: inputs of the caller, and behind them the gradients of outputs; parameters of the caller, or else of the network; and outputs of
 /// the run before.
 pub(super) struct Lent<'a, T> {
     pub(super) inputs: [Read<'a>; 2],

@@ -1,4 +1,4 @@
-//! What steps with parameters of a plan for a GPU do together: their matrices are made of parameters by one launch, and gradients of parameters are
+//! Steps with parameters of a plan for a GPU share launches: their matrices are made of parameters by one launch, and gradients of parameters are
 //! written by another one. The matrix of gains is diagonal: the factors of a row. That of norms and of operators of programs are the parameters, one after
 //! another.
 //!

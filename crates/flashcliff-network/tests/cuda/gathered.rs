@@ -34,7 +34,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-/// What the first two blocks have in common.
+/// The parameters that the first two blocks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     Nothing,

@@ -94,7 +94,7 @@ fn normed(network: &mut Network, x: Value) -> Value {
     network.step(step, &[x, gains]).unwrap()
 }
 
-/// What a block attends to.
+/// The items that a block attends to.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum To {
     Items,

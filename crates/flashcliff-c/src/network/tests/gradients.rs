@@ -71,7 +71,7 @@ fn gradients_are_those_of_the_library() {
         for _ in 0..2 {
             assert_eq!(fc_network_run(runner, &raw const call), OK);
             assert_eq!(output[0], whole);
-            // The same run serves several gradients of its output.
+            // One run serves several gradients of its output.
             for _ in 0..2 {
                 let (call, gradients) = (&raw const call, &raw const gradients);
                 assert_eq!(fc_network_backward(runner, call, gradients), OK);

@@ -124,7 +124,7 @@ pub(super) struct Steps {
     constants: Constants,
     /// The functions by which parameters are joined; `None` if nothing compiles them.
     rows: Option<Rows>,
-    /// What steps do together.
+    /// The launches that steps share.
     together: Option<Together>,
 }
 
