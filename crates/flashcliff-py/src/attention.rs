@@ -52,10 +52,11 @@ impl Attention {
         stream: PyStream,
     ) -> PyResult<()> {
         let call = call(&kind, tensors, log_sums, rows)?;
-        // SAFETY: the caller's, who is the Python package itself.
         caught(|| {
-            self.devices
-                .with(stream, |target| unsafe { call.forward(target) })
+            self.devices.with(stream, |target| {
+                // SAFETY: the caller's, who is the Python package itself.
+                unsafe { call.forward(target) }
+            })
         })
     }
 
@@ -71,10 +72,10 @@ impl Attention {
     ) -> PyResult<()> {
         let call = call(&kind, tensors, log_sums, rows)?;
         let (of_out, to) = (heads(gradients.0), gradients.1.map(heads));
-        // SAFETY: the same holds as above.
         caught(|| {
-            self.devices.with(stream, |target| unsafe {
-                call.backward(target, of_out, to)
+            self.devices.with(stream, |target| {
+                // SAFETY: the same holds as above.
+                unsafe { call.backward(target, of_out, to) }
             })
         })
     }

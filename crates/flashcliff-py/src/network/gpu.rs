@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use flashcliff::Device;
 use flashcliff::cuda::{MatmulPrecision, Tensor};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Moment, Sequences};
 use flashcliff_network::{Error, Network, Plan, Value};
 
 use super::plan::{Given, Key, Planned};
@@ -96,14 +96,12 @@ impl OnGpu {
             stops: &[],
         };
         let stream = std::ptr::with_exposed_provenance_mut(given.stream);
+        let watch: &mut dyn FnMut(Moment) -> Result<(), Error> = &mut |_| Ok(());
         // SAFETY: the caller promises it; the wrapper is dropped with this call.
         unsafe {
             let stream = self.device.context().wrap_borrowed_stream(stream);
             let mut memory = self.gpu.lend(stage, given.space as u64)?;
-            let launch = self
-                .gpu
-                .run::<Error>(&mut memory, &stream, lent, course, &mut |_| Ok(()));
-            launch
+            self.gpu.run(&mut memory, &stream, lent, course, watch)
         }
     }
 }

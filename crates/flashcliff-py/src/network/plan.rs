@@ -50,9 +50,9 @@ pub(super) struct Planned {
 
 /// The device of a plan.
 pub(super) enum On {
-    Cpu(Plan),
+    Cpu(Box<Plan>),
     #[cfg(feature = "cuda")]
-    Gpu(super::gpu::OnGpu),
+    Gpu(Box<super::gpu::OnGpu>),
 }
 
 impl NetworkFunction {
@@ -78,12 +78,14 @@ impl NetworkFunction {
             .chain(self.network.parameters());
         Ok(Planned {
             on: match key.gpu {
-                None => On::Cpu(network.plan_stages(&stages, key.rows, types)?),
+                None => On::Cpu(Box::new(network.plan_stages(&stages, key.rows, types)?)),
                 #[cfg(feature = "cuda")]
-                Some(gpu) => On::Gpu(super::gpu::OnGpu::new(network, &stages, key, gpu)?),
+                Some(gpu) => On::Gpu(Box::new(super::gpu::OnGpu::new(
+                    network, &stages, key, gpu,
+                )?)),
                 // Refused before.
                 #[cfg(not(feature = "cuda"))]
-                Some(_) => On::Cpu(network.plan_stages(&stages, key.rows, types)?),
+                Some(_) => On::Cpu(Box::new(network.plan_stages(&stages, key.rows, types)?)),
             },
             input_count: self.network.inputs().len(),
             shapes: ends.map(sizes).collect(),
