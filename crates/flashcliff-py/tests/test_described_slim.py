@@ -8,6 +8,7 @@ from nn_common import alike, disturb, random
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.compat.lgatr.layers.slim_blocks import SlimBlock
+from flashcliff.nn.transformer import explain
 
 VERSIONS = {"1.4": v1, "2.0": lgatr}
 WHOLE = [("LGATrSlim", 4)]
@@ -98,6 +99,14 @@ def test_blocks_by_themselves(functions):
     same(block, v, s)
     same(block, v, s, is_causal=True)
     assert functions == [("SlimBlock", 1)] * 2
+
+
+def test_ways_are_explained():
+    net = network("2.0")
+    net.blocks[1].mlp.register_forward_hook(lambda *_: None)
+    found = explain(net).blocks
+    assert found["blocks.0"] == "runs as one function"
+    assert found["blocks.1"] == "calls its layers: mlp has hooks (forward_hooks)"
 
 
 def test_gradients_of_gradients(functions):

@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from . import path
-from .block import Block, ConditionalBlock
 from .described import known_of
 from .linear import EquiLinear
+from .norm import WithNorms
 
 __all__ = ["Paths", "explain"]
 
@@ -39,7 +39,7 @@ def explain(module: nn.Module) -> Paths:
 
     Args:
         module: any module; a network, a block or a layer of :mod:`flashcliff.nn.transformer` or of
-            :mod:`flashcliff.compat`.
+            :mod:`flashcliff.compat`, slim ones too.
 
     Returns:
         The ways of blocks and the reasons of layers, by their names. It prints as one line for each.
@@ -56,7 +56,7 @@ def explain(module: nn.Module) -> Paths:
         raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
     found = Paths()
     for name, inner in module.named_modules():
-        if isinstance(inner, Block | ConditionalBlock):
+        if isinstance(inner, WithNorms):
             found.blocks[name] = _way(inner)
         elif isinstance(inner, EquiLinear):
             why = path.of_call(inner, type(inner)) if type(inner) in path.known() else None

@@ -164,6 +164,11 @@ class SlimLinear(nn.Module):
                 spread = 1 / math.sqrt(inputs) if version.empty_scalars and inputs else 0.0
                 self.linear_s.bias.uniform_(-spread, spread)
 
+    @property
+    def in_channels(self) -> tuple[int, int]:
+        """The vector channels of the input, and its scalar channels."""
+        return self.weight_v.shape[1], 0 if self.linear_s is None else self.linear_s.in_features
+
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the maps to a network."""
         network.reads(self, "out_s_channels")

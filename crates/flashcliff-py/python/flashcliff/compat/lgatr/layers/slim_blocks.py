@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ....nn.transformer import path
-from ....nn.transformer.described import Description, Given, Maybe, Tokens, attempt
+from ....nn.transformer.described import Description, Given, Maybe, Tokens, Variant, attempt
 from ....nn.transformer.norm import WithNorms
 from ..options import attention_options, converted
 from .slim import SlimMLP, SlimRMSNorm
@@ -23,6 +23,8 @@ __all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread", "inward", "outw
 
 
 class _Block(WithNorms):
+    geometry = SLIM
+
     def _add_norms(self, v_channels: int, s_channels: int, affine: bool, version: Version) -> None:
         affine = affine and version.affine
 
@@ -88,6 +90,10 @@ class SlimBlock(_Block):
         given = Given(inward(here), options=attention_options(attn_kwargs))
         found = attempt(self, SLIM, given, self._composed)
         return self._by_layers(here, attn_kwargs) if found is None else outward(found)
+
+    def variant(self) -> Variant:
+        """The call that the block was made for, without a mask."""
+        return Variant(self.attention.linear_in.in_channels)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""
@@ -187,6 +193,11 @@ class ConditionalSlimBlock(_Block):
         )
         found = attempt(self, SLIM, given, self._composed)
         return self._by_layers(here, other, options) if found is None else outward(found)
+
+    def variant(self) -> Variant:
+        """The call that the block was made for, without masks."""
+        context = self.crossattention.linear_in_kv.in_channels
+        return Variant(self.selfattention.linear_in.in_channels, context=context)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""
