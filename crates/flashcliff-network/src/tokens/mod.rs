@@ -16,7 +16,7 @@
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
-//! * `transformer` - whole networks of these steps.
+//! * `transformer`, `slim` - whole networks of these steps.
 
 pub(crate) mod attention;
 mod channels;
@@ -35,6 +35,7 @@ mod operators;
 pub(crate) mod products;
 pub(crate) mod reinserted;
 pub(crate) mod rotary;
+mod slim;
 pub(crate) mod step;
 mod transformer;
 
@@ -51,6 +52,7 @@ pub use norm::Norm;
 pub use products::Products;
 pub use reinserted::Reinserted;
 pub use rotary::Rotary;
+pub use slim::{Slim, SlimEnds, SlimGate};
 pub use step::Step;
 pub use transformer::{AttentionOptions, Ends, Transformer};
 

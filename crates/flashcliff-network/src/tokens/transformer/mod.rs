@@ -170,7 +170,7 @@ impl Transformer {
 }
 
 /// Checks a number that is at least 1.
-fn at_least_one(option: &'static str, got: usize) -> Result<(), Error> {
+pub(super) fn at_least_one(option: &'static str, got: usize) -> Result<(), Error> {
     match got {
         0 => Err(Error::Option {
             option,

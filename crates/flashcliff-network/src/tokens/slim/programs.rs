@@ -1,0 +1,142 @@
+//! The programs of L-GATr-slim: what lies between linear maps and attention.
+
+use std::f64::consts::PI;
+use std::sync::Arc;
+
+use flashcliff::program::{Function, Graph, Id, Program, Uniform, Width};
+use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
+
+use super::SlimGate;
+use crate::Error;
+
+/// The number that is added to the mean squares of norms.
+const EPS: f64 = 0.01;
+
+/// Vectors and scalars over the root of a small number plus their mean square over all channels, with gains times those of each channel.
+///
+/// The square of a vector counts by its magnitude. Parameters: `[channels, 1]` of vectors and `[scalars, 1]`.
+pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Arc<Operator>, Error> {
+    let mut p = Program::new("slim_norm", "o = a x / r, t = b s / r");
+    let x = p.input("x", blades(algebra));
+    let s = p.input_of(Width::Scalars, "s", one())[0];
+    let gains = has_gains.then(|| [p.param("a", 1)[0], p.param_of(Width::Scalars, "b", 1)[0]]);
+    let square = inner(&mut p.graph, algebra, &x, &x);
+    let minus = p.graph.neg(square);
+    let (size, of_s) = (p.graph.max(square, minus), p.graph.mul(s, s));
+    let (of_x, of_s) = (p.row_sum(size), p.row_sum(of_s));
+    let g = &mut p.graph;
+    let [channels, scalars] = Width::ALL.map(|width| g.uniform(Uniform::Count(width)));
+    let (total, count) = (g.add(of_x, of_s), g.add(channels, scalars));
+    let (mean, eps) = (g.div(total, count), g.uniform(Uniform::Eps));
+    let sum = g.add(mean, eps);
+    let (root, one_over) = (g.call(Function::Sqrt, sum), g.constant(1.0));
+    let scale = g.div(one_over, root);
+    let [a, b] = match gains {
+        Some(gains) => gains.map(|gain| g.mul(scale, gain)),
+        None => [scale; 2],
+    };
+    let (o, t) = (x.iter().map(|&x| g.mul(x, a)).collect(), g.mul(s, b));
+    outputs(&mut p, algebra, o, t);
+    operator(algebra, &p)
+}
+
+/// `f_v(scale <a, b>) v` of vectors, and `f(g) s` of scalars.
+pub(super) fn unit(
+    algebra: Algebra,
+    [of_vectors, of_scalars]: [SlimGate; 2],
+    scale: f64,
+) -> Result<Arc<Operator>, Error> {
+    let mut p = Program::new("slim_glu", "o = f_v(scale <a, b>) v, t = f(g) s");
+    let [v, a, b] = ["v", "a", "b"].map(|name| p.input(name, blades(algebra)));
+    let [s, gate] = ["s", "g"].map(|name| p.input_of(Width::Scalars, name, one())[0]);
+    let g = &mut p.graph;
+    let (product, scale) = (inner(g, algebra, &a, &b), g.constant(scale));
+    let product = g.mul(scale, product);
+    let (gate_v, gate_s) = (of_vectors.of(g, product), of_scalars.of(g, gate));
+    let (o, t) = (
+        v.iter().map(|&v| g.mul(v, gate_v)).collect(),
+        g.mul(s, gate_s),
+    );
+    outputs(&mut p, algebra, o, t);
+    operator(algebra, &p)
+}
+
+impl SlimGate {
+    /// The function of a value.
+    fn of(self, g: &mut Graph, x: Id) -> Id {
+        match self {
+            Self::Relu => {
+                let zero = g.constant(0.0);
+                g.max(x, zero)
+            }
+            Self::Sigmoid => g.call(Function::Sigmoid, x),
+            // 2 sigmoid(2 x) - 1.
+            Self::Tanh => {
+                let (two, one) = (g.constant(2.0), g.constant(1.0));
+                let double = g.mul(two, x);
+                let sigmoid = g.call(Function::Sigmoid, double);
+                let double = g.mul(two, sigmoid);
+                g.sub(double, one)
+            }
+            Self::Silu => {
+                let sigmoid = g.call(Function::Sigmoid, x);
+                g.mul(x, sigmoid)
+            }
+            // x (1 + tanh(y)) / 2 is x sigmoid(2 y).
+            Self::GeluTanh => {
+                let (cubic, slope) = (g.constant(0.044715), g.constant(2.0 * (2.0 / PI).sqrt()));
+                let square = g.mul(x, x);
+                let cube = g.mul(square, x);
+                let more = g.mul(cubic, cube);
+                let sum = g.add(x, more);
+                let y = g.mul(slope, sum);
+                let sigmoid = g.call(Function::Sigmoid, y);
+                g.mul(x, sigmoid)
+            }
+            // The gate of the operator is the normal distribution function.
+            Self::Gelu => {
+                let gate = g.call(Function::Gate { order: 0 }, x);
+                g.mul(x, gate)
+            }
+        }
+    }
+}
+
+fn blades(algebra: Algebra) -> Vec<String> {
+    let cayley = algebra.cayley();
+    cayley
+        .grade_range(1)
+        .map(|at| cayley.blade_name(at))
+        .collect()
+}
+
+fn one() -> Vec<String> {
+    vec!["1".to_owned()]
+}
+
+/// The inner product of two vectors.
+fn inner(g: &mut Graph, algebra: Algebra, x: &[Id], y: &[Id]) -> Id {
+    let cayley = algebra.cayley();
+    let signs = cayley
+        .grade_range(1)
+        .map(|at| cayley.square_of_blade_norm(at));
+    let terms: Vec<(i8, Id)> = signs
+        .zip(x.iter().zip(y))
+        .filter(|(sign, _)| *sign != 0)
+        .map(|(sign, (&x, &y))| (sign, g.mul(x, y)))
+        .collect();
+    g.signed_sum(terms)
+}
+
+fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {
+    p.output("o", blades(algebra), vectors);
+    p.output_of(Width::Scalars, "t", one(), vec![scalars]);
+}
+
+fn operator(algebra: Algebra, program: &Program) -> Result<Arc<Operator>, Error> {
+    let options = ProgramOptions {
+        gate: Gate::Gelu,
+        eps: EPS,
+    };
+    Ok(Arc::new(Operator::of(algebra, program, &options)?))
+}
