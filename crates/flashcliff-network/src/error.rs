@@ -83,6 +83,15 @@ pub enum Error {
         got: String,
     },
 
+    /// An output of a stage that an earlier stage computes.
+    #[error("outputs of stage {stage}: expected values that no earlier stage computes, got {got}")]
+    EarlierStage {
+        /// The number of the stage, from 0 up.
+        stage: usize,
+        /// The output.
+        got: String,
+    },
+
     /// A node whose gradient is not known.
     #[error(
         "{node} has no gradient here: networks have first derivatives, and errors are ends of a network"

@@ -146,7 +146,7 @@ impl Network {
     /// values of a network, whose seed is an input.
     ///
     /// # Errors
-    /// The errors of [`Self::plan`].
+    /// The errors of [`Self::plan`]; [`Error::EarlierStage`] for an output of a stage that an earlier one computes.
     pub fn plan_stages(
         &self,
         stages: &[&[Value]],
@@ -233,6 +233,16 @@ impl Plan {
             .stages
             .last()
             .map_or([0; 2], |last| [last.calls.end, last.outputs.end]);
+        let is_done = |output: &&Value| match self.network.values[output.0].maker {
+            Maker::Node(node) => done[node],
+            _ => false,
+        };
+        if let Some(output) = outputs.iter().find(is_done) {
+            return Err(Error::EarlierStage {
+                stage: self.stages.len(),
+                got: self.network.name(*output).to_owned(),
+            });
+        }
         let mut nodes = needed(&self.network, outputs, done);
         if target.has_chunks {
             nodes = self.network.neighbours(nodes);

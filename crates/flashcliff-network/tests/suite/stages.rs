@@ -390,3 +390,19 @@ fn memory_that_does_not_fit_is_refused() {
         "{got}"
     );
 }
+
+#[test]
+fn an_output_of_an_earlier_stage_is_refused() {
+    let mut network = Network::new();
+    let shape = [Axis::Fixed(BLADES), Axis::Rows, Axis::Fixed(CHANNELS)];
+    let x = network.input("x", &shape);
+    let y = network.scaled_sum([x, x], 1.0).unwrap();
+    let z = network.scaled_sum([y, x], 1.0).unwrap();
+    let plan = |stages: &[&[Value]]| network.plan_stages(stages, ROWS, [Dtype::F64; 2]);
+    assert!(plan(&[&[y], &[z]]).is_ok());
+    let refused = text(plan(&[&[z], &[y]]));
+    let name = network.name(y);
+    let expected =
+        format!("outputs of stage 1: expected values that no earlier stage computes, got {name}");
+    assert_eq!(refused, expected);
+}
