@@ -130,7 +130,7 @@ struct Head {
     for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s) * x.scalar(s);
     return sum;
   }
-  // What elements are multiplied by.
+  // The factor of all elements.
   FC_INLINE T scale_of(T sum) const {
     if (is_joint()) return reciprocal_root(sum / T(channels + scalars) + T(split.eps));
     return reciprocal_root(larger(sum / T(channels), T(split.eps)));

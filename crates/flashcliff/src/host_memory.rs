@@ -108,7 +108,7 @@ pub fn check_overlaps<'a>(
 /// [`Error::Aliased`] with the names of two that overlap.
 pub fn check_overlaps_of_many(call: &str, spans: &mut [Span<'_>]) -> Result<(), Error> {
     spans.sort_unstable_by_key(|span| span.range.start);
-    // Those that end last so far: of all, and of those that are written.
+    // The spans that end last so far: of all, and of those that are written.
     let (mut last, mut last_written): (Option<&Span<'_>>, Option<&Span<'_>>) = (None, None);
     let ends_later = |span: &Span<'_>, than: Option<&Span<'_>>| {
         than.is_none_or(|other| span.range.end > other.range.end)
