@@ -72,9 +72,7 @@ class GeometricMLP(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layers to a network."""
-        for layer in self.layers:
-            x = network.call(layer, x)
-        return x
+        return network.calls(self.layers, x)
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None

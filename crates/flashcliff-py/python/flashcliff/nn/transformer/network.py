@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..._ops import doors
 from .block import Block
-from .described import Description, Given, Tokens, Variant, attempt_chain
+from .described import Description, Given, Tokens, Variant, run_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
@@ -183,17 +182,12 @@ class GATransformer(nn.Module):
                 )
             extra_s = _chosen(scalars, self.reinsert_scalars)
         given = Given((multivectors, scalars), reference, (extra, extra_s), options=options)
-        parts, at = [self.linear_in, *self.blocks, self.linear_out], 0
-        while at < len(parts):
-            found = None
-            if not (self.checkpoint_blocks and torch.is_grad_enabled()):
-                calls = functools.partial(self._chain, parts, at)
-                found = attempt_chain(self, parts, at, self.geometry, given, calls)
-            if found is None:
-                found = at + 1, self._called(parts[at], given)
-            at, here = found
-            given = given._replace(here=here)
-        return given.here
+        stands = not (self.checkpoint_blocks and torch.is_grad_enabled())
+        return run_chain(self, self._parts(), self.geometry, given, self._called, stands)
+
+    def _parts(self) -> list[nn.Module]:
+        """The modules that the network calls one after another."""
+        return [self.linear_in, *self.blocks, self.linear_out]
 
     def variant(self) -> Variant:
         """The call that the network was made for, without a mask."""
@@ -203,21 +197,7 @@ class GATransformer(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the network to another one."""
-        for part in (self.linear_in, *self.blocks, self.linear_out):
-            x = network.call(part, x)
-        return x
-
-    def _chain(
-        self, parts: Sequence[nn.Module], start: int, stop: int
-    ) -> Callable[[Given], Pair]:
-        """The calls of parts."""
-
-        def called(given: Given) -> Pair:
-            for part in parts[start:stop]:
-                given = given._replace(here=self._called(part, given))
-            return given.here
-
-        return called
+        return network.calls(self._parts(), x)
 
     def _called(self, part: nn.Module, given: Given) -> Pair:
         """The result of a part by its call."""

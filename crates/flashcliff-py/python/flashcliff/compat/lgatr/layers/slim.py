@@ -309,9 +309,7 @@ class SlimMLP(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layers to a network."""
-        for layer in self.layers:
-            x = network.call(layer, x)
-        return x
+        return network.calls(self.layers, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         for layer in self.layers:

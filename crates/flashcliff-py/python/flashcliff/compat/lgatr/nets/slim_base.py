@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,10 +14,9 @@ from ...._ops import doors
 from ....nn.transformer.described import (
     Description,
     Given,
-    Maybe,
     Tokens,
     Variant,
-    attempt_chain,
+    run_chain,
 )
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
@@ -84,18 +83,10 @@ class Slim(nn.Module):
         )
         if condition is not None:
             given = given._replace(context=(condition[0].movedim(-1, 0), condition[1]))
-        parts, at = [self.linear_in, *self.blocks, self.linear_out], 0
+        stands = not (self.checkpoint_blocks and torch.is_grad_enabled())
         with naive(self.naive_amp):
-            while at < len(parts):
-                found = None
-                if not (self.checkpoint_blocks and torch.is_grad_enabled()):
-                    calls = functools.partial(self._chain, parts, at)
-                    found = attempt_chain(self, parts, at, SLIM, given, calls)
-                if found is None:
-                    found = at + 1, self._called(parts[at], given)
-                at, pair = found
-                given = given._replace(here=pair)
-        vectors, scalars = outward(given.here)
+            pair = run_chain(self, self._parts(), self.geometry, given, self._called, stands)
+        vectors, scalars = outward(pair)
         return vectors.transpose(-1, -2), scalars
 
     def variant(self) -> Variant:
@@ -104,21 +95,11 @@ class Slim(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the network to another one."""
-        for part in (self.linear_in, *self.blocks, self.linear_out):
-            x = network.call(part, x)
-        return x
+        return network.calls(self._parts(), x)
 
-    def _chain(
-        self, parts: Sequence[nn.Module], start: int, stop: int
-    ) -> Callable[[Given], Maybe]:
-        """The calls of parts."""
-
-        def called(given: Given) -> Maybe:
-            for part in parts[start:stop]:
-                given = given._replace(here=self._called(part, given))
-            return given.here
-
-        return called
+    def _parts(self) -> list[nn.Module]:
+        """The modules that the network calls one after another."""
+        return [self.linear_in, *self.blocks, self.linear_out]
 
     def _called(self, part: nn.Module, given: Given) -> tuple[Tensor, Tensor | None]:
         """The result of a part by its call."""

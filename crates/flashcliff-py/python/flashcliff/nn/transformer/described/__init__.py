@@ -16,7 +16,7 @@ The calls of layers stay where something follows or changes them, and where a ne
 from __future__ import annotations
 
 from .call import Given, Maybe
-from .choice import attempt, attempt_chain, known_of
+from .choice import attempt, known_of, run_chain
 from .description import Description, Tokens, Undescribed, Variant
 from .function import by_layers
 
@@ -28,7 +28,7 @@ __all__ = [
     "Undescribed",
     "Variant",
     "attempt",
-    "attempt_chain",
     "by_layers",
     "known_of",
+    "run_chain",
 ]

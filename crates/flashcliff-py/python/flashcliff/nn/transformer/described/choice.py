@@ -6,6 +6,7 @@ attributes, which :class:`~..path.Watch` watches. Parameters may be exchanged be
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from .call import Call, Given, Maybe, Unready, prepared, variant_of
 from .description import Description, Slot, Tokens, Undescribed, Variant
 from .function import TYPES, apply, composes
 
-__all__ = ["attempt", "attempt_chain", "known_of"]
+__all__ = ["attempt", "known_of", "run_chain"]
 
 
 def attempt(
@@ -39,27 +40,43 @@ def attempt(
     return None if found is None else found[1]
 
 
-def attempt_chain(
+def run_chain(
     owner: nn.Module,
     parts: Sequence[nn.Module],
-    start: int,
     geometry: Geometry,
     given: Given,
-    composed: Callable[[int], Callable[[Given], Maybe]],
-) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
-    """The number of the part behind a chain of parts that one function stands for, from ``start`` on, and their result; ``None``
-    unless they are two at least.
+    call: Callable[[nn.Module, Given], tuple[Tensor, Tensor | None]],
+    stands: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The result of parts that a module calls one after another. A function stands for as many of them as it can, two at least.
 
     Args:
         owner: the module that calls the parts.
-        parts: modules within it, which it calls one after another.
-        start: the number of the first part of the chain.
-        geometry, given: as for :func:`attempt`.
-        composed: the calls of the parts up to one, by the number of that one.
+        parts: modules within it.
+        geometry, given: as for :func:`attempt`, of the first part.
+        call: the call of a part.
+        stands: whether functions may stand for calls.
     """
-    if len(parts) - start < 2:
-        return None
-    return _attempt(owner, parts, start, geometry, given, composed)
+
+    def calls(start: int, stop: int) -> Callable[[Given], Maybe]:
+        def called(given: Given) -> Maybe:
+            for part in parts[start:stop]:
+                given = given._replace(here=call(part, given))
+            return given.here
+
+        return called
+
+    at = 0
+    while at < len(parts):
+        found = None
+        if stands and len(parts) - at > 1:
+            composed = functools.partial(calls, at)
+            found = _attempt(owner, parts, at, geometry, given, composed)
+        if found is None:
+            found = at + 1, call(parts[at], given)
+        at, here = found
+        given = given._replace(here=here)
+    return given.here
 
 
 def _attempt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -94,6 +94,12 @@ class Description:
             raise Undescribed(f"a layer is of the class {type(module).__name__}")
         found: Tokens = describe(self, x, *more)
         return found
+
+    def calls(self, modules: Iterable[Any], x: Tokens) -> Tokens:
+        """The result of modules one after another, each in the place of a layer."""
+        for module in modules:
+            x = self.call(module, x)
+        return x
 
     def reads(self, module: nn.Module, *names: str) -> None:
         """Notes attributes that the description depends on."""
