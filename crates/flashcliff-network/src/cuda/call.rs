@@ -22,8 +22,6 @@ impl Run<'_> {
         let plan = self.plan;
         let node = plan.node(call);
         match &node.work {
-            // Nothing is to do: both values lie in one memory, or steps do it together.
-            _ if plan.is_idle(call) => Ok(()),
             Work::Operator(_) => self.forward(call, node, stream, line),
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),

@@ -385,6 +385,7 @@ impl<'a> Run<'a> {
             self.settle(|value| read.contains(&value))?;
         }
         if self.plan.is_idle(call) {
+            // Both values lie in one memory, or steps do it together.
             return Ok(());
         }
         if let Some(matrices) = self.plan.gathered.made_before(call) {

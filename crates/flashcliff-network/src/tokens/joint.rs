@@ -60,9 +60,9 @@ impl Joint<'_> {
         let (zero, one): (T, T) = (T::default(), number(1.0));
         for channel in of.signs.chunks_exact_mut(self.groups.max(1)) {
             for (sum, square) in of.scales.iter_mut().zip(channel) {
-                let sign = match square.partial_cmp(&&mut T::default()) {
-                    Some(std::cmp::Ordering::Greater) => one,
-                    Some(std::cmp::Ordering::Less) => zero - one,
+                let sign = match *square {
+                    square if square > zero => one,
+                    square if square < zero => zero - one,
                     _ => zero,
                 };
                 *sum += *square * sign;

@@ -1,5 +1,6 @@
 //! Operators of programs, whose lanes are channels of tokens.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use flashcliff::{Dim, Dims, Operator, Tensor, TensorMut, TensorSpec};
@@ -36,6 +37,23 @@ pub(crate) enum Place {
     Scalars(usize),
     /// So many elements of parameters, behind so many others.
     Parameters { first: usize, len: usize },
+}
+
+/// A tensor without gaps: a part of what it is of, or a copy.
+enum Dense<'a, T: Number> {
+    Lent(&'a [T]),
+    Copied(Buffer<T>),
+}
+
+impl<T: Number> Deref for Dense<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Lent(own) => own,
+            Self::Copied(own) => own,
+        }
+    }
 }
 
 /// A side of an operator among tokens of some rows: its inputs, or its results.
@@ -205,7 +223,7 @@ fn all(places: &[Place], each: Channels) -> Channels {
 fn run<T: Number>(
     operator: &Operator,
     dims: &Dims,
-    inputs: &[Buffer<T>],
+    inputs: &[Dense<'_, T>],
     outputs: &mut [Option<Buffer<T>>],
 ) -> Result<(), Error> {
     let mut read = Vec::with_capacity(inputs.len());
@@ -253,24 +271,24 @@ impl Side<'_> {
     }
 
     /// The tensors, each without gaps.
-    fn gather<T: Number>(&self, tokens: &[T], parameters: &[T]) -> Vec<Buffer<T>> {
+    fn gather<'a, T: Number>(&self, tokens: &'a [T], parameters: &'a [T]) -> Vec<Dense<'a, T>> {
         let (mv, s) = self.layout.split(tokens);
         let places = self.places.iter().map(|&place| {
-            let mut own = Buffer::take(self.len(place));
             let (line, all, first) = self.line(place);
             let from = match place {
                 Place::Multivectors(_) => mv,
                 Place::Scalars(_) => s,
-                Place::Parameters { .. } => {
-                    own.copy_from_slice(&parameters[first..][..line]);
-                    return own;
-                }
+                Place::Parameters { .. } => return Dense::Lent(&parameters[first..][..line]),
             };
+            if line == all {
+                return Dense::Lent(from);
+            }
+            let mut own = Buffer::take(self.len(place));
             let lines = from.chunks_exact(all.max(1));
             for (to, from) in own.chunks_exact_mut(line.max(1)).zip(lines) {
                 to.copy_from_slice(&from[first..][..line]);
             }
-            own
+            Dense::Copied(own)
         });
         places.collect()
     }

@@ -7,12 +7,12 @@ use flashcliff_network::tokens::{
     Attention, Channels, Dropout, Gated, Geometry, Lanes, Linear, Norm, Products, Slim, SlimGate,
     Step,
 };
-use flashcliff_network::{Axis, Cpu, Error, Network, Rows, Scales, Slices};
+use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
 use crate::blocks::signature;
-use crate::networks::{numbers, random, room, slices};
+use crate::networks::{numbers, random};
 use crate::slim::{self, CHANNELS, To, blocks_to};
-use crate::transformers::assert_gradients_of;
+use crate::transformers::{self, assert_gradients_of};
 
 const ROWS: Rows = Rows {
     samples: 5,
@@ -35,24 +35,14 @@ fn run(step: Step, rows: Rows, x: &[f64], parameters: &[f64]) -> Vec<f64> {
         channels,
     };
     let mut inputs = vec![network.input("x", &[Axis::Rows, token(step.input())])];
+    let mut given = Vec::new();
     if !parameters.is_empty() {
         inputs.push(network.parameter("own", &[parameters.len()]));
+        given.push(parameters.to_vec());
     }
     let y = network.step(step, &inputs).unwrap();
     let plan = network.plan(&[y], rows, [Dtype::F64; 2]).unwrap();
-    let mut outputs = [vec![f64::NAN; plan.tensor(y).unwrap().0.iter().product()]];
-    let given = [parameters];
-    let sources = Slices {
-        inputs: &[x],
-        parameters: &given[..usize::from(!parameters.is_empty())],
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let scales = Scales::default();
-    memory
-        .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
-        .unwrap();
-    let [output] = outputs;
-    output
+    transformers::run(&plan, [&[x.to_vec()], &given], Scales::default()).remove(0)
 }
 
 /// The square of a vector, whose components are so many elements apart.
@@ -324,16 +314,8 @@ fn results(options: &Slim, rows: Rows, x: &[f64]) -> (HashMap<String, Vec<f64>>,
     let (network, ends) = options.network().unwrap();
     let parameters = numbers(&network, network.parameters(), rows, 31);
     let plan = network.plan(&[ends.output], rows, [Dtype::F64; 2]);
-    let plan = plan.unwrap();
-    let mut outputs = room(&plan);
-    let sources = Slices {
-        inputs: &[x],
-        parameters: &slices(&parameters),
-    };
-    let (mut memory, scales) = (Cpu::new(&plan).unwrap(), Scales::default());
-    memory
-        .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
-        .unwrap();
+    let given = [&[x.to_vec()][..], &parameters];
+    let mut outputs = transformers::run(&plan.unwrap(), given, Scales::default());
     let names = network.parameters().iter();
     let names = names.map(|&own| network.name(own).to_owned());
     (names.zip(parameters).collect(), outputs.remove(0))

@@ -20,7 +20,7 @@ fn planned(made: &Made, rows: Rows, keep: Keep) -> Plan {
     network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap()
 }
 
-fn run(plan: &Plan, numbers: [&[Vec<f64>]; 2], scales: Scales<'_>) -> Vec<Vec<f64>> {
+pub(crate) fn run(plan: &Plan, numbers: [&[Vec<f64>]; 2], scales: Scales<'_>) -> Vec<Vec<f64>> {
     let mut outputs = room(plan);
     let [inputs, parameters] = numbers.map(slices);
     let sources = Slices {

@@ -54,10 +54,7 @@ impl Lanes {
 
     /// The addresses of the tokens and of the parameters one after another.
     fn given(&self, given: Given) -> [CUdeviceptr; 2] {
-        match self.ways {
-            Some(_) => [given.x, given.kept],
-            None => [given.x, given.parameters],
-        }
+        [given.x, given.flat(self.ways)]
     }
 
     /// A tensor among the packed rows of all, or among parameters; the latter have no strides.

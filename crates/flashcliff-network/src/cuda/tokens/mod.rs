@@ -67,6 +67,16 @@ pub(super) struct Given {
     pub(super) workspace: CUdeviceptr,
 }
 
+impl Given {
+    /// The parameters one after another: what the step keeps, if they are put there before it runs.
+    fn flat(&self, ways: Option<Ways>) -> CUdeviceptr {
+        match ways {
+            Some(_) => self.kept,
+            None => self.parameters,
+        }
+    }
+}
+
 /// The addresses of the gradients that a pass writes, each if it is wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct To {

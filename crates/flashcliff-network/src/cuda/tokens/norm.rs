@@ -51,10 +51,7 @@ impl Norm {
 
     /// The gains one after another, and the place of partial sums of their gradients.
     fn item_gains(&self, sizes: &Sizes, given: Given, partials: CUdeviceptr) -> ItemGains {
-        let gains = match self.ways {
-            Some(_) => given.kept,
-            None => given.parameters,
-        };
+        let gains = given.flat(self.ways);
         let Some([grades, _]) = self.gains else {
             return ItemGains::default();
         };

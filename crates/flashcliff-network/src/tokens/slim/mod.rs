@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flashcliff::Operator;
 
 use super::transformer::at_least_one;
+use super::transformer::layers::Layers;
 use super::{Attention, Channels, Geometry, Lanes, Linear, Step};
 use crate::{Axis, Error, Network, Value};
 
@@ -90,10 +91,9 @@ pub struct SlimEnds {
     pub output: Value,
 }
 
-/// A network that gets layers.
-struct Layers {
-    network: Network,
-    geometry: Geometry,
+/// A network that gets layers, with the operators of blocks.
+struct Made {
+    layers: Layers,
     norm: Arc<Operator>,
     unit: Arc<Operator>,
 }
@@ -124,6 +124,27 @@ impl Slim {
         }
     }
 
+    /// The norm of blocks: vectors and scalars over the root of 0.01 plus their mean square over all channels, with gains times those of each channel.
+    /// The square of a vector counts by its magnitude. Gains: `[channels, 1]` of vectors, then `[scalars, 1]`.
+    ///
+    /// # Errors
+    /// None: the program is supported.
+    pub fn norm_operator(algebra: flashcliff::Algebra, has_gains: bool) -> Result<Operator, Error> {
+        programs::norm(algebra, has_gains)
+    }
+
+    /// The gated linear unit: `f_v(scale <a, b>) v` of vectors `v`, `a`, `b`, and `f(g) s` of scalars `s`, `g`, with the functions `[f_v, f]`.
+    ///
+    /// # Errors
+    /// None: the program is supported.
+    pub fn unit_operator(
+        algebra: flashcliff::Algebra,
+        gates: [SlimGate; 2],
+        scale: f64,
+    ) -> Result<Operator, Error> {
+        programs::unit(algebra, gates, scale)
+    }
+
     /// The network, with each block as a [block](Network::block) of its own.
     ///
     /// # Errors
@@ -132,11 +153,14 @@ impl Slim {
     pub fn network(&self) -> Result<(Network, SlimEnds), Error> {
         self.check()?;
         let geometry = Geometry::slim(self.algebra);
-        let mut layers = Layers {
-            network: Network::new(),
-            geometry,
-            norm: programs::norm(self.algebra, self.gains)?,
-            unit: programs::unit(self.algebra, self.gates, self.gate_scale)?,
+        let mut made = Made {
+            layers: Layers::new(geometry),
+            norm: Arc::new(Self::norm_operator(self.algebra, self.gains)?),
+            unit: Arc::new(Self::unit_operator(
+                self.algebra,
+                self.gates,
+                self.gate_scale,
+            )?),
         };
         let blades = geometry.blades();
         let axes = [
@@ -146,21 +170,22 @@ impl Slim {
                 channels: self.input,
             },
         ];
-        let tokens = layers.network.input("tokens", &axes);
-        let mask = self.mask.map(|axes| layers.network.input("mask", &axes));
-        let mut x = layers.linear("linear_in", tokens, [self.input, self.hidden], true)?;
+        let network = &mut made.layers.network;
+        let tokens = network.input("tokens", &axes);
+        let mask = self.mask.map(|axes| network.input("mask", &axes));
+        let mut x = made.linear("linear_in", tokens, [self.input, self.hidden], true)?;
         for at in 0..self.blocks {
-            layers.network.block();
-            x = self.block(&mut layers, &format!("blocks.{at}"), x, mask)?;
+            made.layers.network.block();
+            x = self.block(&mut made, &format!("blocks.{at}"), x, mask)?;
         }
-        layers.network.block();
-        let output = layers.linear("linear_out", x, [self.hidden, self.output], true)?;
+        made.layers.network.block();
+        let output = made.linear("linear_out", x, [self.hidden, self.output], true)?;
         let ends = SlimEnds {
             tokens,
             mask,
             output,
         };
-        Ok((layers.network, ends))
+        Ok((made.layers.network, ends))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -198,67 +223,62 @@ impl Slim {
     /// `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
     fn block(
         &self,
-        layers: &mut Layers,
+        network: &mut Made,
         prefix: &str,
         x: Value,
         mask: Option<Value>,
     ) -> Result<Value, Error> {
-        let normed = self.norm(layers, &format!("{prefix}.norm1"), x)?;
-        let made = self.attend(layers, &format!("{prefix}.attention"), normed, mask)?;
-        let x = layers.network.scaled_sum([x, made], 1.0)?;
-        let mut made = self.norm(layers, &format!("{prefix}.norm2"), x)?;
+        let normed = self.norm(network, &format!("{prefix}.norm1"), x)?;
+        let made = self.attend(network, &format!("{prefix}.attention"), normed, mask)?;
+        let x = network.layers.network.scaled_sum([x, made], 1.0)?;
+        let mut made = self.norm(network, &format!("{prefix}.norm2"), x)?;
         let (mut here, hidden) = (self.hidden, self.hidden.times(self.mlp_ratio));
         for layer in 1..self.mlp_layers {
             let prefix = format!("{prefix}.mlp.layers.{}.linear", layer - 1);
             let all = Channels::new(3 * hidden.multivectors, 2 * hidden.scalars);
-            let parts = layers.linear(&prefix, made, [here, all], true)?;
-            let step = Lanes::new(layers.unit.clone(), layers.geometry.blades(), hidden)?;
-            made = layers.network.step(Step::Lanes(step), &[parts])?;
+            let parts = network.linear(&prefix, made, [here, all], true)?;
+            made = network.lanes(network.unit.clone(), hidden, &[parts])?;
             here = hidden;
         }
         let last = format!("{prefix}.mlp.layers.{}", self.mlp_layers - 1);
-        let made = layers.linear(&last, made, [here, self.hidden], true)?;
-        layers.network.scaled_sum([x, made], 1.0)
+        let made = network.linear(&last, made, [here, self.hidden], true)?;
+        network.layers.network.scaled_sum([x, made], 1.0)
     }
 
-    fn norm(&self, layers: &mut Layers, prefix: &str, x: Value) -> Result<Value, Error> {
+    fn norm(&self, network: &mut Made, prefix: &str, x: Value) -> Result<Value, Error> {
         let Channels {
             multivectors,
             scalars,
         } = self.hidden;
-        let step = Lanes::new(layers.norm.clone(), layers.geometry.blades(), self.hidden)?;
         let mut inputs = vec![x];
         if self.gains {
             let own = [("weight_v", multivectors), ("weight_s", scalars)];
-            let own = own.map(|(name, len)| {
-                let name = format!("{prefix}.{name}");
-                layers.network.parameter(&name, &[len])
-            });
-            inputs.push(layers.network.concatenate(&own)?);
+            let named = own.map(|(name, len)| (format!("{prefix}.{name}"), vec![len]));
+            inputs.push(network.layers.parameters(&named, &[0, 1])?);
         }
-        layers.network.step(Step::Lanes(step), &inputs)
+        network.lanes(network.norm.clone(), self.hidden, &inputs)
     }
 
     /// Attention of normalised tokens, with its projections.
     fn attend(
         &self,
-        layers: &mut Layers,
+        network: &mut Made,
         prefix: &str,
         x: Value,
         mask: Option<Value>,
     ) -> Result<Value, Error> {
         let head = self.head();
-        let mut attention = Attention::new(layers.geometry, self.heads, head, false);
+        let mut attention = Attention::new(network.layers.geometry, self.heads, head, false);
         if mask.is_some() {
             attention = attention.masked();
         }
         let all = head.times(self.heads);
         let name = format!("{prefix}.linear_in");
         let of_parts = [self.hidden, all.times(3)];
-        let projected = layers.linear(&name, x, of_parts, self.attention_bias)?;
+        let projected = network.linear(&name, x, of_parts, self.attention_bias)?;
         let inputs: Vec<Value> = [projected].into_iter().chain(mask).collect();
-        let attended = layers.network.step(Step::Attention(attention), &inputs)?;
-        layers.linear(
+        let attended = network.step(Step::Attention(attention), &inputs)?;
+        network.linear(
             &format!("{prefix}.linear_out"),
             attended,
             [all, self.hidden],
@@ -267,7 +287,7 @@ impl Slim {
     }
 }
 
-impl Layers {
+impl Made {
     /// A linear layer, with the names of lgatr.
     fn linear(
         &mut self,
@@ -276,20 +296,37 @@ impl Layers {
         [from, to]: [Channels; 2],
         has_bias: bool,
     ) -> Result<Value, Error> {
-        let step = Linear::new(self.geometry, from, vec![to])?;
+        let step = Linear::new(self.layers.geometry, from, vec![to])?;
         let step = if has_bias { step } else { step.without_bias() };
-        let (names, shapes) = (step.names().concat(), step.shapes());
-        let mut own = Vec::with_capacity(names.len());
-        for (name, shape) in names.into_iter().zip(shapes) {
-            let (name, shape) = match name {
-                "weight" => ("weight_v", &shape[..2]),
-                "mvs2s.bias" => ("linear_s.bias", &shape[..]),
-                _ => ("linear_s.weight", &shape[..]),
+        let names = step.names().concat().into_iter();
+        let named = names.zip(step.shapes()).map(|(name, mut shape)| {
+            let name = match name {
+                "weight" => {
+                    // There is one map.
+                    shape.truncate(2);
+                    "weight_v"
+                }
+                "mvs2s.bias" => "linear_s.bias",
+                _ => "linear_s.weight",
             };
-            own.push(self.network.parameter(&format!("{prefix}.{name}"), shape));
-        }
-        let ordered: Vec<Value> = step.order().into_iter().map(|at| own[at]).collect();
-        let parameters = self.network.concatenate(&ordered)?;
-        self.network.step(Step::Linear(step), &[x, parameters])
+            (format!("{prefix}.{name}"), shape)
+        });
+        let named: Vec<_> = named.collect();
+        let parameters = self.layers.parameters(&named, &step.order())?;
+        self.step(Step::Linear(step), &[x, parameters])
+    }
+
+    fn lanes(
+        &mut self,
+        of: Arc<Operator>,
+        each: Channels,
+        inputs: &[Value],
+    ) -> Result<Value, Error> {
+        let step = Lanes::new(of, self.layers.geometry.blades(), each)?;
+        self.step(Step::Lanes(step), inputs)
+    }
+
+    fn step(&mut self, step: Step, inputs: &[Value]) -> Result<Value, Error> {
+        self.layers.network.step(step, inputs)
     }
 }

@@ -1,7 +1,6 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 
 use std::f64::consts::PI;
-use std::sync::Arc;
 
 use flashcliff::program::{Function, Graph, Id, Program, Uniform, Width};
 use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
@@ -12,10 +11,7 @@ use crate::Error;
 /// The number that is added to the mean squares of norms.
 const EPS: f64 = 0.01;
 
-/// Vectors and scalars over the root of a small number plus their mean square over all channels, with gains times those of each channel.
-///
-/// The square of a vector counts by its magnitude. Parameters: `[channels, 1]` of vectors and `[scalars, 1]`.
-pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Arc<Operator>, Error> {
+pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error> {
     let mut p = Program::new("slim_norm", "o = a x / r, t = b s / r");
     let x = p.input("x", blades(algebra));
     let s = p.input_of(Width::Scalars, "s", one())[0];
@@ -40,12 +36,11 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Arc<Operator>, E
     operator(algebra, &p)
 }
 
-/// `f_v(scale <a, b>) v` of vectors, and `f(g) s` of scalars.
 pub(super) fn unit(
     algebra: Algebra,
     [of_vectors, of_scalars]: [SlimGate; 2],
     scale: f64,
-) -> Result<Arc<Operator>, Error> {
+) -> Result<Operator, Error> {
     let mut p = Program::new("slim_glu", "o = f_v(scale <a, b>) v, t = f(g) s");
     let [v, a, b] = ["v", "a", "b"].map(|name| p.input(name, blades(algebra)));
     let [s, gate] = ["s", "g"].map(|name| p.input_of(Width::Scalars, name, one())[0]);
@@ -133,10 +128,10 @@ fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {
     p.output_of(Width::Scalars, "t", one(), vec![scalars]);
 }
 
-fn operator(algebra: Algebra, program: &Program) -> Result<Arc<Operator>, Error> {
+fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
     let options = ProgramOptions {
         gate: Gate::Gelu,
         eps: EPS,
     };
-    Ok(Arc::new(Operator::of(algebra, program, &options)?))
+    Ok(Operator::of(algebra, program, &options)?)
 }

@@ -4,13 +4,13 @@ use crate::tokens::{Channels, Dropout, Gains, Geometry, Linear, Norm, Step};
 use crate::{Error, Network, Value};
 
 /// A network that gets layers.
-pub(super) struct Layers {
-    pub(super) network: Network,
-    pub(super) geometry: Geometry,
+pub(in crate::tokens) struct Layers {
+    pub(in crate::tokens) network: Network,
+    pub(in crate::tokens) geometry: Geometry,
 }
 
 impl Layers {
-    pub(super) fn new(geometry: Geometry) -> Self {
+    pub(in crate::tokens) fn new(geometry: Geometry) -> Self {
         Self {
             network: Network::new(),
             geometry,
@@ -18,7 +18,7 @@ impl Layers {
     }
 
     /// Adds parameters by their full names, and returns their elements one after another in some order.
-    pub(super) fn parameters(
+    pub(in crate::tokens) fn parameters(
         &mut self,
         named: &[(String, Vec<usize>)],
         order: &[usize],

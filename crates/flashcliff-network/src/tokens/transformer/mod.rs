@@ -5,7 +5,7 @@
 //! * `perceptron` - the perceptron of a block, with products and joins.
 
 mod attention;
-mod layers;
+pub(super) mod layers;
 mod perceptron;
 
 use super::{Channels, Geometry};
