@@ -20,6 +20,7 @@ from nn_common import difference, disturb, random
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
+from flashcliff.nn.transformer import described
 
 SIZES = {
     "num_blocks": 2,
@@ -608,7 +609,7 @@ def test_checkpointed_blocks(kind):
 
 
 def test_autocast():
-    """Multivectors stay in float32 under autocast, unless the user asks for the low type."""
+    """Networks stay in float32 under autocast. Layers that are called one by one run in the low type if the user asks for it."""
     net, (mv, s) = made(lgatr.LGATr, **SIZES).float(), (x.float() for x in inputs())
     slim = made(lgatr.LGATrSlim, **SLIM).float()
     want = net(mv, s)
@@ -616,13 +617,16 @@ def test_autocast():
         got = net(mv, s)
         low = net(mv.bfloat16(), s.bfloat16())[0]
         of_slim = slim(mv[..., 1:5], s)
-        with lgatr.naive_amp(), lgatr.naive_amp(False):
-            naive = net(mv, s)
-        net.naive_amp = True
-        asked = net(mv, s)
+        with described.by_layers():
+            composed = slim(mv[..., 1:5], s)
+            with lgatr.naive_amp(), lgatr.naive_amp(False):
+                naive = net(mv, s)
+            net.naive_amp = True
+            asked = net(mv, s)
     assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
     assert low.dtype == torch.float32
-    assert of_slim[0].dtype == torch.float32 and of_slim[1].dtype == torch.bfloat16
+    assert {x.dtype for x in of_slim} == {torch.float32}
+    assert composed[0].dtype == torch.float32 and composed[1].dtype == torch.bfloat16
     assert 1e-4 < difference(naive[0].float(), want[0]) < 0.1
     assert torch.equal(naive[0], asked[0])
 

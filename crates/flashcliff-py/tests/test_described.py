@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from described_common import by_layers, count_functions, same
+from described_common import by_layers, count_functions, results, same
 from nn_common import alike, disturb, random
 
 import flashcliff
@@ -356,12 +356,53 @@ def test_layers_are_called_where_something_follows_or_changes_them(change, funct
     assert all("calls its layers: " in way for way in gt.explain(net).blocks.values())
 
 
-def test_autocast_is_left_to_the_layers(functions):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_are_computed_in_float32_and_rounded_once(functions, dtype):
+    net = network(LGATR).to(dtype)
+    x, s = random(16, 2, 3, 2).to(dtype), random(2, 3, 3).to(dtype)
+    out = net(x.requires_grad_(), s.requires_grad_())
+    assert functions == WHOLE
+    wide = copy.deepcopy(net).float()
+    leaves = [t.detach().float().requires_grad_() for t in (x, s)]
+    of_wide = wide(*leaves)
+    assert all(torch.equal(g, w.to(dtype)) for g, w in zip(out, of_wide, strict=True))
+    seeds = [torch.randn_like(t) for t in out]
+    got = torch.autograd.grad(out, [x, s, *net.parameters()], seeds)
+    seeds = [t.float() for t in seeds]
+    want = torch.autograd.grad(of_wide, [*leaves, *wide.parameters()], seeds)
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == dtype and torch.equal(g, w.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_computes_in_float32(functions, dtype):
     net = network(LGATR).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        net(random(16, 2, 3, 2).float(), random(2, 3, 3).float())
+    x, s = random(16, 2, 3, 2).float(), random(2, 3, 3).float()
+    want = results(net, x.clone().requires_grad_(), s.clone().requires_grad_(), second=True)
+    functions.clear()
+    with torch.autocast("cpu", dtype=dtype):
+        out = net(x, s)
+        mixed = net(x, s.to(dtype))
+    assert functions == WHOLE * 2
+    assert all(torch.equal(g, w) for g, w in zip(out, want[:2], strict=True))
+    assert {t.dtype for t in mixed} == {torch.float32}
+    # Gradients, and gradients of these, are asked for outside of autocast, as users do.
+    with torch.autocast("cpu", dtype=dtype):
+        leaves = [t.clone().requires_grad_() for t in (x, s)]
+        out = net(*leaves)
+    total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
+    leaves += net.parameters()
+    grads = torch.autograd.grad(total, leaves, create_graph=True)
+    again = torch.autograd.grad(sum(g.pow(2).sum() for g in grads), leaves, allow_unused=True)
+    found = [*out, *grads, *(g for g in again if g is not None)]
+    assert all(torch.equal(g, w) for g, w in zip(found, want, strict=True))
+
+
+def test_mixed_types_are_left_to_the_layers(functions):
+    net = network(LGATR).float()
+    with pytest.raises(TypeError, match="expected all tensors and parameters of type"):
+        net.bfloat16()(random(16, 2, 3, 2).float(), random(2, 3, 3).float())
     assert not functions
-    assert "autocast is on" in gt.explain(net).blocks["blocks.0"]
 
 
 def test_dropout_counts_in_training_alone(functions):

@@ -297,11 +297,11 @@ def test_grade_dropout():
     assert drop(x)[0] is x
 
 
-def test_autocast_runs_in_16_bits_and_normalises_in_32():
+def test_layers_under_autocast_run_in_16_bits_and_normalise_in_32():
     net = network((1, 3, 0)).float()
     x, s = random(16, 2, 5, 2).float(), random(2, 5, 3, seed=1).float()
     want = net(x, s)[0]
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), described.by_layers():
         got = net(x, s)[0]
     assert 1e-6 < difference(got.float(), want) < 0.2
 

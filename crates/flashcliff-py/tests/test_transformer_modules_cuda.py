@@ -1,5 +1,7 @@
 """A module is what its user made of it on CUDA too, where blocks are one function: the tables of the CPU, in float32."""
 
+import copy
+
 import pytest
 import test_transformer_modules as cpu
 import torch
@@ -126,4 +128,21 @@ def test_explanations():
     assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
     with torch.autocast("cuda", dtype=torch.bfloat16):
         one()
-    assert "autocast is on" in str(gt.explain(one.module))
+    assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_are_computed_in_float32(dtype):
+    """A network in 16 bits, and one under autocast, compute what the network of float32 does with products in TF32."""
+    one = made("network (1, 3, 0)")
+    net, given = one.module.to(dtype), [x.to(dtype) for x in one.given]
+    wide, of_wide = copy.deepcopy(net).float(), [x.float() for x in given]
+    out = net(*given)
+    with torch.autocast("cuda", dtype=dtype):
+        under = wide(*of_wide)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    want = wide(*of_wide)
+    torch.set_float32_matmul_precision(before)
+    for got, low, x in zip(under, out, want, strict=True):
+        assert torch.equal(got, x) and torch.equal(low, x.to(dtype))

@@ -28,10 +28,11 @@ _TRACED = _Traced()
 
 
 class naive_amp:
-    """A context in which everything runs in autocast's type, not only what stays accurate there.
+    """A context in which layers that are called one by one run in autocast's type, not only what stays accurate there.
 
-    Outside of it, layers and networks of multivectors run in float32 under autocast, and so does all of L-GATr-slim
-    except its linear maps of scalars. Like autocast it is for the thread, and the asynchronous task, that enters it.
+    A network that is one function computes in float32 under autocast, with this context or without it (see
+    :func:`flashcliff.nn.transformer.explain`). Outside of the context, layers of multivectors run in float32 under autocast, and so do
+    those of L-GATr-slim except its linear maps of scalars. Like autocast it is for the thread, and the asynchronous task, that enters it.
 
     Args:
         enabled: whether the context does anything. ``naive_amp(False)`` never switches off an outer one.

@@ -57,8 +57,8 @@ class LGATr(Network):
         dropout_prob: probability of dropout.
         norm_elementwise_affine: whether the norms of blocks have gains.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        naive_amp: under autocast, whether everything runs in its type. If not, the network runs in float32 there,
-            scalars included, which lgatr 2.0 leaves in the low type.
+        naive_amp: under autocast, whether layers that are called one by one run in its type. A network that is one function
+            computes in float32 there, scalars included, which lgatr 2.0 leaves in the low type.
         compile: whether :func:`torch.compile` is applied.
         compile_kwargs: its arguments.
         activation_memory_budget: PyTorch's setting of that name, while the network is compiled.

@@ -44,7 +44,8 @@ class LGATrSlim(Slim):
         dropout_prob: probability of dropout.
         norm_elementwise_affine: whether the norms of blocks have gains.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        naive_amp: under autocast, whether everything runs in its type. If not, only the linear maps of scalars do.
+        naive_amp: under autocast, whether layers that are called one by one run in its type. If not, only linear maps of scalars do.
+            A network that is one function computes in float32 under autocast.
         compile: whether :func:`torch.compile` is applied.
         compile_kwargs: its arguments.
         activation_memory_budget: PyTorch's setting of that name, while the network is compiled.

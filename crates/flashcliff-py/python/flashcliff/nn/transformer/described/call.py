@@ -18,6 +18,7 @@ __all__ = [
     "Call",
     "Given",
     "Maybe",
+    "Types",
     "Unready",
     "given_of",
     "matrix",
@@ -72,6 +73,18 @@ class Bounds(NamedTuple):
         return 0 if self.on_device is None else self.on_device.data_ptr()
 
 
+class Types(NamedTuple):
+    """The types that a call computes in."""
+
+    plan: torch.dtype
+    """The type of the plan: float64, or float32 also where tensors have 16 bits."""
+    result: torch.dtype
+    parameters: frozenset[torch.dtype]
+    """The types that parameters may have."""
+    rounds: bool
+    """Whether matrix products on a GPU may round float32 to TF32."""
+
+
 class Call(NamedTuple):
     """A call that the function serves."""
 
@@ -90,6 +103,8 @@ class Call(NamedTuple):
     """Options of attention, and of cross-attention."""
     tensors: Sequence[Tensor | None]
     """Two for each input: multivectors and scalars; or one and ``None``."""
+    types: Types
+    """The types of the plan and of the result."""
 
     @property
     def row_count(self) -> int:
@@ -99,14 +114,15 @@ class Call(NamedTuple):
         """The tensors of an input as one."""
         mv, s = pair
         assert mv is not None
-        return matrix((mv, s)) if name in _TOKENS else mv
+        return matrix((mv, s), self.types.plan) if name in _TOKENS else mv
 
     def apart(self, name: str, gradient: Tensor | None, mv: Tensor, s: Tensor | None) -> Maybe:
         """The gradients of the tensors of an input."""
         if gradient is None or name not in _TOKENS:
             return gradient, None
         channels = mv.shape[-1], 0 if s is None else s.shape[-1]
-        return parts(gradient, mv.shape[0], mv.shape[1:-1], channels)
+        types = mv.dtype, mv.dtype if s is None else s.dtype
+        return parts(gradient, mv.shape[0], mv.shape[1:-1], channels, types)
 
 
 def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
@@ -187,8 +203,8 @@ def _wide(mask: Tensor, axes: int) -> Tensor:
     return mask.reshape(*[1] * (axes - mask.dim()), *mask.shape)
 
 
-def prepared(given: Given, description: Description) -> tuple[Any, ...]:
-    """The batch axes, the rows, the sequences and the tensors of a call."""
+def prepared(given: Given, description: Description, dtype: torch.dtype) -> tuple[Any, ...]:
+    """The batch axes, the rows, the sequences and the tensors of a call by a plan of a type."""
     mv = given.here[0]
     batch = tuple(mv.shape[1:-1])
     *elements, items = batch
@@ -201,14 +217,14 @@ def prepared(given: Given, description: Description) -> tuple[Any, ...]:
     sequences = _sequences(given, samples, items, others)
     made: dict[str, Maybe] = {"here": given.here, "extra": given.extra, "context": given.context}
     if given.reference is not None and "reference" in description.inputs:
-        of_rows = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1)
+        of_rows = given.reference.to(dtype).expand(*batch, 1).reshape(-1)
         made["reference"] = of_rows.contiguous(), None
     for name, options, keys in (
         ("mask", given.options, items),
         ("context_mask", given.context_options, others),
     ):
         if name in description.inputs:
-            made[name] = _mask(options, mv, keys), None
+            made[name] = _mask(options, mv, keys, dtype), None
     tensors = [tensor for name in description.inputs for tensor in made[name]]
     return batch, (samples, items, others), sequences, tensors
 
@@ -237,7 +253,7 @@ def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bou
     )  # type: ignore[return-value]
 
 
-def _mask(options: Mapping[str, Any], mv: Tensor, keys: int) -> Tensor:
+def _mask(options: Mapping[str, Any], mv: Tensor, keys: int, dtype: torch.dtype) -> Tensor:
     """The numbers ``[samples or 1, heads or 1, items or 1, keys]`` that are added to logits."""
     *elements, items = mv.shape[1:-1]
     mask = options.get("mask")
@@ -249,21 +265,21 @@ def _mask(options: Mapping[str, Any], mv: Tensor, keys: int) -> Tensor:
     if not fits or mask.device != mv.device:
         raise Unready("a mask does not broadcast to the items, or is on another device")
     if mask.dtype == torch.bool:
-        mask = mv.new_zeros(()).where(mask, -math.inf)
+        mask = mv.new_zeros((), dtype=dtype).where(mask, -math.inf)
     of_batch = mask.shape[: len(elements)]
     if math.prod(of_batch) != 1:
         of_batch = torch.Size(elements)
-    mask = mask.to(mv.dtype).expand(*of_batch, *mask.shape[-3:-1], keys)
+    mask = mask.to(dtype).expand(*of_batch, *mask.shape[-3:-1], keys)
     return mask.reshape(math.prod(of_batch), *mask.shape[-3:]).contiguous()
 
 
-def matrix(pair: Maybe) -> Tensor:
-    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, an item in a row."""
+def matrix(pair: Maybe, dtype: torch.dtype) -> Tensor:
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, an item in a row, in a type."""
     mv, s = pair
     assert mv is not None
     blades, rows, channels = mv.shape[0], mv.shape[1:-1].numel(), mv.shape[-1]
     width = blades * channels
-    to = mv.new_empty(rows, width + (0 if s is None else s.shape[-1]))
+    to = mv.new_empty(rows, width + (0 if s is None else s.shape[-1]), dtype=dtype)
     of_blades = to[:, :width].view(rows, blades, channels)
     of_blades.copy_(mv.reshape(blades, rows, channels).transpose(0, 1))
     if s is not None:
@@ -271,14 +287,20 @@ def matrix(pair: Maybe) -> Tensor:
     return to
 
 
-def parts(rows: Tensor, blades: int, batch: Sequence[int], channels: Channels) -> Maybe:
-    """The multivectors and scalars of a matrix, in memory of their own: the inverse of :func:`matrix`."""
+def parts(
+    rows: Tensor,
+    blades: int,
+    batch: Sequence[int],
+    channels: Channels,
+    types: tuple[torch.dtype, torch.dtype],
+) -> Maybe:
+    """The multivectors and scalars of a matrix, each in a type and in memory of its own: the inverse of :func:`matrix`."""
     (mv, s), count = channels, rows.shape[0]
     width = blades * mv
-    to = rows.new_empty(blades, *batch, mv)
+    to = rows.new_empty(blades, *batch, mv, dtype=types[0])
     to.view(blades, count, mv).copy_(rows[:, :width].view(count, blades, mv).transpose(0, 1))
     if not s:
         return to, None
-    to_s = rows.new_empty(*batch, s)
+    to_s = rows.new_empty(*batch, s, dtype=types[1])
     to_s.view(count, s).copy_(rows[:, width:])
     return to, to_s

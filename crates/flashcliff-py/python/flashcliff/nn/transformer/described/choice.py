@@ -16,13 +16,18 @@ from torch import Tensor, nn
 
 from .... import _core
 from ...._ops import doors
+from ...._ops.run import takes_tf32
 from .. import path
 from ..geometry import Geometry
-from .call import Call, Given, Maybe, Unready, prepared, variant_of
+from .call import Call, Given, Maybe, Types, Unready, prepared, variant_of
 from .description import Description, Slot, Tokens, Undescribed, Variant
-from .function import TYPES, apply, composes
+from .function import apply, composes
 
 __all__ = ["attempt", "known_of", "run_chain"]
+
+_NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
+"""The types that autocast changes."""
+_SERVED = _NARROW | {torch.float64}
 
 
 def attempt(
@@ -91,10 +96,11 @@ def _attempt(
         return None
     known = known_of(owner)
     try:
+        types = _types_of(given)
         _check_tensors(geometry, given)
         function = known.function(owner, parts, start, geometry, variant_of(given))
-        parameters = function.parameters(given.here[0])
-        batch, rows, sequences, tensors = prepared(given, function.description)
+        parameters = function.parameters(given.here[0], types)
+        batch, rows, sequences, tensors = prepared(given, function.description, types.plan)
         options = given.options, given.context_options
         call = Call(
             function.description,
@@ -106,6 +112,7 @@ def _attempt(
             sequences,
             options,
             tensors,
+            types,
         )
         found = apply(call, composed(function.stop), parameters)
     except (Unready, _core.UnsupportedError) as error:
@@ -117,6 +124,24 @@ def _attempt(
     return function.stop, (found[0], found[1])
 
 
+def _types_of(given: Given) -> Types:
+    """The types of a call.
+
+    Tensors of 16 bits are computed in float32, and so is everything under autocast: positions and momenta lose too much in 16 bits.
+    TF32 has as many digits as float16.
+    """
+    mv = given.here[0]
+    found = {t.dtype for t in given.tensors() if t is not None and t is not given.reference}
+    if not _SERVED.issuperset(found):
+        raise Unready("the tensors are not of floating-point types of a plan")
+    if _NARROW.issuperset(found) and torch.is_autocast_enabled(mv.device.type):
+        return Types(torch.float32, torch.float32, _NARROW, True)
+    if len(found) > 1:
+        raise Unready("the tensors are not all of one type")
+    plan = torch.promote_types(mv.dtype, torch.float32)
+    return Types(plan, mv.dtype, frozenset(found), mv.dtype.itemsize < 4 or takes_tf32())
+
+
 def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
@@ -125,12 +150,6 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
         raise Unready(
             "something follows the calls of operators, or a tensor has no memory of its own"
         )
-    if torch.is_autocast_enabled(mv.device.type):
-        raise Unready("autocast is on")
-    if mv.dtype not in TYPES or {t.dtype for t in tensors if t is not given.reference} != {
-        mv.dtype
-    }:
-        raise Unready("the tensors are not all of float32, or of float64")
     if {t.device for t in tensors} != {mv.device} or not (mv.is_cpu or mv.is_cuda and _core.CUDA):
         raise Unready("the tensors are on different devices, or on one without kernels")
     if mv.dim() < 3:
@@ -151,10 +170,10 @@ class _Function(NamedTuple):
     slots: _core.Slots
     """The places of its parameters."""
 
-    def parameters(self, like: Tensor) -> Sequence[Tensor]:
+    def parameters(self, like: Tensor, types: Types) -> Sequence[Tensor]:
         """The parameters of a call, which may be others than those of the last one."""
         of = self.description
-        if of.dtype not in (None, like.dtype):
+        if of.dtype not in (None, types.plan):
             raise Unready(f"attention has features of {of.dtype}")
         if of.without_gradients and torch.is_grad_enabled():
             raise Unready("its items are computed again in the backward pass")
@@ -164,12 +183,12 @@ class _Function(NamedTuple):
         if not (
             doors.PLAIN.issuperset(map(type, found))
             and [p.shape for p in found] == of.shapes
-            and {like.dtype}.issuperset([p.dtype for p in found])
+            and types.parameters.issuperset([p.dtype for p in found])
             and {like.device}.issuperset([p.device for p in found])
             and doors.opens(*found)
         ):
             raise Unready(
-                "some parameters are not plain tensors of the type of the input and of the shapes that they were made with"
+                "some parameters are not plain tensors of the type of the input, or of autocast, and of the shapes that they were made with"
             )
         return found
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .... import _core
 from ...._ops import doors
-from ...._ops.run import takes_tf32
 from ..again import again
+from ..geometry import without_autocast
 from .call import Call, Maybe, given_of, matrix, parts
 
 __all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
@@ -122,7 +122,7 @@ class Run:
         wanted: Sequence[bool],
     ) -> None:
         self.call, self.rows, self.like = call, rows, rows[0]
-        given = *rows, *parameters
+        given = *rows, *_in_type(parameters, [call.types.plan] * len(parameters))
         found = doors.addresses("a network of layers", given)
         assert found is not None, "tensors were plain before"
         # Tensors in the order of their memory live as long as their addresses are read.
@@ -133,8 +133,11 @@ class Run:
             self.addresses = [t.data_ptr() for t in tensors]
         self.tensors = tensors
         self.wanted = [t for t, want in zip(tensors, wanted) if want]
+        in_plan = [call.types.plan] * len(rows)
+        of = (*in_plan, *(p.dtype for p in parameters))
+        self.types = [dtype for dtype, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
-        gpu = None if self.device is None else (self.device, takes_tf32())
+        gpu = None if self.device is None else (self.device, call.types.rounds)
         self.plan = call.function.plan(call.rows, TYPES[self.like.dtype], wanted, gpu)
         self.sequences = None
         if call.sequences is not None:
@@ -163,7 +166,7 @@ class Run:
     def backward(
         self, result: Tensor, kept: Tensor, incoming: Sequence[Tensor | None]
     ) -> list[Tensor]:
-        """The gradients that are wanted."""
+        """The gradients that are wanted: those of inputs in the type of the plan, those of parameters in the types of these."""
         gradient = self._incoming(incoming)
         # A third of the time that `new_empty` takes. Tensors are contiguous.
         found = [torch.empty_like(t) for t in self.wanted]
@@ -179,11 +182,11 @@ class Run:
                 stream,
                 self.sequences,
             )
-        return found
+        return _in_type(found, self.types)
 
     def parts(self, result: Tensor) -> Maybe:
-        call = self.call
-        return parts(result, call.geometry.blade_count, call.batch, call.channels)
+        call, dtype = self.call, self.call.types.result
+        return parts(result, call.geometry.blade_count, call.batch, call.channels, (dtype, dtype))
 
     def _incoming(self, incoming: Sequence[Tensor | None]) -> Tensor:
         """The gradient of the result, with zeros where nothing reads multivectors or scalars."""
@@ -193,7 +196,7 @@ class Run:
             mv = self.like.new_zeros(blades, *self.call.batch, channels)
         if s is None and scalars:
             s = self.like.new_zeros(*self.call.batch, scalars)
-        return matrix((mv, s))
+        return matrix((mv, s), self.call.types.plan)
 
     def _bytes(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.uint8, device=self.like.device)
@@ -206,6 +209,17 @@ class Run:
             return
         with torch.cuda.device(self.device):
             yield torch._C._cuda_getCurrentRawStream(self.device), self.plan.spaces
+
+
+def _in_type(tensors: Sequence[Tensor], types: Sequence[torch.dtype]) -> list[Tensor]:
+    """Tensors in types, in one launch for all that have others."""
+    found = list(tensors)
+    others = [at for at, (t, dtype) in enumerate(zip(tensors, types, strict=True)) if t.dtype != dtype]
+    if others:
+        for at in others:
+            found[at] = torch.empty_like(tensors[at], dtype=types[at])
+        torch._foreach_copy_([found[at] for at in others], [tensors[at] for at in others])
+    return found
 
 
 def _check_room(like: Tensor, rows: int, plan: _core.NetworkPlan) -> None:
@@ -223,12 +237,15 @@ def _composed(
     slots = call.description.slots
     before = [parts[name] for parts, name in slots]
 
-    def function(*given: Tensor | None) -> list[Tensor | None]:
+    def function(*own: Tensor | None) -> list[Tensor | None]:
+        given = [None if t is None else t.to(call.types.plan) for t in own]
+        assert given[0] is not None
         # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
         for (parts, name), tensor in zip(slots, given[inputs:], strict=True):
             parts[name] = tensor
-        with by_layers():
-            return list(context.composed(given_of(call, given[:inputs])))[: len(incoming)]
+        with by_layers(), without_autocast(given[0]):
+            found = list(context.composed(given_of(call, given[:inputs])))[: len(incoming)]
+        return [None if t is None else t.to(call.types.result) for t in found]
 
     try:
         return again(function, tensors, incoming)
