@@ -4,6 +4,7 @@
 //! * `beside` - the stream beside the line of a captured step.
 //! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
+//! * `replays` - runs that come again with the same memory, as graphs.
 //! * `tokens` - steps of transformers.
 
 mod addresses;
@@ -12,6 +13,7 @@ mod call;
 mod lent;
 mod memory;
 mod operators;
+mod replays;
 mod room;
 mod tokens;
 
@@ -32,6 +34,7 @@ pub use lent::{Draw, Lent, Sequences};
 pub use memory::Memory;
 use memory::{Part, Parts};
 use operators::Operators;
+pub use replays::Replays;
 use tokens::{Constants, Steps};
 
 /// The calls for which memory of a small branch is of no other value. With fewer the line waits for branches, with more there is more memory.

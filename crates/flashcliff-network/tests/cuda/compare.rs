@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision};
 use flashcliff::{Dtype, Element};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment, Sequences};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment, Replays, Sequences};
 use flashcliff_network::tokens::Draw;
 use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Slices, Value};
 
@@ -127,6 +127,8 @@ pub(crate) struct There<'a, T> {
     outputs: Vec<CudaSlice<T>>,
     bounds: [CudaSlice<i32>; 2],
     step: CudaSlice<u32>,
+    /// The graphs of runs that come again, with the memory of each stage.
+    again: Option<(Replays, Vec<CudaSlice<u8>>)>,
 }
 
 impl<'a, T: DeviceElement + Element> There<'a, T> {
@@ -177,10 +179,21 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             step: stream
                 .clone_htod(&[case.draw.map_or(0, |draw| draw.step)])
                 .unwrap(),
+            again: None,
             stream,
             gpu,
             whole,
         }
+    }
+
+    /// Replays runs of two stages that come again.
+    fn replays(mut self) -> Self {
+        let spaces = (0..2).map(|stage| {
+            let bytes = self.gpu.memory_bytes(stage).max(1);
+            self.stream.alloc_zeros(bytes).unwrap()
+        });
+        self.again = Some((Replays::default(), spaces.collect()));
+        self
     }
 
     /// Launches the plan, and calls a function with the outputs at each stop of its only stage.
@@ -242,6 +255,12 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
                 false => &outputs[..],
             };
             let lent = Lent { outputs, ..lent };
+            if let Some((replays, spaces)) = &self.again {
+                let place = (stage, spaces[stage].device_ptr(&stream).0);
+                // SAFETY: as below.
+                unsafe { self.gpu.run_again(replays, place, &stream, lent) }?;
+                continue;
+            }
             let mut watch = |moment| {
                 if let Moment::Stop(number) = moment {
                     at_stop(number, &self.outputs);
@@ -362,9 +381,35 @@ fn compare_as<T: DeviceElement + Element>(
             &format!("{name}, later"),
         );
     }
+    compare_replays::<T>(name, &whole, precision, (&expected, bound));
     let again = Whole::new::<T>(case, Keep::BetweenBlocks);
     let got = There::<T>::new(&again, precision).eager();
     assert_close(&got, &expected, bound, &format!("{name}, computed again"));
+}
+
+/// Compares runs in the same memory: the first two are launched call by call and captured, the others are replays.
+fn compare_replays<T: DeviceElement + Element>(
+    name: &str,
+    whole: &Whole<'_>,
+    precision: MatmulPrecision,
+    (expected, bound): (&[Vec<f64>], f64),
+) {
+    let mut there = There::<T>::in_two_stages(whole, precision).replays();
+    let first = there.eager();
+    assert_close(&first, expected, bound, &format!("{name}, two stages"));
+    for run in 2..5 {
+        assert_same(&there.eager(), &first, &format!("{name}, run {run}"));
+    }
+    let count = there.again.as_ref().map(|(replays, _)| replays.count());
+    assert_eq!(count, Some(4), "{name}: replays of two stages");
+    // Another place of an output is another run.
+    let outputs = there.outputs.iter();
+    there.outputs = outputs
+        .map(|own| there.stream.clone_dtod(own).unwrap())
+        .collect();
+    assert_same(&there.eager(), &first, &format!("{name}, elsewhere"));
+    let count = there.again.as_ref().map(|(replays, _)| replays.count());
+    assert_eq!(count, Some(4), "{name}: outputs elsewhere");
 }
 
 fn assert_close(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64, what: &str) {

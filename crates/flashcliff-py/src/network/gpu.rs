@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use flashcliff::Device;
 use flashcliff::cuda::{MatmulPrecision, Tensor};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Moment, Sequences};
+use flashcliff_network::cuda::{Gpu, Lent, Replays, Sequences};
 use flashcliff_network::{Error, Network, Plan, Value};
 
 use super::plan::{Given, Key, Planned};
@@ -14,6 +14,7 @@ static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
 
 /// A plan on a GPU.
 pub(super) struct OnGpu {
+    replays: Replays,
     gpu: Gpu,
     device: Device,
 }
@@ -38,7 +39,11 @@ impl OnGpu {
             &device,
             precision,
         )?;
-        Ok(Self { gpu, device })
+        Ok(Self {
+            replays: Replays::default(),
+            gpu,
+            device,
+        })
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -91,17 +96,12 @@ impl OnGpu {
             }),
             draw: None,
         };
-        let course = Course {
-            forks: false,
-            stops: &[],
-        };
         let stream = std::ptr::with_exposed_provenance_mut(given.stream);
-        let watch: &mut dyn FnMut(Moment) -> Result<(), Error> = &mut |_| Ok(());
         // SAFETY: the caller promises it; the wrapper is dropped with this call.
         unsafe {
             let stream = self.device.context().wrap_borrowed_stream(stream);
-            let mut memory = self.gpu.lend(stage, given.space as u64)?;
-            self.gpu.run(&mut memory, &stream, lent, course, watch)
+            let place = (stage, given.space as u64);
+            self.gpu.run_again(&self.replays, place, &stream, lent)
         }
     }
 }

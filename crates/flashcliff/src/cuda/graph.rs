@@ -20,6 +20,10 @@ pub struct Graph {
     nodes: Nodes,
 }
 
+// SAFETY: the handles of a graph belong to a context, which every use binds to its thread. They must not be used by two threads at once, and no
+// reference crosses threads, since a graph is not `Sync`.
+unsafe impl Send for Graph {}
+
 /// The number of nodes of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
@@ -92,6 +96,19 @@ impl Graph {
     /// [`Error::Cuda`].
     pub fn launch(&self) -> Result<(), Error> {
         self.graph.launch().map_err(fault::driver("cuGraphLaunch"))
+    }
+
+    /// Runs the work in the order of another stream of the same device. Nothing waits.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn launch_on(&self, stream: &CudaStream) -> Result<(), Error> {
+        let cuda = fault::driver("cuGraphLaunch");
+        stream.context().bind_to_thread().map_err(&cuda)?;
+        // SAFETY: the graph is alive, and so is the stream.
+        let launched =
+            unsafe { driver::cuGraphLaunch(self.graph.cu_graph_exec(), stream.cu_stream()) };
+        launched.result().map_err(cuda)
     }
 
     /// The number of nodes.

@@ -10,8 +10,8 @@ use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::{Device, MatmulPrecision, Tensor, driver_error};
 use flashcliff::host_memory::Span;
-use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
-use flashcliff_network::{Error, Plan, Value};
+use flashcliff_network::cuda::{Gpu, Lent, Replays, Sequences};
+use flashcliff_network::{Plan, Value};
 
 use super::super::tensors::{Given, Gradients, Tensors, check_memory_of_many};
 use super::super::wanted::Wanted;
@@ -29,6 +29,7 @@ const OF_MEMORY: usize = 256;
 
 /// A network on a GPU: a plan of two stages, since their memory is the caller's.
 pub(super) struct Planned {
+    replays: Replays,
     gpu: Gpu,
     device: Device,
     weights: Weights,
@@ -83,6 +84,7 @@ impl Planned {
             weights: weights?,
             tensors,
             device,
+            replays: Replays::default(),
             gpu,
         })
     }
@@ -233,21 +235,14 @@ impl Planned {
             }),
             draw: None,
         };
-        let course = Course {
-            forks: false,
-            stops: &[],
-        };
         let context = self.device.context();
         let bound = context.bind_to_thread();
         bound.map_err(driver_error("cuCtxSetCurrent"))?;
         // SAFETY: the caller promises a stream of the context; the wrapper is dropped with this call, and the memory is there.
         let done = unsafe {
             let stream: Arc<CudaStream> = context.wrap_borrowed_stream(call.stream.cast());
-            let memory = self.gpu.lend(stage, call.workspace.addr() as u64);
-            memory.and_then(|mut memory| {
-                self.gpu
-                    .run::<Error>(&mut memory, &stream, lent, course, &mut |_| Ok(()))
-            })
+            let place = (stage, call.workspace.addr() as u64);
+            self.gpu.run_again(&self.replays, place, &stream, lent)
         };
         done.map_err(Failure::network)
     }
