@@ -13,7 +13,6 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod devices;
 mod dlpack;
-mod equivariant;
 mod error;
 mod host;
 mod lion;
@@ -24,6 +23,7 @@ mod operator;
 #[cfg(feature = "cuda")]
 mod optim;
 mod options;
+mod places;
 mod program;
 mod runs;
 mod slots;
@@ -44,8 +44,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<algebra::Algebra>()?;
     module.add_class::<operator::Operator>()?;
     module.add_class::<program::Program>()?;
-    module.add_class::<equivariant::EquivariantLinear>()?;
-    module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<slots::Slots>()?;
     module.add_class::<network::TokenGeometry>()?;
     module.add_class::<network::Network>()?;
@@ -61,6 +59,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(threads::get_num_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::set_num_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(places::addresses, module)?)?;
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;

@@ -8,7 +8,7 @@ import torch
 import flashcliff
 from flashcliff import functional as F
 from flashcliff._derived.table import OPS
-from flashcliff._ops import borrowed, equivariant, library, native, run
+from flashcliff._ops import borrowed, library, native, run
 from flashcliff._profile import events
 from flashcliff._profile.rows import REST
 
@@ -58,8 +58,6 @@ def places():
         "run.backward": run.backward,
         "library.run": library.run,
         "borrowed.operator": borrowed.operator,
-        "equivariant._layer": equivariant._layer,
-        "equivariant._norm": equivariant._norm,
         "CUDAGraph.replay": torch.cuda.CUDAGraph.replay,
         "Captured._replay": flashcliff.capture(lambda: None).__class__._replay,
         "native.use": native.use,

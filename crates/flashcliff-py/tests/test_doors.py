@@ -445,8 +445,8 @@ def test_operations_of_a_network_are_counted():
     net = lgatr_net().eval()
     with FlopCounterMode(display=False) as counter:
         net(torch.randn(2, 5, 1, 16), torch.randn(2, 5, 3))
-    # lgatr counts 10857280; it multiplies with tables of products in which most numbers are 0.
-    assert 5_000_000 < counter.get_total_flops() < 11_000_000
+    # lgatr counts 10857280; it multiplies with tables of maps and products in which most numbers are 0.
+    assert 500_000 < counter.get_total_flops() < 1_000_000
     names = {str(key) for key in counter.get_flop_counts()["Global"]}
     assert "flashcliff.product" in names
 

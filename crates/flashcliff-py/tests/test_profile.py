@@ -23,12 +23,11 @@ from profile_common import (
 )
 
 import flashcliff
-from flashcliff import arrays, nn
+from flashcliff import arrays
 from flashcliff import functional as F
 from flashcliff._ops import native, run
 from flashcliff._profile import clock, compiled, hooks, timeline
 from flashcliff._profile.rows import REST
-from flashcliff.nn.transformer import EquiLinear, described
 
 STEP = {("sgp_norm", "forward"): 1, ("sgp_norm", "backward"): 1, ("reverse", "forward"): 1}
 
@@ -102,28 +101,6 @@ def test_gradients_of_earlier_calls():
         late = F.sgp_norm(x, y, w, R3)
     late.sum().backward()
     assert counts(p) == {("sgp_norm", "backward"): 1, ("sgp_norm", "forward"): 1}
-
-
-def test_layers_of_transformers():
-    algebra = flashcliff.Algebra(3, 0, 1)
-    layer = EquiLinear(algebra, 4, 3)
-    x = torch.randn(16, 7, 5, 4, requires_grad=True)
-    with flashcliff.profile() as p, described.by_layers():
-        out, _ = layer(x)
-        nn.transformer.equi_layer_norm(out, algebra).sum().backward()
-    assert counts(p) == {
-        ("equivariant_linear", "forward"): 1,
-        ("equivariant_linear", "backward"): 2,
-        ("invariant_norm", "forward"): 1,
-        ("invariant_norm", "backward"): 1,
-    }
-    backward = [row.gradients for row in p.rows if "linear" in row.operator and row.gradients]
-    assert sorted(backward) == [("input",), ("weight",)]
-    forward = next(row for row in p.rows if row.phase == "forward" and "linear" in row.operator)
-    assert forward.shapes == ((35, 4, 3, 0, 0),) and forward.options == {"group": "pin"}
-    # 9 maps; the identity has 16 entries, the other maps 8.
-    assert forward.flops == 2 * 35 * 4 * 3 * 24
-    assert forward.bytes == 4 * (35 * 16 * (4 + 3) + 4 * 3 * 9)
 
 
 def test_arrays_of_numpy():

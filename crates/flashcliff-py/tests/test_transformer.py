@@ -1,5 +1,6 @@
 """Geometric algebra transformers: layers against dense tables, equivariance, gradients, ragged batches."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -11,7 +12,6 @@ from nn_common import algebra_and_table, difference, disturb, random
 from nn_reference import versor_action
 
 import flashcliff
-from flashcliff._ops import equivariant as compiled
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import described
 
@@ -68,18 +68,18 @@ def gradients(outputs, tensors):
     return torch.autograd.grad(total, tensors, create_graph=True)
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("composed", [False, True])
 @pytest.mark.parametrize("scalars", [(0, 0), (3, 0), (0, 2), (3, 2)])
 @pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)
-def test_linear_is_the_dense_map(signature, scalars, native, monkeypatch):
-    if not native:
-        monkeypatch.setattr(compiled, "is_native", lambda x: False)
+def test_linear_is_the_dense_map(signature, scalars, composed):
     for group in ("pin", "spin", None):
         layer = f64(gt.EquiLinear(geometry(signature, group), 2, 3, *scalars))
         x = random(2 ** sum(signature), 2, 4, 2).requires_grad_()
         s = random(2, 4, scalars[0], seed=1).requires_grad_() if scalars[0] else None
         tensors = [x, *([s] if scalars[0] else []), *layer.parameters()]
-        ours, dense = layer(x, s), dense_linear(layer, x, s)
+        with described.by_layers() if composed else contextlib.nullcontext():
+            ours = layer(x, s)
+        dense = dense_linear(layer, x, s)
         assert (ours[1] is None) == (not scalars[1])
         for got, want in zip(ours, dense):
             assert want is None or difference(got, want) < 1e-13
@@ -97,9 +97,8 @@ def test_linear_is_the_dense_map(signature, scalars, native, monkeypatch):
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_a_wrong_sign_is_seen(index, monkeypatch):
+def test_a_wrong_sign_is_seen(index):
     """The comparison above fails if one sign of a plan is wrong."""
-    monkeypatch.setattr(compiled, "is_native", lambda x: False)
     layer = f64(gt.EquiLinear(geometry((1, 3, 0)), 2, 2))
     plan = layer.geometry.plan
     factors = list(plan.factors)
@@ -142,23 +141,6 @@ def test_full_lorentz_group():
     x, s = random(16, 2, 5, 2), random(2, 5, 3, seed=1)
     acted, _ = net(torch.einsum("ij,j...->i...", action, x), s)
     assert difference(acted, torch.einsum("ij,j...->i...", action, net(x, s)[0])) < 1e-9
-
-
-@pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)
-@pytest.mark.parametrize("size", [1.0, 0.03])
-def test_the_compiled_norm_is_the_formula(signature, size, monkeypatch):
-    x = (size * random(2 ** sum(signature), 5, 3, 4)).requires_grad_()
-    for dim in (-1, -2):
-        found = []
-        for native in (True, False):
-            with monkeypatch.context() as patch:
-                if not native:
-                    patch.setattr(compiled, "is_native", lambda x: False)
-                y = gt.equi_layer_norm(x, geometry(signature), dim=dim)
-                gradient = torch.autograd.grad((y * y.detach().cos()).sum(), x)[0]
-                found.append((y.detach(), gradient))
-        for got, want in zip(*found):
-            assert difference(got, want) < 1e-13
 
 
 @pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)

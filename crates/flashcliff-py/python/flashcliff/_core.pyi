@@ -42,39 +42,6 @@ class Algebra:
     def reachable(self, kind: str, left: Grades = None, right: Grades = None) -> list[int]: ...
     def equivariant_maps(self, group: str) -> list[tuple[int, int, list[tuple[int, int, int]]]]: ...
 
-Sizes = tuple[int, int, int, int, int]
-"""Rows, multivector channels of input and output, scalar channels of input and output."""
-
-class EquivariantLinear:
-    """A linear layer that commutes with the group of an algebra, on the CPU. All tensors are given by
-    address, 0 for none: six parameters, and pairs of multivectors and scalars."""
-
-    def __new__(cls, algebra: Algebra, group: str, unit: bool) -> EquivariantLinear: ...
-    def output(
-        self,
-        double: bool,
-        sizes: Sizes,
-        matrices: tuple[int, ...],
-        input: tuple[int, int],
-        output: tuple[int, int],
-    ) -> None: ...
-    def input_gradient(
-        self,
-        double: bool,
-        sizes: Sizes,
-        matrices: tuple[int, ...],
-        gradient: tuple[int, int],
-        output: tuple[int, int],
-    ) -> None: ...
-    def weight_gradient(
-        self,
-        double: bool,
-        sizes: Sizes,
-        gradient: tuple[int, int],
-        input: tuple[int, int],
-        output: tuple[int, ...],
-    ) -> None: ...
-
 class Slots:
     """Entries of dictionaries, each with the object that it had when this was made; dictionaries with their sizes, objects with their
     classes. All questions are asked at once, as each call of a block needs hundreds."""
@@ -236,18 +203,6 @@ class NetworkPlan:
         sequences: Sections | None = None,
     ) -> None:
         """Writes the gradients that are wanted, in order."""
-
-class InvariantNorm:
-    """The invariant layer norm of an algebra, on the CPU. ``sizes`` are rows, channels, groups; tensors are
-    given by address."""
-
-    def __new__(cls, algebra: Algebra) -> InvariantNorm: ...
-    def forward(
-        self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, y: int
-    ) -> None: ...
-    def backward(
-        self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, g: int, to: int
-    ) -> None: ...
 
 class Attention:
     """Attention within sequences, on GPUs: of builds with CUDA only."""
@@ -429,6 +384,12 @@ def read_dlpack(capsule: Any) -> tuple[int, tuple[int, ...], str, tuple[int, int
     """What a capsule holds: address, shape, type, device by DLPack, whether it is contiguous."""
 
 def shipped() -> list[tuple[int, int, int]]: ...
+def addresses(
+    tensors: Sequence[Any], kinds: tuple[type, ...], shapes: Sequence[Any] | None = None
+) -> list[int] | None:
+    """The addresses of tensors, 0 for ``None``; no list unless all are contiguous tensors of these classes with all of their memory, of one type
+    on one device, and of these shapes."""
+
 def tier() -> str: ...
 def check_room(what: str, bytes: int, rows: int) -> None:
     """Raises ``MemoryError`` if the system has no room for the bytes that a call takes for some rows."""

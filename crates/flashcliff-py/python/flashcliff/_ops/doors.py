@@ -26,6 +26,7 @@ from .layouts import PLAIN
 __all__ = [
     "PLAIN",
     "addresses",
+    "at_once",
     "check",
     "check_addresses",
     "check_open",
@@ -49,6 +50,7 @@ _PASSING = frozenset(
 """The modes that run all operators on real tensors and need to see none of ours: those of checkpoints."""
 
 _NOTHING = type(None)
+_KINDS = tuple(PLAIN)
 
 _compiles = torch.compiler.is_compiling
 _transforms = torch._C._are_functorch_transforms_active
@@ -152,9 +154,9 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
         found = native.loaded.addresses(tensors)
         if found is not None:
             return tensors, found
-    at_once = _at_once(tensors)
-    if at_once is not None:
-        return tensors, at_once
+    found = at_once(tensors)
+    if found is not None:
+        return tensors, found
     kept: list[Tensor | None] = []
     places: list[int] = []
     first: Tensor = tensors[0]  # type: ignore[assignment]
@@ -182,24 +184,12 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
     return kept, places
 
 
-def _at_once(tensors: Sequence[Tensor | None]) -> list[int] | None:
-    """The addresses of real tensors of one type on one device, as most are: contiguous and with all of their memory. ``None`` if one is
-    none of these, or has no elements."""
-    found = []
-    first: Tensor = tensors[0]  # type: ignore[assignment]
-    dtype, on_cpu, device = first.dtype, first.is_cpu, first.device
-    for tensor in tensors:
-        at = 0
-        if tensor is not None:
-            if type(tensor) not in PLAIN or tensor.dtype is not dtype:
-                return None
-            if not (tensor.is_cpu if on_cpu else tensor.device == device):
-                return None
-            at = place(tensor)
-            if not at or tensor.is_neg():
-                return None
-        found.append(at)
-    return found
+def at_once(
+    tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size] | None = None
+) -> list[int] | None:
+    """The addresses of real tensors of one type on one device, as most are: contiguous and with all of their memory, of shapes if these are
+    given. ``None`` if one is none of these, or has no elements."""
+    return _core.addresses(tensors, _KINDS, shapes)
 
 
 def place(tensor: Tensor) -> int:

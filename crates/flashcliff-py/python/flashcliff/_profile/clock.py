@@ -1,4 +1,4 @@
-"""The compiled halves of operators and layers, with a clock around their calls.
+"""The compiled halves of operators, with a clock around their calls.
 
 The clock runs while the extension computes, or on a GPU launches. Checks, allocations and autograd are outside.
 """
@@ -14,7 +14,7 @@ import torch
 
 from .._ops.op import MADE
 from . import cuda, events
-from .events import Event, Key, Layer, Replay
+from .events import Event, Key, Replay
 
 _local = threading.local()
 
@@ -95,59 +95,6 @@ class TimedOperator:
         device = "cpu" if place is None else f"cuda:{place[0]}"
         made = MADE[self.inner.native]
         return Key(made, phase, shapes, views[0][2], device, wanted, saves, self.held)
-
-
-def _kind(double: bool) -> str:
-    return "f64" if double else "f32"
-
-
-class TimedLayer:
-    """The linear maps of a transformer, on the CPU."""
-
-    __slots__ = ("inner", "subject")
-
-    def __init__(self, inner: Any, algebra: Any, group: str) -> None:
-        self.inner = inner
-        self.subject = Layer("equivariant_linear", algebra, group)
-
-    def output(self, double: bool, sizes: Any, *rest: Any) -> None:
-        self._call("output", "forward", double, sizes, rest)
-
-    def input_gradient(self, double: bool, sizes: Any, *rest: Any) -> None:
-        self._call("input_gradient", "backward", double, sizes, rest, (True, False))
-
-    def weight_gradient(self, double: bool, sizes: Any, *rest: Any) -> None:
-        self._call("weight_gradient", "backward", double, sizes, rest, (False, True))
-
-    def _call(
-        self,
-        name: str,
-        phase: str,
-        double: bool,
-        sizes: Any,
-        rest: Any,
-        wanted: tuple[bool, ...] = (),
-    ) -> None:
-        key = Key(self.subject, phase, (tuple(sizes),), _kind(double), "cpu", wanted)
-        timed(key, False, lambda: getattr(self.inner, name)(double, sizes, *rest))
-
-
-class TimedNorm:
-    """The norm of a transformer, on the CPU."""
-
-    __slots__ = ("inner", "subject")
-
-    def __init__(self, inner: Any, algebra: Any) -> None:
-        self.inner = inner
-        self.subject = Layer("invariant_norm", algebra, None)
-
-    def forward(self, double: bool, sizes: Any, *rest: Any) -> None:
-        key = Key(self.subject, "forward", (tuple(sizes),), _kind(double), "cpu")
-        timed(key, False, lambda: self.inner.forward(double, sizes, *rest))
-
-    def backward(self, double: bool, sizes: Any, *rest: Any) -> None:
-        key = Key(self.subject, "backward", (tuple(sizes),), _kind(double), "cpu", (True,))
-        timed(key, False, lambda: self.inner.backward(double, sizes, *rest))
 
 
 def timed_replay(inner: Callable[..., Any], name: Callable[[Any], str]) -> Callable[..., Any]:

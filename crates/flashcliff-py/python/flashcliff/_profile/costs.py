@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .._ops.op import Made, operator
 from . import flops
-from .events import Kernel, Key, Layer
+from .events import Kernel, Key
 from .kernel_costs import SIZES as _SIZES
 from .kernel_costs import work
 
@@ -35,8 +35,6 @@ def cost(key: Key) -> Cost:
     """The cost of a call; nothing of the replay of a graph, which hides its calls."""
     if isinstance(key.subject, Made):
         return _of_operator(key, key.subject)
-    if isinstance(key.subject, Layer):
-        return _of_norm(key) if key.subject.group is None else _of_linear(key, key.subject)
     if isinstance(key.subject, Kernel):
         # Functions of autograd decide what they keep.
         return Cost(*work(key, key.subject), 0 if key.phase == "backward" else None)
@@ -78,30 +76,3 @@ def _of_operator(key: Key, made: Made) -> Cost:
         read += output
     written = sum(size for size, want in zip(inputs, key.wanted) if want)
     return Cost(output + read + written, flops.backward(counted), 0, 0)
-
-
-def _of_norm(key: Key) -> Cost:
-    blades = key.subject.algebra.blade_count  # type: ignore[union-attr]
-    elements = blades * math.prod(key.shapes[0])
-    backward = key.phase == "backward"
-    held = 0 if backward else None
-    return Cost(
-        (3 if backward else 2) * _SIZES[key.dtype] * elements,
-        (7 if backward else 3) * elements,
-        0,
-        held,
-    )
-
-
-def _of_linear(key: Key, layer: Layer) -> Cost:
-    rows, inputs, outputs, in_scalars, out_scalars = key.shapes[0]
-    maps = layer.algebra.equivariant_maps(layer.group)
-    mixed = sum(source == 0 for source, _, _ in maps)
-    blades = layer.algebra.blade_count
-    entries = sum(len(pairs) for _, _, pairs in maps)
-    # The dense matrix of scalars is PyTorch's.
-    weights = inputs * outputs * len(maps) + mixed * (outputs * in_scalars + inputs * out_scalars)
-    products = inputs * outputs * entries + mixed * (outputs * in_scalars + inputs * out_scalars)
-    sides = rows * (blades * (inputs + outputs) + in_scalars + out_scalars)
-    held = 0 if key.phase == "backward" else None
-    return Cost(_SIZES[key.dtype] * (sides + weights), 2 * rows * products, 0, held)

@@ -12,15 +12,6 @@ from .._ops.op import Made
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Layer(NamedTuple):
-    """A compiled layer of transformers."""
-
-    name: str
-    algebra: Any
-    group: str | None
-    """The group that a linear layer commutes with; ``None`` for the norm."""
-
-
 class Kernel(NamedTuple):
     """Kernels of transformers that one function launches."""
 
@@ -36,7 +27,7 @@ class Replay(NamedTuple):
     name: str
 
 
-Subject = Made | Layer | Kernel | Replay
+Subject = Made | Kernel | Replay
 
 
 class Key(NamedTuple):
@@ -46,7 +37,7 @@ class Key(NamedTuple):
     phase: str
     """``forward``, ``backward``, or ``replay``."""
     shapes: Shapes
-    """The shapes of the inputs; of a layer, its sizes."""
+    """The shapes of the inputs."""
     dtype: str
     device: str
     wanted: tuple[bool, ...] = ()

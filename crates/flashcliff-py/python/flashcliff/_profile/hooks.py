@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from .._capture.step import Captured
-from .._ops import borrowed, equivariant, library, run
+from .._ops import borrowed, library, run
 from . import compiled, kernels
-from .clock import TimedLayer, TimedNorm, TimedOperator, timed_replay
+from .clock import TimedOperator, timed_replay
 
 _Swap = tuple[Any, str, Any, Any]
 _swaps: list[_Swap] = []
@@ -32,8 +32,6 @@ def install() -> None:
         dispatched = _forward(_swaps[0][2], by_keep=False)
         _swap(library, "run", types.SimpleNamespace(**{**vars(run), "forward": dispatched}))
         _swap(borrowed, "operator", _operator(borrowed.operator))
-        _swap(equivariant, "_layer", _layer(equivariant._layer))
-        _swap(equivariant, "_norm", _norm(equivariant._norm))
         for place, name, describe in kernels.places():
             _swap(place, name, kernels.clocked(vars(place)[name], describe))
         _swap(torch.cuda.CUDAGraph, "replay", timed_replay(torch.cuda.CUDAGraph.replay, _of_graph))
@@ -52,10 +50,6 @@ def remove() -> None:
         # Whoever has replaced it since keeps what is there.
         if vars(place).get(name) is ours:
             setattr(place, name, before)
-
-
-def are_installed() -> bool:
-    return bool(_swaps)
 
 
 def _swap(place: Any, name: str, ours: Any) -> None:
@@ -89,14 +83,6 @@ def _timed(operator: Any, saves: bool, held: bool | None) -> Any:
 
 def _operator(inner: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: TimedOperator(inner(*arguments), False, False)
-
-
-def _layer(inner: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda algebra, group, unit: TimedLayer(inner(algebra, group, unit), algebra, group)
-
-
-def _norm(inner: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda algebra: TimedNorm(inner(algebra), algebra)
 
 
 def _of_graph(graph: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._ops.op import Made
 from .costs import Cost, cost
-from .events import Event, Kernel, Key, Layer, Replay
+from .events import Event, Kernel, Key, Replay
 from .rates import Rates
 
 REST = "the rest"
@@ -150,4 +150,4 @@ def options(key: Key) -> dict[str, Any]:
         return {option.name: value for option, value in pairs if value != option.default}
     if isinstance(subject, Kernel):
         return dict(subject.details)
-    return {"group": subject.group} if isinstance(subject, Layer) and subject.group else {}
+    return {}

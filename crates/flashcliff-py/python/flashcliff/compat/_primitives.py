@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import functional
-from .._ops.equivariant import Sizes
 from ..nn import transformer
-from ..nn.transformer.contract import Form, output
-from ..nn.transformer.geometry import constant
+from ..nn.transformer.contract import mapped
+from ..nn.transformer.geometry import check_types, constant
 
 __all__ = [
     "gated_gelu",
@@ -63,9 +62,9 @@ def linear(x: Tensor, coeffs: Tensor, geometry: transformer.Geometry) -> Tensor:
             f"coeffs: expected [outputs, {wanted[0]}, {wanted[1]}] for x {list(x.shape)}, got {list(coeffs.shape)}"
         )
     outputs, inputs, _ = coeffs.shape
-    form = Form(geometry, Sizes(inputs, outputs, 0, 0), False, False)
+    check_types("equi_linear", (x, coeffs))
     rows = x.movedim(-1, 0).reshape(16, -1, inputs)
-    found, _ = output(form, rows, None, coeffs, None, None, None, None, None)
+    found = mapped(geometry, rows, coeffs)
     return found.movedim(0, -1).reshape(*x.shape[:-2], outputs, 16)
 
 

@@ -142,7 +142,7 @@ class GeometricBilinear(nn.Module):
         factors = self._factors()
         made = described(factors, network, x, keeps_scalars=True)
         each = made.channels[0] // len(factors)
-        if any(layer._form.sizes.outputs != each for layer in factors):
+        if any(layer._sizes.outputs != each for layer in factors):
             raise Undescribed("factors have different channels")
         out = network.call(self.linear_out, network.products(self.geometry, made, each))
         return network.call(self.norm, out) if self.geometry.product_norm else out

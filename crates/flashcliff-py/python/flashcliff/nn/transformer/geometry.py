@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ..._ops import doors
-from ..._ops.equivariant import Maps
 from ..._ops.kept import for_later_calls
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from ...errors import UnsupportedError
@@ -53,8 +53,6 @@ class Geometry:
     # Derived once, and attributes rather than properties, because `torch.compile` cannot trace how they are derived.
     plan: MapPlan = field(init=False, repr=False, compare=False)
     """The linear maps that commute with the group."""
-    maps: Maps = field(init=False, repr=False, compare=False)
-    """The names and numbers of these maps, by which compiled layers are found."""
     scalar_blades: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
     norms: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -81,7 +79,6 @@ class Geometry:
         rows = _norm_rows(self.algebra, norms)
         derived = {
             "plan": plan,
-            "maps": Maps(self.algebra, self.group, self.unit_maps, plan.count, len(mixed)),
             "scalar_blades": mixed,
             "norms": norms,
             "norm_rows": rows,
@@ -203,6 +200,18 @@ def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
         # There is no autocast of tensors without data.
         return contextlib.nullcontext()
     return torch.autocast(x.device.type, enabled=False)
+
+
+def check_types(what: str, tensors: Sequence[Tensor | None]) -> None:
+    """Checks that tensors have one type and lie on one device."""
+    given = [t for t in tensors if t is not None]
+    first = given[0]
+    for t in given:
+        if t.dtype != first.dtype or t.device != first.device:
+            raise TypeError(
+                f"{what}: expected all tensors and parameters of type {first.dtype} on {first.device}, got {t.dtype} on {t.device}; "
+                "convert the module or the inputs with `.to()`"
+            )
 
 
 def check_floating(name: str, x: object) -> None:

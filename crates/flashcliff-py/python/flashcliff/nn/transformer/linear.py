@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..._ops import checks, doors
-from ..._ops.equivariant import Sizes
 from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
-from .contract import Form, Parameters, mapped, output
+from .contract import Parameters, mapped, output
 from .described import Description, Given, Tokens, Undescribed, Variant, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
     check_floating,
     check_multivectors,
+    check_types,
     geometry_of,
     indices,
 )
@@ -35,7 +35,9 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
 }
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
 _COUNT = len(Parameters._fields)
+_NAMES = "multivectors", "scalars", *Parameters._fields
 _LINEAR_MAPS = "s2mvs", "mvs2s", "s2s"
+_SIZES = "in_channels", "out_channels", "in_scalars", "out_scalars"
 _NOTHING = type(None)
 
 
@@ -144,13 +146,9 @@ class EquiLinear(nn.Module):
         self.register_module("s2mvs", to_blades)
         self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
-        sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
-        found = self._by_attributes()
-        self._shapes = _shapes_of(found)
+        self._shapes = _shapes_of(self._by_attributes())
         # The parameters that were last seen to have these shapes, by their identities.
         self._taken: list[int] = []
-        has_bias, has_scalar_bias = found[4] is not None, found[5] is not None
-        self._form = Form(self.geometry, sizes, has_bias and not self._adds_bias, has_scalar_bias)
         for parameter in self._parameters.values():
             if parameter is not None:
                 parameter.requires_grad_(parameter.numel() > 0)
@@ -207,12 +205,11 @@ class EquiLinear(nn.Module):
         own_bias = None
         if self._adds_bias:
             own_bias, parameters[4] = parameters[4], None
-        out, out_s = output(self._form, x, s, *parameters)
+        doors.check_open("EquiLinear", (x, s, *parameters), _NAMES)
+        check_types("EquiLinear", (x, s, *parameters))
+        out, out_s = output(self.geometry, self.out_scalars, x, s, Parameters(*parameters))  # type: ignore[arg-type]
         if own_bias is not None:
-            if doors.composes() or type(out) not in doors.PLAIN:
-                out = torch.cat((out[:1] + own_bias, out[1:]))
-            else:
-                out[0] += own_bias
+            out = torch.cat((out[:1] + own_bias, out[1:]))
         return self._shaped(multivectors, out, out_s)
 
     def _by_calls(
@@ -247,6 +244,10 @@ class EquiLinear(nn.Module):
             out_s = out_s + self.s2s(s).to(out.dtype)
         return out, out_s
 
+    @property
+    def _sizes(self) -> _Sizes:
+        return _Sizes(*(getattr(self, name) for name in _SIZES))
+
     def variant(self) -> Variant:
         """The call that the layer was made for."""
         return Variant((self.in_channels, self.in_scalars))
@@ -257,8 +258,8 @@ class EquiLinear(nn.Module):
 
     def _described(self, network: Description) -> dict[str, int]:
         """Adds the parameters to a network, by the names of the state dict."""
-        network.reads(self, "_form", "geometry")
-        sizes, plan = self._form.sizes, self.geometry.plan
+        sizes, plan = self._sizes, self.geometry.plan
+        network.reads(self, "geometry", *_SIZES)
         mixed = len(self.geometry.scalar_blades)
         if not sizes.outputs:
             raise Undescribed("a layer has no multivectors to give")
@@ -397,6 +398,15 @@ def _with_channels(layer: nn.Linear | None) -> nn.Linear | None:
     return None if isinstance(layer, NoChannels) else layer
 
 
+class _Sizes(NamedTuple):
+    """The channels of a layer."""
+
+    inputs: int
+    outputs: int
+    in_scalars: int
+    out_scalars: int
+
+
 Group = tuple[EquiLinear, ...]
 """Layers that share their input."""
 
@@ -410,7 +420,7 @@ def described(
         if type(layer) is not EquiLinear:
             raise Undescribed(f"a layer is of the class {type(layer).__name__}")
         parameters.append(layer._described(network))
-        sizes = layer._form.sizes
+        sizes = layer._sizes
         if (sizes.inputs, sizes.in_scalars) != x.channels or layer.geometry != layers[0].geometry:
             raise Undescribed("the channels of layers do not fit")
         outputs.append((sizes.outputs, sizes.out_scalars))

@@ -48,17 +48,6 @@ class MapPlan:
     grades: tuple[tuple[int, int], ...]
     """The grades (read, written) of each map."""
 
-    @functools.cached_property
-    def turns(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Maps and a matrix of each: first the first matrices of all maps, then the second of those that have more."""
-        found: list[dict[int, int]] = []
-        for entry, index in enumerate(self.map_of):
-            turn = sum(index in others for others in found)
-            if turn == len(found):
-                found.append({})
-            found[turn][index] = entry
-        return tuple((tuple(turn), tuple(turn.values())) for turn in found)
-
     @property
     def is_reversed(self) -> bool:
         """Whether a run reads the blades in reverse order."""
@@ -106,7 +95,7 @@ def map_plan(algebra: Algebra, group: str, unit: bool) -> MapPlan:
                 runs[-1] = replace(run, length=run.length + 1)
                 continue
         runs.append(Run(output, read, 1, at, reverse))
-    plan = MapPlan(
+    return MapPlan(
         count=len(maps),
         map_of=tuple(entry[0] for entry in entries),
         factors=tuple(entry[3] for entry in entries),
@@ -114,6 +103,3 @@ def map_plan(algebra: Algebra, group: str, unit: bool) -> MapPlan:
         sizes=tuple(len(pairs) for _, _, pairs in maps),
         grades=tuple((source, target) for source, target, _ in maps),
     )
-    # Computed here, since torch.compile cannot enter the lock of a cached property.
-    _ = plan.turns
-    return plan

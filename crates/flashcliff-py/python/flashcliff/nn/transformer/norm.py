@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks, doors, equivariant
+from ..._ops import checks, doors
 from .._module import check_count, joined
 from . import path
-from .again import again
 from .described import Description, Given, Tokens, Undescribed, attempt
 from .geometry import (
     Geometry,
@@ -43,114 +42,22 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: in
     """
     check_floating("equi_layer_norm", x)
     geometry, dim = geometry_of(geometry), dim % x.dim()
-    if doors.composes():
-        return normalised(x, geometry, eps, dim)[0]
-    if torch.is_grad_enabled():
-        out: Tensor = _Normed.apply(x, geometry, eps, dim)
-        return out
-    if equivariant.is_native(x):
-        return equivariant.norm(geometry.algebra, x, eps, dim)
-    return normalised(x, geometry, eps, dim)[0]
-
-
-class Norms(NamedTuple):
-    """The values that the gradient of a norm needs besides the input."""
-
-    mean: Tensor
-    """The mean norm."""
-    grades: Tensor | None
-    """The squared norms of grades, if some can be negative."""
-
-
-class _Normed(torch.autograd.Function):
-    """The norm with its derivative in closed form.
-
-    With ``n = max(m, eps)``, ``m`` the mean, the gradient is ``g / sqrt(n) - x h c`` for ``c = <g, x> n^(-3/2) /
-    channels``, where ``h`` is the sign of the blade times that of its grade's norm; ``c = 0`` where ``m <= eps``.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
-        ctx.geometry, ctx.eps, ctx.dim = geometry, eps, dim
-        if equivariant.is_native(x):
-            ctx.save_for_backward(x)
-            return equivariant.norm(geometry.algebra, x, eps, dim)
-        out, norms = normalised(x, geometry, eps, dim)
-        ctx.save_for_backward(x, *norms)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        x, *norms = ctx.saved_tensors
-        if doors.composes(g):
-
-            def composed(x: Tensor) -> Tensor:
-                return normalised(x, ctx.geometry, ctx.eps, ctx.dim)[0]
-
-            (found,) = again(composed, (x,), (g,))
-        elif torch.is_grad_enabled():
-            # These operations have derivatives of their own.
-            found = gradient(x, g, ctx.geometry, None, ctx.eps, ctx.dim)
-        elif norms or not (equivariant.is_native(x) and type(g) in doors.PLAIN):
-            known = Norms(*norms) if norms else None
-            found = gradient(x, g, ctx.geometry, known, ctx.eps, ctx.dim)
-        else:
-            found = equivariant.norm_gradient(ctx.geometry.algebra, x, g, ctx.eps, ctx.dim)
-        return found, None, None, None
-
-
-def normalised(x: Tensor, geometry: Geometry, eps: float, dim: int) -> tuple[Tensor, Norms]:
-    """The norm by operations of PyTorch."""
     doors.check_open("equi_layer_norm", (x,))
     with without_autocast(x):
-        wide = _wide(x)
-        norms = _norms(wide, geometry, dim)
-        return (wide * norms.mean.clamp_min(eps).rsqrt()).to(x.dtype), norms
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (wide * _mean_norm(wide, geometry, dim).clamp_min(eps).rsqrt()).to(x.dtype)
 
 
-def gradient(
-    x: Tensor,
-    g: Tensor,
-    geometry: Geometry,
-    norms: Norms | None,
-    eps: float,
-    dim: int,
-) -> Tensor:
-    """The gradient of the norm, with derivatives of its own if ``norms`` are not given."""
-    with without_autocast(x):
-        wide, g = _wide(x), _wide(g)
-        mean, grades = _norms(wide, geometry, dim) if norms is None else norms
-        scale = mean.clamp_min(eps).rsqrt()
-        projected = (g * wide).sum((0, dim), keepdim=True)
-        # The derivative of the largest of two is zero where eps is the larger.
-        factor = projected * scale.pow(3) * (mean > eps)
-        if grades is None:
-            counted = constant(geometry.norm_rows, wide)
-            signed = factor * counted.view(-1, *[1] * (x.dim() - 1))
-        else:
-            of_grades = grades.sign() * factor
-            of_blades = geometry.norm_signs
-            rows = [of_grades, -of_grades]
-            if max(of_blades) == 2 * len(of_grades):
-                rows.append(torch.zeros_like(of_grades[:1]))
-            signed = rows_by(torch.cat(rows), of_blades)
-        return torch.addcmul(g * scale, wide, signed, value=-1 / x.shape[dim]).to(x.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _norms(wide: Tensor, geometry: Geometry, dim: int) -> Norms:
+def _mean_norm(wide: Tensor, geometry: Geometry, dim: int) -> Tensor:
     """The mean norm, a sum over grades of magnitudes of squared norms, which are of a mean over channels."""
     # Rounded as a channel's share of each number would be.
     rows = constant(geometry.norm_rows, wide) / wide.shape[dim]
     if rows.shape[0] == 1:
         norms = wide * wide * rows.view(-1, *[1] * (wide.dim() - 1))
-        return Norms(norms.sum((0, dim), keepdim=True), None)
+        return norms.sum((0, dim), keepdim=True)
     squares = (wide * wide).reshape(len(wide), -1)
     grades = (rows @ squares).view(rows.shape[0], *wide.shape[1:])
-    return Norms(torch.linalg.vector_norm(grades, 1, (0, dim), keepdim=True), grades)
+    return torch.linalg.vector_norm(grades, 1, (0, dim), keepdim=True)
 
 
 def scalar_layer_norm(x: Tensor) -> Tensor:

@@ -96,10 +96,10 @@ def _attempt(
         return None
     known = known_of(owner)
     try:
-        types = _types_of(given)
         _check_tensors(geometry, given)
+        types = _types_of(given)
         function = known.function(owner, parts, start, geometry, variant_of(given))
-        parameters = function.parameters(given.here[0], types)
+        parameters, places = function.parameters(given.here[0], types)
         batch, rows, sequences, tensors = prepared(given, function.description, types.plan)
         options = given.options, given.context_options
         call = Call(
@@ -114,7 +114,7 @@ def _attempt(
             tensors,
             types,
         )
-        found = apply(call, composed(function.stop), parameters)
+        found = apply(call, composed(function.stop), parameters, places)
     except (Unready, _core.UnsupportedError) as error:
         # There may be no plan: for an algebra on a GPU, or of a gradient of what the result does not depend on.
         known.last = str(error)
@@ -170,8 +170,10 @@ class _Function(NamedTuple):
     slots: _core.Slots
     """The places of its parameters."""
 
-    def parameters(self, like: Tensor, types: Types) -> Sequence[Tensor]:
-        """The parameters of a call, which may be others than those of the last one."""
+    def parameters(
+        self, like: Tensor, types: Types
+    ) -> tuple[Sequence[Tensor], Sequence[int] | None]:
+        """The parameters of a call, which may be others than those of the last one, and their addresses if these are known."""
         of = self.description
         if of.dtype not in (None, types.plan):
             raise Unready(f"attention has features of {of.dtype}")
@@ -180,6 +182,11 @@ class _Function(NamedTuple):
         if of.drops and any(own["training"] and own[name] > 0 for own, name in of.drops):
             raise Unready("dropout draws random numbers")
         found = self.slots.values()
+        places = doors.at_once(found, of.shapes)
+        if places:
+            first = found[0]
+            if first.dtype in types.parameters and first.device == like.device:
+                return found, places
         if not (
             doors.PLAIN.issuperset(map(type, found))
             and [p.shape for p in found] == of.shapes
@@ -190,7 +197,7 @@ class _Function(NamedTuple):
             raise Unready(
                 "some parameters are not plain tensors of the type of the input, or of autocast, and of the shapes that they were made with"
             )
-        return found
+        return found, None
 
 
 class Known:

@@ -50,16 +50,18 @@ def composes() -> bool:
     return _STATE.composing
 
 
-def apply(call: Call, composed: Composed, parameters: Sequence[Tensor]) -> Maybe:
-    """The result of a call."""
+def apply(
+    call: Call, composed: Composed, parameters: Sequence[Tensor], places: Sequence[int] | None
+) -> Maybe:
+    """The result of a call. ``places``: the addresses of parameters, if they are known."""
     if torch.is_grad_enabled():
-        context = _Context(call._replace(tensors=()), composed, len(call.tensors))
+        context = _Context(call._replace(tensors=()), composed, len(call.tensors), places)
         # Plain tensors have no dead wrappers of transforms, which `apply` would look for in each argument.
         function: Any = super(torch.autograd.Function, _Network)
         found = function.apply(context, *call.tensors, *parameters)
         return found if isinstance(found, tuple) else (found, None)
     rows = _rows(call, call.tensors)
-    run = Run(call, rows, parameters, [False] * (len(rows) + len(parameters)))
+    run = Run(call, rows, parameters, [False] * (len(rows) + len(parameters)), places)
     return run.parts(run.forward()[0])
 
 
@@ -70,6 +72,8 @@ class _Context(NamedTuple):
     composed: Composed
     inputs: int
     """The number of tensors that are no parameters."""
+    places: Sequence[int] | None
+    """The addresses of parameters in the forward pass."""
 
 
 class _Network(torch.autograd.Function):
@@ -80,7 +84,7 @@ class _Network(torch.autograd.Function):
         of_inputs = [a or b for a, b in zip(needs[:inputs:2], needs[1:inputs:2])]
         ctx.context, ctx.wanted = context, [*of_inputs, *needs[inputs:]]
         rows = _rows(context.call, tensors[:inputs])
-        run = Run(context.call, rows, tensors[inputs:], ctx.wanted)
+        run = Run(context.call, rows, tensors[inputs:], ctx.wanted, context.places)
         result, kept = run.forward()
         ctx.save_for_backward(*tensors, result, kept)
         found = run.parts(result)
@@ -120,15 +124,19 @@ class Run:
         rows: Sequence[Tensor],
         parameters: Sequence[Tensor],
         wanted: Sequence[bool],
+        places: Sequence[int] | None = None,
     ) -> None:
         self.call, self.rows, self.like = call, rows, rows[0]
-        given = *rows, *_in_type(parameters, [call.types.plan] * len(parameters))
-        found = doors.addresses("a network of layers", given)
+        given = _in_type(parameters, [call.types.plan] * len(parameters))
+        is_known = places is not None and (not given or given[0] is parameters[0])
+        found = doors.addresses("a network of layers", rows if is_known else (*rows, *given))
         assert found is not None, "tensors were plain before"
         # Tensors in the order of their memory live as long as their addresses are read.
         tensors: Sequence[Any] = found[0]
         self.addresses = found[1]
-        if any(address % _ALIGNED for address in found[1]):
+        if is_known:
+            tensors, self.addresses = (*tensors, *given), [*self.addresses, *places]  # type: ignore[misc]
+        if any(address % _ALIGNED for address in self.addresses):
             tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
             self.addresses = [t.data_ptr() for t in tensors]
         self.tensors = tensors
