@@ -47,10 +47,9 @@ fn all(
         if !own.0.is(&*of_type) || own.1 != *on_device {
             return Ok(None);
         }
-        if let Some(shape) = shapes.and_then(|shapes| shapes.get(at)) {
-            if !tensor.getattr(intern!(tensor.py(), "shape"))?.eq(shape)? {
-                return Ok(None);
-            }
+        let shape = shapes.and_then(|shapes| shapes.get(at));
+        if !shape.map_or(Ok(true), |own| shape_of(&tensor)?.eq(own))? {
+            return Ok(None);
         }
         match place(&tensor)? {
             0 => return Ok(None),
@@ -58,6 +57,10 @@ fn all(
         }
     }
     Ok(Some(found))
+}
+
+fn shape_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    tensor.getattr(intern!(tensor.py(), "shape"))
 }
 
 fn dtype<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

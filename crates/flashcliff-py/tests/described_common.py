@@ -3,7 +3,7 @@
 import torch
 
 from flashcliff.nn.transformer import described
-from flashcliff.nn.transformer.described import choice
+from flashcliff.nn.transformer.described import choice, draws
 
 LIMIT = 1e-12
 
@@ -25,6 +25,12 @@ def count_functions(monkeypatch):
 def by_layers(function):
     """The result of a function in which layers are called."""
     with described.by_layers():
+        return function()
+
+
+def by_layers_that_drop(number, function):
+    """The result of a function in which layers are called, and drop what a function with this number drops."""
+    with described.by_layers(), draws.drawing(number):
         return function()
 
 

@@ -8,7 +8,14 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from described_common import by_layers, count_functions, results, same
+from described_common import (
+    LIMIT,
+    by_layers,
+    by_layers_that_drop,
+    count_functions,
+    results,
+    same,
+)
 from nn_common import alike, disturb, random
 
 import flashcliff
@@ -291,9 +298,10 @@ def with_parameters_of_another_type(net, call):
     return call()
 
 
-def with_dropout(net, call):
+def with_dropout_of_some(net, call):
     for block in net.blocks:
         block.mlp.layers.append(gt.GradeDropout(LGATR, 0.5))
+        block.mlp.layers.append(gt.GradeDropout(LGATR, 0.5).eval())
     return call()
 
 
@@ -332,7 +340,7 @@ FOLLOWED = (
     with_another_layer,
     with_another_parameter,
     with_parameters_of_another_type,
-    with_dropout,
+    with_dropout_of_some,
     with_items_that_are_computed_again,
     with_another_activation,
     with_another_norm,
@@ -352,7 +360,7 @@ def test_layers_are_called_where_something_follows_or_changes_them(change, funct
     blocks = {"GATransformer", "Block"}
     assert blocks.isdisjoint(name for name, _ in functions)
     want = by_layers(lambda: net(x, s))
-    assert change is with_dropout or all(map(torch.allclose, got, want))
+    assert change is with_dropout_of_some or all(map(torch.allclose, got, want))
     assert all("calls its layers: " in way for way in gt.explain(net).blocks.values())
 
 
@@ -405,14 +413,37 @@ def test_mixed_types_are_left_to_the_layers(functions):
     assert not functions
 
 
-def test_dropout_counts_in_training_alone(functions):
+@pytest.mark.parametrize("signature", [GATR, LGATR])
+def test_dropout_drops_in_training(functions, monkeypatch, signature):
+    """Results, gradients and gradients of gradients are those of layers that drop the same."""
+    net = network(signature, dropout=0.3)
+    x, s, more = inputs(net, 2, 3)
+    torch.manual_seed(5)
+    first, other, third = net(x, s, **more)[0], net(x, s, **more)[0], net(x, s, **more)[0]
+    torch.manual_seed(5)
+    assert torch.equal(net(x, s, **more)[0], first)
+    assert not torch.equal(first, other) and not torch.equal(other, third)
+    assert functions == WHOLE * 4
+    number = 2**31 - 7
+    monkeypatch.setattr(choice, "draw_on", lambda device: number)
+    got = results(net, x, s, second=True, **more)
+    want = by_layers_that_drop(number, lambda: results(net, x, s, **more))
+    alike(got[: len(want)], want, LIMIT)
+    again = by_layers_that_drop(number, lambda: results(net, x, s, second=True, **more))
+    alike(got, again, 1e-10)
+    functions.clear()
+    same(net.eval(), x, s, **more)
+    assert functions == WHOLE
+
+
+def test_layers_of_which_some_drop_are_called(functions):
     net = network(LGATR, dropout=0.5)
+    net.blocks[0].mlp.eval()
     x, s, _ = inputs(net, 2, 3)
     net(x, s)
-    assert not {"GATransformer", "Block"} & {name for name, _ in functions}
-    functions.clear()
-    same(net.eval(), x, s)
-    assert functions == WHOLE
+    assert [name for name, _ in functions if name in ("GATransformer", "Block")] == ["Block"]
+    ways = gt.explain(net).blocks
+    assert "some layers drop channels" in ways["blocks.0"] and "function" in ways["blocks.1"]
 
 
 def test_transforms_compose(functions):

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from described_common import by_layers, count_functions, same
+from described_common import by_layers, by_layers_that_drop, count_functions, results, same
 from nn_common import alike, disturb, random
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.compat.lgatr.layers.slim_blocks import SlimBlock
 from flashcliff.nn.transformer import explain
+from flashcliff.nn.transformer.described import choice
 
 VERSIONS = {"1.4": v1, "2.0": lgatr}
 WHOLE = [("LGATrSlim", 4)]
@@ -132,10 +133,16 @@ def test_checkpoints_call_blocks(functions):
     assert functions[2:] == WHOLE
 
 
-def test_dropout_in_training_calls_layers(functions):
-    net = network("2.0", dropout_prob=0.5).train()
-    net(*inputs(3, 6))
-    assert not functions
+def test_dropout_drops_in_training(functions, monkeypatch):
+    """Results and gradients are those of layers that drop the same vectors and scalars."""
+    net = network("2.0", dropout_prob=0.3).train()
+    given = inputs(3, 6)
+    monkeypatch.setattr(choice, "draw_on", lambda device: 12345)
+    got = results(net, *given)
+    assert functions == WHOLE
+    want = by_layers_that_drop(12345, lambda: results(net, *given))
+    alike(got, want, 1e-12)
+    assert not torch.equal(got[0], net.eval()(*given)[0])
 
 
 def with_a_hook(net):

@@ -5,11 +5,13 @@ import copy
 import pytest
 import test_transformer_modules as cpu
 import torch
-from described_common import by_layers, count_functions
+from described_common import by_layers, by_layers_that_drop, count_functions, results
 from modules_common import CHANGES, SUBJECTS, changed, parameters_that_are_new
 from nn_common import alike
 
+import flashcliff
 from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer.described import choice
 
 pytestmark = pytest.mark.cuda
 LIMIT = 3e-4
@@ -98,9 +100,29 @@ def test_a_scheduled_dropout(count):
     for module in net.modules():
         if isinstance(module, gt.GradeDropout):
             module.p = 0.5
-    assert not torch.equal(net(x, s)[0], want[0])
-    assert not {"GATransformer", "Block"} & {name for name, _ in count}
+    assert not torch.equal(net(x, s)[0], want[0]) and not torch.equal(net(x, s)[0], net(x, s)[0])
+    assert count == [("GATransformer", 4)] * 3
     assert torch.equal(net.eval()(x, s)[0], want[0])
+
+
+def test_dropout_drops_what_layers_drop(monkeypatch):
+    """Results, gradients and gradients of gradients, with a number on the device."""
+    torch.manual_seed(0)
+    net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.3).cuda().double()
+    given = torch.randn(16, 2, 3, 2).cuda().double().requires_grad_(), torch.randn(2, 3, 3).cuda().double().requires_grad_()
+    number = torch.tensor([2**31 - 7], dtype=torch.int32, device="cuda")
+    monkeypatch.setattr(choice, "draw_on", lambda device: number)
+    got = results(net, *given, second=True)
+    alike(got, by_layers_that_drop(number, lambda: results(net, *given, second=True)), 1e-9)
+
+
+def test_captured_steps_drop_others_each_time():
+    net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.3).cuda()
+    x, s = torch.randn(16, 2, 3, 2).cuda(), torch.randn(2, 3, 3).cuda()
+    step = flashcliff.capture(lambda: net(x, s)[0].clone(), modules=net, fallback="error")
+    found = [step().clone() for _ in range(6)]
+    assert step.graph_count == 1
+    assert all(not torch.equal(a, b) for at, a in enumerate(found) for b in found[:at])
 
 
 @pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "network (1, 3, 0)", "network (3, 0, 1)"])

@@ -1,4 +1,4 @@
-//! Dropout of grades: each grade of a multivector channel, and each scalar, is 0 or scaled. It keeps nothing: the backward pass drops the same.
+//! Dropout of grades: each grade of a multivector channel, or each vector, and each scalar, is 0 or scaled. It keeps nothing: the backward pass drops the same.
 
 use flashcliff::dropout::{self, GradeDropout};
 
@@ -59,9 +59,9 @@ impl Dropout {
             return;
         };
         let drawn = self.of(draw.key).at(draw.step);
-        let cayley = self.geometry.algebra.cayley();
+        let grades: Vec<_> = self.geometry.grades().collect();
         let (rows, channels) = (chunk.rows(), self.channels.multivectors);
-        let of_row = cayley.grade_count() * channels + self.channels.scalars;
+        let of_row = grades.len() * channels + self.channels.scalars;
         let layout = Layout {
             blades: self.geometry.blades(),
             rows,
@@ -70,16 +70,16 @@ impl Dropout {
         let (mv, s) = layout.split_mut(y);
         for row in 0..rows {
             let first = (chunk.first_row + row) * of_row;
-            for grade in 0..cayley.grade_count() {
+            for (grade, blades) in grades.iter().enumerate() {
                 for channel in 0..channels {
                     let place = first + grade * channels + channel;
                     let factor: T = drawn.factor(place as u64);
-                    for blade in cayley.grade_range(grade) {
+                    for blade in blades.clone() {
                         mv[(blade * rows + row) * channels + channel] *= factor;
                     }
                 }
             }
-            let first = first + cayley.grade_count() * channels;
+            let first = first + grades.len() * channels;
             let of_row = &mut s[row * self.channels.scalars..][..self.channels.scalars];
             for (at, s) in of_row.iter_mut().enumerate() {
                 *s *= drawn.factor((first + at) as u64);

@@ -121,6 +121,20 @@ impl Geometry {
         Ok(Self::of(Algebra::new(signature)?))
     }
 
+    /// The blades of each grade of a token.
+    pub(crate) fn grades(&self) -> impl Iterator<Item = Range<usize>> {
+        let cayley = self.algebra.cayley();
+        let vectors = self.vectors.then(|| 0..cayley.dim());
+        let all = 0..if self.vectors {
+            0
+        } else {
+            cayley.grade_count()
+        };
+        vectors
+            .into_iter()
+            .chain(all.map(move |grade| cayley.grade_range(grade)))
+    }
+
     /// Checks that the algebra has what the choices need.
     ///
     /// # Errors

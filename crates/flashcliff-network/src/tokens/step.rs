@@ -149,7 +149,6 @@ impl Step {
         match self {
             Self::Norm(step) => step.geometry.check_multivectors("the invariant norm"),
             Self::Gains(step) => step.geometry.check_multivectors("gains"),
-            Self::Dropout(step) => step.geometry.check_multivectors("dropout of grades"),
             Self::Attention(step) if step.geometry.distances => {
                 step.geometry.check_multivectors("distances")
             }

@@ -1,7 +1,7 @@
 //! Steps and blocks of L-GATr-slim.
 
 use flashcliff_network::Rows;
-use flashcliff_network::tokens::{Lanes, Step};
+use flashcliff_network::tokens::{Draw, Dropout, Lanes, Step};
 
 use crate::compare::{Case, compare};
 use crate::slim::{self, CHANNELS, To, blocks_to};
@@ -30,6 +30,7 @@ pub(crate) fn add(tests: &mut Tests) {
     });
     tests.add(format!("{name}::norm"), norm);
     tests.add(format!("{name}::glu"), glu);
+    tests.add(format!("{name}::dropout"), dropout);
     for (name, to) in [
         ("items", To::Items),
         ("masked_items", To::MaskedItems),
@@ -54,6 +55,13 @@ fn norm() {
 
 fn glu() {
     lanes("slim glu", slim::lanes(slim::glu(), CHANNELS), &[]);
+}
+
+fn dropout() {
+    let step = Dropout::new(slim::geometry(), CHANNELS, 0.3, &[4]).unwrap();
+    let mut case = steps::of_step(slim::geometry(), Step::Dropout(step), ROWS, &[]);
+    case.draw = Some(Draw { key: 5, step: 2 });
+    compare("slim dropout", &case);
 }
 
 fn blocks(name: &str, to: To) {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gated, Geometry, Lanes, Linear, Norm, Products, Slim, SlimGate,
-    Step,
+    Attention, Channels, Draw, Dropout, Gated, Geometry, Lanes, Linear, Norm, Products, Slim,
+    SlimGate, Step,
 };
 use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
@@ -29,6 +29,10 @@ fn gradients_of_slim_blocks_are_those_of_differences() {
 
 /// The result of a step of some channels on rows.
 fn run(step: Step, rows: Rows, x: &[f64], parameters: &[f64]) -> Vec<f64> {
+    run_with(step, rows, x, parameters, Scales::default())
+}
+
+fn run_with(step: Step, rows: Rows, x: &[f64], parameters: &[f64], scales: Scales<'_>) -> Vec<f64> {
     let mut network = Network::new();
     let token = |channels| Axis::Token {
         blades: 4,
@@ -42,7 +46,7 @@ fn run(step: Step, rows: Rows, x: &[f64], parameters: &[f64]) -> Vec<f64> {
     }
     let y = network.step(step, &inputs).unwrap();
     let plan = network.plan(&[y], rows, [Dtype::F64; 2]).unwrap();
-    transformers::run(&plan, [&[x.to_vec()], &given], Scales::default()).remove(0)
+    transformers::run(&plan, [&[x.to_vec()], &given], scales).remove(0)
 }
 
 /// The square of a vector, whose components are so many elements apart.
@@ -120,6 +124,32 @@ fn linear_maps_of_vectors_have_scalars_of_the_bias_alone() {
     }
 }
 
+/// Each vector is dropped as a whole, by the numbers that the library's dropout has for a token of one grade.
+#[test]
+fn dropout_drops_whole_vectors() {
+    let (each, rows) = (Channels::new(3, 5), 40);
+    let step = Dropout::new(slim::geometry(), each, 0.4, &[7]).unwrap();
+    let draw = Draw { key: 11, step: 3 };
+    let scales = Scales {
+        draw: Some(draw),
+        ..Scales::default()
+    };
+    let ones = vec![1.0; rows * each.width_over(4)];
+    let found = run_with(Step::Dropout(step), Rows::new(rows, 1), &ones, &[], scales);
+    let drawn =
+        flashcliff::dropout::GradeDropout::new(0.4, flashcliff::dropout::key_of(11, 7)).at(3);
+    let mut dropped = 0;
+    for (row, found) in found.chunks(17).enumerate() {
+        for (at, found) in found.iter().enumerate() {
+            let place = if at < 12 { at % 3 } else { at - 9 };
+            let expected: f64 = drawn.factor((row * 8 + place) as u64);
+            assert_eq!(*found, expected);
+            dropped += usize::from(*found == 0.0);
+        }
+    }
+    assert!((150..400).contains(&dropped), "{dropped} of 680");
+}
+
 fn refused(step: Step) -> String {
     let mut network = Network::new();
     let blades = step.blades();
@@ -135,11 +165,6 @@ fn what_needs_multivectors_refuses_vectors() {
         |what: &str| format!("{what}: expected tokens of multivectors, got vectors of cl130");
     let norm = Step::Norm(Norm::new(geometry, CHANNELS));
     assert_eq!(refused(norm), expected("the invariant norm"));
-    let dropout = Dropout::new(geometry, CHANNELS, 0.5, &[]).unwrap();
-    assert_eq!(
-        refused(Step::Dropout(dropout)),
-        expected("dropout of grades")
-    );
     let gate = Gated::new(geometry, CHANNELS).unwrap_err();
     assert_eq!(gate.to_string(), expected("a gate by the scalar blade"));
     let products = Products::new(geometry, 2, 2).unwrap_err();

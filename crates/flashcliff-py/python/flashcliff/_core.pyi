@@ -109,6 +109,10 @@ class Network:
         """The invariant norm, times gains: ``[channels, grades]`` of multivectors, ``[scalars]`` of scalars."""
     def gate(self, geometry: TokenGeometry, x: int, channels: Channels) -> int:
         """Multivectors times GELU of their scalar blade in its tanh form; GELU of scalars, exact or in the form of the geometry."""
+    def dropout(
+        self, geometry: TokenGeometry, x: int, channels: Channels, p: float, place: int
+    ) -> int:
+        """Dropout of grades, or of vectors, with a number of its own among those of a call."""
     def products(
         self, geometry: TokenGeometry, x: int, each: int, scalars: int, reference: int | None = None
     ) -> int:
@@ -190,6 +194,7 @@ class NetworkPlan:
         space: int,
         stream: int,
         sequences: Sections | None = None,
+        draw: int | None = None,
     ) -> None: ...
     def backward(
         self,
@@ -201,6 +206,7 @@ class NetworkPlan:
         space: int,
         stream: int,
         sequences: Sections | None = None,
+        draw: int | None = None,
     ) -> None:
         """Writes the gradients that are wanted, in order."""
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
-    Attention, Channels, Gains, Gated, Geometry, Lanes, Linear, Norm, Products, Reinserted, Rotary,
-    Step,
+    Attention, Channels, Dropout, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
+    Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -222,6 +222,20 @@ impl Network {
         let step = caught(|| Gated::new(geometry.0, self::channels(channels)))?;
         let x = self.value(x)?;
         self.step(Step::Gated(step), vec![x], &[])
+    }
+
+    /// Dropout of grades with a number of its own among those of a call.
+    fn dropout(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        channels: PyChannels,
+        p: f64,
+        place: u64,
+    ) -> PyResult<usize> {
+        let step = caught(|| Dropout::new(geometry.0, self::channels(channels), p, &[place]))?;
+        let x = self.value(x)?;
+        self.step(Step::Dropout(step), vec![x], &[])
     }
 
     #[pyo3(signature = (geometry, x, each, scalars, reference=None))]

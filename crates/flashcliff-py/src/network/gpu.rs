@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use flashcliff::Device;
 use flashcliff::cuda::{MatmulPrecision, Tensor};
-use flashcliff_network::cuda::{Gpu, Lent, Replays, Sequences};
+use flashcliff_network::cuda::{Draw, Gpu, Lent, Replays, Sequences};
 use flashcliff_network::{Error, Network, Plan, Value};
 
-use super::plan::{Given, Key, Planned};
+use super::plan::{Given, KEY, Key, Planned};
 use crate::devices::Devices;
 
 static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
@@ -94,7 +94,7 @@ impl OnGpu {
                     address: *address as u64,
                 })
             }),
-            draw: None,
+            draw: given.draw.map(|step| Draw { key: KEY, step }),
         };
         let stream = std::ptr::with_exposed_provenance_mut(given.stream);
         // SAFETY: the caller promises it; the wrapper is dropped with this call.

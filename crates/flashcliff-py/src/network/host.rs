@@ -1,9 +1,10 @@
 //! Runs of a plan on the CPU.
 
 use flashcliff_network::scratch::Buffer;
+use flashcliff_network::tokens::Draw;
 use flashcliff_network::{Error, Kept, LaterSlices, Number, Plan, Room, Scales, Slices};
 
-use super::plan::{Given, Planned};
+use super::plan::{Given, KEY, Planned};
 use crate::host::{slice, slice_mut};
 
 /// Runs a stage, in memory that goes back behind it.
@@ -66,6 +67,11 @@ pub(super) unsafe fn run<T: Number>(
     let sequences = given.sequences.as_ref();
     let scales = Scales {
         sequences: sequences.map(|own| own.each_ref().map(|(bounds, _)| &bounds[..])),
+        draw: given.draw.map(|step| Draw {
+            key: KEY,
+            // The number is below 2^31.
+            step: step as u32,
+        }),
         ..Scales::default()
     };
     plan.run_stage(stage, &sources, (&mut outputs, room), scales, &mut |_| {})

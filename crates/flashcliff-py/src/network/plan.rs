@@ -188,7 +188,12 @@ pub(super) struct Given {
     pub(super) stream: usize,
     /// The sequences of items, and those of their context.
     pub(super) sequences: Option<[PySequences; 2]>,
+    /// The random numbers of dropout: the number of the pass, on a GPU the address of an `u32` there.
+    pub(super) draw: Option<u64>,
 }
+
+/// The key of dropout: passes differ by their numbers, which PyTorch draws.
+pub(super) const KEY: u64 = 0;
 
 #[pymethods]
 impl NetworkPlan {
@@ -224,7 +229,7 @@ impl NetworkPlan {
     /// Writes the result.
     ///
     /// Not for users: memory is not checked. All addresses hold what the package says.
-    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None))]
+    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None, draw=None))]
     #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
     fn forward(
         &self,
@@ -235,6 +240,7 @@ impl NetworkPlan {
         space: usize,
         stream: usize,
         sequences: Option<[PySequences; 2]>,
+        draw: Option<u64>,
     ) -> PyResult<()> {
         let (inputs, parameters) = self.0.split(tensors, None)?;
         let given = Given {
@@ -245,12 +251,13 @@ impl NetworkPlan {
             space,
             stream,
             sequences,
+            draw,
         };
         self.run(py, 0, &given)
     }
 
     /// Writes the gradients that are wanted, in order. Not for users, as `forward`.
-    #[pyo3(signature = (tensors, output, grad_output, gradients, kept, space, stream, sequences=None))]
+    #[pyo3(signature = (tensors, output, grad_output, gradients, kept, space, stream, sequences=None, draw=None))]
     #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
     fn backward(
         &self,
@@ -263,6 +270,7 @@ impl NetworkPlan {
         space: usize,
         stream: usize,
         sequences: Option<[PySequences; 2]>,
+        draw: Option<u64>,
     ) -> PyResult<()> {
         let (inputs, parameters) = self.0.split(tensors, Some(grad_output))?;
         let mut outputs = gradients;
@@ -275,6 +283,7 @@ impl NetworkPlan {
             space,
             stream,
             sequences,
+            draw,
         };
         self.run(py, 1, &given)
     }

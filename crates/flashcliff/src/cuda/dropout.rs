@@ -7,7 +7,7 @@ use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
 use crate::dropout::GradeDropout;
-use crate::{Algebra, Dtype, Error};
+use crate::{Dtype, Error};
 
 /// Items as the rows of a matrix `[rows, width]`, the channels of each blade side by side and then the scalars, and what is dropped of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,22 +30,21 @@ pub struct Droppable {
     pub dtype: Dtype,
 }
 
-/// Writes what is left of the items. The step is read when the work runs, so a captured call drops others each time it is counted on.
+/// Writes what is left of the items: `stops` are the numbers of the blades behind each grade, ascending. The step is read when the work runs, so a captured call drops others each time it is counted on.
 ///
 /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph.
 ///
 /// # Errors
-/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing.
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing, and for no grade or more than nine.
 ///
 /// # Safety
 /// Addresses are of memory on the device of the call that holds what the sizes reach, aligned to an element, until the work on the stream is done.
 /// The results overlap the step not at all, and the items not at all or exactly.
 pub unsafe fn drop_grades(
     target: Target<'_>,
-    algebra: Algebra,
+    stops: &[usize],
     call: Droppable,
 ) -> Result<(), Error> {
-    let cayley = algebra.cayley();
     let mut raw = sys::fc_dropout {
         x: pointer::<std::ffi::c_void>(call.x).cast_const(),
         to: pointer(call.to),
@@ -56,13 +55,12 @@ pub unsafe fn drop_grades(
         key: call.dropout.key,
         threshold: call.dropout.threshold,
         scale: call.dropout.scale,
-        grades: cayley.grade_count() as i32,
+        grades: stops.len() as i32,
         dtype: code(call.dtype),
         ..Default::default()
     };
-    // An algebra has at most eight dimensions, so there is room for its grades.
-    for (grade, stop) in raw.stops.iter_mut().enumerate().take(cayley.grade_count()) {
-        *stop = cayley.grade_range(grade).end as i32;
+    for (to, &stop) in raw.stops.iter_mut().zip(stops) {
+        *to = stop as i32;
     }
     target.launch("fc_drop", |stream| {
         // SAFETY: the caller promises it; the structure lives until the function returns.

@@ -35,8 +35,10 @@ impl Dropout {
             scalars: step.channels.scalars,
             dtype: sizes.dtype,
         };
+        let grades = step.geometry.grades();
+        let stops: Vec<usize> = grades.map(|blades| blades.end).collect();
         // SAFETY: both are packed rows of these sizes, and the step is one number; the caller promises the rest.
-        Ok(unsafe { drop_grades(site.target(), step.geometry.algebra, call) }?)
+        Ok(unsafe { drop_grades(site.target(), &stops, call) }?)
     }
 }
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Tokens, Undescribed, attempt
+from .described import Description, Given, Tokens, Undescribed, attempt, drawn
 from .geometry import Geometry, GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -92,8 +92,12 @@ class ScalarGate(nn.Module):
 class GradeDropout(nn.Module):
     """Dropout of whole grades of a multivector channel, and of scalars, in training.
 
-    Each grade of each channel and item is zero with probability ``p`` and scaled by ``1 / (1 - p)`` otherwise.
+    Each grade of each channel and item is zero with probability ``p`` and scaled by ``1 / (1 - p)`` otherwise. Random numbers follow from
+    the generator of PyTorch.
     """
+
+    drops = "p"
+    """The attribute that is the probability."""
 
     def __init__(self, geometry: GeometryLike, p: float = 0.0) -> None:
         super().__init__()
@@ -109,14 +113,22 @@ class GradeDropout(nn.Module):
             return multivectors, scalars
         doors.check_open("GradeDropout", (multivectors, scalars), _NAMES)
         algebra = self.geometry.algebra
-        kept = multivectors.new_ones(algebra.grade_count, *multivectors.shape[1:])
-        kept = F.dropout(kept, self.p).index_select(0, indices(algebra.grades, multivectors))
-        return multivectors * kept, None if scalars is None else F.dropout(scalars, self.p)
+        grades = algebra.grade_count, multivectors.shape[-1]
+        of_scalars = 0 if scalars is None else scalars.shape[-1]
+        again = drawn(self.p, multivectors.shape[1:-1], grades, of_scalars, multivectors)
+        if again is None:
+            ones = multivectors.new_ones(algebra.grade_count, *multivectors.shape[1:])
+            kept, kept_s = F.dropout(ones, self.p), None
+        else:
+            kept, kept_s = again[0].movedim(-2, 0), again[1]
+        out = multivectors * kept.index_select(0, indices(algebra.grades, multivectors))
+        if scalars is None:
+            return out, None
+        return out, F.dropout(scalars, self.p) if kept_s is None else scalars * kept_s
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Leaves tokens as they are. A network serves calls that drop nothing."""
-        network.drops.append((self.__dict__, "p"))
-        return x
+        """Adds dropout to a network."""
+        return network.dropout(self.geometry, self, x)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

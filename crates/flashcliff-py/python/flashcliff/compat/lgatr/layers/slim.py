@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ....nn.transformer import path
-from ....nn.transformer.described import Description, Tokens, Undescribed
+from ....nn.transformer.described import Description, Tokens, Undescribed, drawn
 from ....nn.transformer.gate import ACTIVATIONS
 from ..precision import in_float32
 from . import slim_kernels
@@ -31,20 +31,26 @@ class SlimDropout(nn.Module):
         dropout_prob: the probability.
     """
 
+    drops = "dropout_prob"
+    """The attribute that is the probability."""
+
     def __init__(self, dropout_prob: float) -> None:
         super().__init__()
         self.dropout_prob = dropout_prob
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Leaves tokens as they are. A network serves calls that drop nothing."""
-        network.drops.append((self.__dict__, "dropout_prob"))
-        return x
+        """Adds dropout to a network."""
+        return network.dropout(slim_kernels.SLIM, self, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         if not self.training or self.dropout_prob == 0:
             return vectors, scalars
-        kept = F.dropout(torch.ones_like(vectors[..., :1, :]), self.dropout_prob)
-        return vectors * kept, F.dropout(scalars, self.dropout_prob)
+        p, grades = self.dropout_prob, (1, vectors.shape[-1])
+        again = drawn(p, vectors.shape[:-2], grades, scalars.shape[-1], vectors)
+        if again is None:
+            kept = F.dropout(torch.ones_like(vectors[..., :1, :]), p)
+            return vectors * kept, F.dropout(scalars, p)
+        return vectors * again[0], scalars * again[1]
 
 
 @path.stands_for

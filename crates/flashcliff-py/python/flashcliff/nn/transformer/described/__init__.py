@@ -7,6 +7,7 @@ then computes a block, or a whole transformer, and its gradients, on the CPU and
 |---------------|----------------------------------------------------------------------------|
 | `description` | a network that layers add their steps to, with their parameters            |
 | `call`        | the tensors of a call, as the matrices that a plan reads                   |
+| `draws`       | the random numbers of dropout                                              |
 | `function`    | a plan as a function of autograd, and gradients of gradients               |
 | `choice`      | whether the function may stand for calls of layers, and why not            |
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 from .call import Given, Maybe
 from .choice import attempt, known_of, run_chain
 from .description import Description, Tokens, Undescribed, Variant
+from .draws import drawn
 from .function import by_layers
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Variant",
     "attempt",
     "by_layers",
+    "drawn",
     "known_of",
     "run_chain",
 ]

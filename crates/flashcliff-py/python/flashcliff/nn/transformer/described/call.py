@@ -13,6 +13,7 @@ from .... import _core
 from ..geometry import Geometry
 from ..ragged import Sequences, paired
 from .description import Channels, Description, Variant
+from .draws import Draw
 
 __all__ = [
     "Call",
@@ -105,6 +106,8 @@ class Call(NamedTuple):
     """Two for each input: multivectors and scalars; or one and ``None``."""
     types: Types
     """The types of the plan and of the result."""
+    draw: Draw | None
+    """The random number of dropout, if some layer drops."""
 
     @property
     def row_count(self) -> int:

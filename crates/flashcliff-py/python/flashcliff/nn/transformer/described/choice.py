@@ -21,6 +21,7 @@ from .. import path
 from ..geometry import Geometry
 from .call import Call, Given, Maybe, Types, Unready, prepared, variant_of
 from .description import Description, Slot, Tokens, Undescribed, Variant
+from .draws import draw_on
 from .function import apply, composes
 
 __all__ = ["attempt", "known_of", "run_chain"]
@@ -113,6 +114,7 @@ def _attempt(
             options,
             tensors,
             types,
+            draw_on(given.here[0].device) if function.description.drop_count else None,
         )
         found = apply(call, composed(function.stop), parameters, places)
     except (Unready, _core.UnsupportedError) as error:
@@ -179,8 +181,6 @@ class _Function(NamedTuple):
             raise Unready(f"attention has features of {of.dtype}")
         if of.without_gradients and torch.is_grad_enabled():
             raise Unready("its items are computed again in the backward pass")
-        if of.drops and any(own["training"] and own[name] > 0 for own, name in of.drops):
-            raise Unready("dropout draws random numbers")
         found = self.slots.values()
         places = doors.at_once(found, of.shapes)
         if places:
@@ -210,6 +210,7 @@ class Known:
         self._facts: dict[tuple[int, str], Slot] = {}
         self._functions: dict[Any, _Function | str] = {}
         self._watch = path.Watch(owner, ())
+        self._drops = _drops_of(owner)
 
     def function(
         self,
@@ -228,9 +229,11 @@ class Known:
         ):
             self._facts, self._functions = {}, {}
             self._watch = path.Watch(owner, ())
+            self._drops = _drops_of(owner)
         why = self._watch.why_called()
         if why is not None:
             raise Unready(why)
+        variant = variant._replace(drops=self._drop())
         key = start, geometry, variant
         found = self._functions.get(key)
         if found is None:
@@ -239,6 +242,13 @@ class Known:
         if isinstance(found, str):
             raise Unready(found)
         return found
+
+    def _drop(self) -> bool:
+        """Whether layers drop channels in a call now: all that have a probability, or none."""
+        found = {own["training"] for own, name in self._drops if own[name] > 0}
+        if len(found) > 1:
+            raise Unready("some layers drop channels and others do not")
+        return True in found
 
     def why(
         self, owner: nn.Module, geometry: Geometry, variant: Callable[[], Variant]
@@ -289,6 +299,13 @@ class Known:
 
     def _note(self, description: Description) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}
+
+
+def _drops_of(owner: nn.Module) -> list[Slot]:
+    """The attributes of layers that drop channels in training, with the names of the probabilities."""
+    kinds = path.known()
+    modules = ((x, getattr(type(x), "drops", None)) for x in owner.modules() if type(x) in kinds)
+    return [(x.__dict__, name) for x, name in modules if name is not None]
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()

@@ -47,6 +47,8 @@ class Variant(NamedTuple):
     """For the axes of samples, heads and items of a mask whether they have the length 1; ``None`` without a mask."""
     context_mask: tuple[bool, bool, bool] | None = None
     """For the mask of cross-attention whether its axes have the length 1."""
+    drops: bool = False
+    """Whether layers drop channels."""
 
 
 class Description:
@@ -77,8 +79,8 @@ class Description:
         """Attributes that the description depends on."""
         self.tensors: list[tuple[Tensor, int]] = []
         """Tensors whose numbers it depends on, with their versions."""
-        self.drops: list[Slot] = []
-        """The attributes of layers that drop channels in training, with the names of the probabilities."""
+        self.drop_count = 0
+        """The number of layers that drop channels in such a call."""
         self.dtype: torch.dtype | None = None
         """The type that attention asks for, if it asks for one."""
         self.without_gradients = False
@@ -225,6 +227,17 @@ class Description:
     def gate(self, x: Tokens, tanh_scalars: bool) -> Tokens:
         of = core_geometry(x.geometry, tanh_scalars)
         return x._replace(value=self._step(self.network.gate, of, x.value, x.channels))
+
+    def dropout(self, geometry: Geometry, module: nn.Module, x: Tokens) -> Tokens:
+        """Dropout of grades by a module, in calls that drop. The class says which attribute is the probability (`drops`)."""
+        name: str = type(module).drops  # type: ignore[attr-defined]
+        self.reads(module, name)
+        p, place = getattr(module, name), self.drop_count
+        if not self.variant.drops or p == 0:
+            return x
+        self.drop_count += 1
+        of = core_geometry(geometry)
+        return x._replace(value=self._step(self.network.dropout, of, x.value, x.channels, p, place))
 
     def products(self, geometry: Geometry, x: Tokens, each: int) -> Tokens:
         """Products, and joins, of factors of so many channels each."""

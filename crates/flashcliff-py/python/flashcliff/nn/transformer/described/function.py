@@ -15,6 +15,7 @@ from ...._ops import doors
 from ..again import again
 from ..geometry import without_autocast
 from .call import Call, Maybe, given_of, matrix, parts
+from .draws import drawing
 
 __all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
 
@@ -151,6 +152,8 @@ class Run:
         if call.sequences is not None:
             own, context = call.sequences
             self.sequences = (own.host, own.address), (context.host, context.address)
+        draw = call.draw
+        self.draw = draw.data_ptr() if isinstance(draw, Tensor) else draw
         _check_room(self.like, call.row_count, self.plan)
 
     def forward(self) -> tuple[Tensor, Tensor]:
@@ -168,6 +171,7 @@ class Run:
                 space.data_ptr(),
                 stream,
                 self.sequences,
+                self.draw,
             )
         return result, kept
 
@@ -189,6 +193,7 @@ class Run:
                 space.data_ptr(),
                 stream,
                 self.sequences,
+                self.draw,
             )
         return _in_type(found, self.types)
 
@@ -222,7 +227,9 @@ class Run:
 def _in_type(tensors: Sequence[Tensor], types: Sequence[torch.dtype]) -> list[Tensor]:
     """Tensors in types, in one launch for all that have others."""
     found = list(tensors)
-    others = [at for at, (t, dtype) in enumerate(zip(tensors, types, strict=True)) if t.dtype != dtype]
+    others = [
+        at for at, (t, dtype) in enumerate(zip(tensors, types, strict=True)) if t.dtype != dtype
+    ]
     if others:
         for at in others:
             found[at] = torch.empty_like(tensors[at], dtype=types[at])
@@ -251,7 +258,7 @@ def _composed(
         # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
         for (parts, name), tensor in zip(slots, given[inputs:], strict=True):
             parts[name] = tensor
-        with by_layers(), without_autocast(given[0]):
+        with by_layers(), drawing(call.draw), without_autocast(given[0]):
             found = list(context.composed(given_of(call, given[:inputs])))[: len(incoming)]
         return [None if t is None else t.to(call.types.result) for t in found]
 
