@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use crate::Error;
 use crate::network::{Extent, Info, Maker, Network, Node, Value};
 use crate::tokens::Step;
-use crate::tokens::step::Input;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 
 /// The values of the forward pass that stay for gradients.
@@ -229,9 +228,6 @@ impl Back<'_> {
         if !wanted.contains(&true) {
             return Ok(());
         }
-        if let Work::Step(step) = &node.work {
-            check_mask(step, &wanted)?;
-        }
         match &node.work {
             Work::FirstBlades(_) => self.extended(&node, gradient),
             // The gradient of a sum is that of all that it adds.
@@ -420,18 +416,6 @@ fn select(values: &[Value], wanted: &[bool]) -> Vec<Value> {
         .filter(|(_, wanted)| **wanted)
         .map(|(value, _)| *value)
         .collect()
-}
-
-/// Checks that a step needs no gradient by its mask.
-fn check_mask(step: &Step, wanted: &[bool]) -> Result<(), Error> {
-    let inputs = step.inputs();
-    let mut pairs = inputs.iter().zip(wanted);
-    match pairs.any(|(input, wanted)| *wanted && matches!(input, Input::Mask(..))) {
-        false => Ok(()),
-        true => Err(Error::NoGradient {
-            node: "attention, by its mask,".to_owned(),
-        }),
-    }
 }
 
 fn check_inputs(node: &Node, count: usize) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::network::{Axis, Extent, Node, Rows, Set, Value};
 use crate::plan::{Memory, Part, Plan, Spot};
 use crate::scratch::Buffer;
-use crate::tokens::chunk::{Chunk, Layout};
+use crate::tokens::chunk::{Chunk, Layout, Samples};
 use crate::tokens::step::{Given, Gradients, Input};
 use crate::tokens::{Channels, Step, add};
 use crate::work::{Gradient, Work};
@@ -23,7 +23,7 @@ struct Held<G> {
     guard: G,
 }
 
-/// A gradient of parameters, which is a sum over chunks.
+/// A gradient of parameters, or of a mask that all samples share, which is a sum over chunks.
 struct Sum {
     value: Value,
     /// The elements in front of it in the memory of a chunk.
@@ -159,7 +159,8 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         let (mut sums, mut from) = (Vec::new(), 0);
         for call in part.calls.clone() {
             for &value in self.plan.writes(call) {
-                if self.plan.network().widths(value).is_none() {
+                let network = self.plan.network();
+                if network.widths(value).is_none() && !network.is_of_samples(value) {
                     let len = self.plan.spot(value)?.len();
                     sums.push(Sum { value, from, len });
                     from += len;
@@ -270,7 +271,8 @@ impl<T: Number> Own<'_, T> {
             match input {
                 _ if at == 0 => to.x = own,
                 Input::Parameters(_) => to.parameters = own,
-                _ => to.other = own,
+                Input::Mask(..) => to.mask = own,
+                Input::Tokens(_) | Input::Context(_) | Input::Rows => to.other = own,
             }
         }
         if !gradient.adds {
@@ -290,7 +292,7 @@ impl<T: Number> Own<'_, T> {
         Ok(())
     }
 
-    /// The elements of a value in this chunk; all elements of a value without rows.
+    /// The elements of a value in this chunk; all elements of a value without rows and samples.
     fn read(&self, value: Value) -> Result<&[T], Error> {
         let spot = self.shared.plan.spot(value)?;
         let is_held = match spot.memory {
@@ -323,7 +325,13 @@ impl<T: Number> Own<'_, T> {
     fn range(&self, value: Value, spot: &Spot) -> (usize, usize) {
         let plan = self.shared.plan;
         let Some([own, context]) = plan.network().widths(value) else {
-            return (0, spot.len());
+            return match (plan.network().is_of_samples(value), self.chunk.samples) {
+                (true, Samples::Equal { samples, .. }) => {
+                    let each = spot.len() / plan.batch().samples.max(1);
+                    (each * self.chunk.first_sample, each * samples)
+                }
+                _ => (0, spot.len()),
+            };
         };
         let [first, rows] = self.chunk.of(Set::Items);
         let [first_of_context, of_context] = self.chunk.of(Set::Context);

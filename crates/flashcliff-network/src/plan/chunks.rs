@@ -3,7 +3,7 @@
 //! A part is a range of neighbouring calls of one block and one stage that work on tokens: steps of transformers, and functions of elements. A chunk of samples goes through
 //! all calls of a part before the next one does. A value that no call outside of the part reads is local: each chunk has memory for it, in
 //! which values share places as they do in the arena. Tokens of the host lie row by row, and in a chunk in its own layout, so they have a local
-//! copy. Gradients of parameters are sums over chunks, in their order.
+//! copy. Gradients of parameters, and of masks that all samples share, are sums over chunks, in their order.
 
 use std::ops::Range;
 
@@ -73,6 +73,14 @@ impl Network {
         }
     }
 
+    /// Whether a value has elements for each sample, one sample after another: a mask, or its gradient.
+    pub(crate) fn is_of_samples(&self, value: Value) -> bool {
+        match &self.values[value.0].extent {
+            Extent::Shape(axes) => axes.first() == Some(&Axis::Samples),
+            Extent::Saved => false,
+        }
+    }
+
     /// What a step of a node keeps of a row of items, and of one of the context.
     fn kept_by(&self, node: usize, step: &Step) -> [usize; 2] {
         let set = self.set_of(self.nodes[node].outputs[0]);
@@ -101,7 +109,9 @@ impl Network {
     /// Whether a node reads and writes values without rows.
     fn is_without_rows(&self, node: &Node) -> bool {
         let is_fixed = |value: &Value| match &self.values[value.0].extent {
-            Extent::Shape(axes) => axes.iter().all(|axis| matches!(axis, Axis::Fixed(_))),
+            Extent::Shape(axes) => !axes
+                .iter()
+                .any(|axis| matches!(axis, Axis::Rows | Axis::ContextRows | Axis::Token { .. })),
             Extent::Saved => false,
         };
         node.inputs.iter().chain(&node.outputs).all(is_fixed)

@@ -43,7 +43,7 @@ pub(crate) struct Given<'a, T> {
     pub(crate) x: &'a [T],
     /// The reference of joins, or other tokens in the layout of the chunk.
     pub(crate) other: &'a [T],
-    /// All numbers of a mask, and its shape.
+    /// The numbers of a mask, those of the chunk if samples have their own, and the shape of the whole.
     pub(crate) mask: (&'a [T], [usize; 4]),
     pub(crate) parameters: &'a [T],
 }
@@ -52,6 +52,8 @@ pub(crate) struct Given<'a, T> {
 pub(crate) struct Gradients<'a, T> {
     pub(crate) x: Option<&'a mut [T]>,
     pub(crate) other: Option<&'a mut [T]>,
+    /// The numbers of a mask, as far as they are of the chunk.
+    pub(crate) mask: Option<&'a mut [T]>,
     pub(crate) parameters: Option<&'a mut [T]>,
 }
 
@@ -60,6 +62,7 @@ impl<T> Default for Gradients<'_, T> {
         Self {
             x: None,
             other: None,
+            mask: None,
             parameters: None,
         }
     }

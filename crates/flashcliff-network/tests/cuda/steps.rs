@@ -283,12 +283,14 @@ fn crossing((geometry, step): (Geometry, Attention), rows: Rows, is_masked: bool
         step = Step::Attention(attention.clone().masked());
     }
     others.extend(tokens.parameters(&attention.shapes()));
-    let mut case = tokens.case(step, &others, &[context]);
+    let mask = given.iter().map(|&(mask, _)| mask);
+    let by: Vec<Value> = [context].into_iter().chain(mask).collect();
+    let mut case = tokens.case(step, &others, &by);
     case.given = given;
     case
 }
 
-/// The case of attention.
+/// The case of attention, with the gradient of a mask if there is one.
 fn attending(
     (geometry, step): (Geometry, Attention),
     rows: Rows,
@@ -305,7 +307,8 @@ fn attending(
         (mask, numbers)
     });
     others.extend(tokens.parameters(&shapes));
-    let mut case = tokens.case(step, &others, &[]);
+    let by: Vec<Value> = given.iter().map(|&(mask, _)| mask).collect();
+    let mut case = tokens.case(step, &others, &by);
     case.given = given;
     case
 }
@@ -423,8 +426,14 @@ fn every_mask() {
             .for_each(|x| *x = f64::NEG_INFINITY);
         for shared in [false, true] {
             let step = Attention::new(geometry, heads, Channels::new(1, 2), shared);
-            let case = attending((geometry, step), rows, Some((&axes, mask.clone())));
+            let mut case = attending((geometry, step), rows, Some((&axes, mask.clone())));
             compare(&format!("mask {choice}, shared keys: {shared}"), &case);
+            // The gradient of the mask alone.
+            case.by.remove(0);
+            compare(
+                &format!("mask {choice} alone, shared keys: {shared}"),
+                &case,
+            );
         }
     }
 }

@@ -101,5 +101,6 @@ fn masked(own: Block) -> Case {
         }
     }
     case.given = Some((mask, numbers));
+    case.by.push(mask);
     case
 }

@@ -4,6 +4,7 @@ mod blocks;
 mod checks;
 mod files;
 mod gradients;
+mod masks;
 mod networks;
 mod plans;
 mod slim;

@@ -5,7 +5,7 @@ use flashcliff_network::tokens::{
     Attention, AttentionOptions, Channels, Draw, Dropout, Geometry, Linear, Rotary, Step,
     Transformer,
 };
-use flashcliff_network::{Axis, Cpu, Error, Keep, Network, Plan, Rows, Scales, Slices, Value};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Slices, Value};
 
 use crate::blocks::{Block, Made, blocks, flat, linear, signature};
 use crate::networks::{numbers, room, slices};
@@ -41,11 +41,11 @@ fn given(network: &Network, rows: Rows) -> [Vec<Vec<f64>>; 2] {
     ]
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn assert_close(a: &[f64], b: &[f64], what: &str) {
+pub(crate) fn assert_close(a: &[f64], b: &[f64], what: &str) {
     assert_eq!(a.len(), b.len(), "{what}");
     let largest = b.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
     for (at, (a, b)) in a.iter().zip(b).enumerate() {
@@ -498,26 +498,4 @@ fn steps_work_on_the_context_as_on_items() {
     for (got, expected) in got.iter().zip(&expected) {
         assert_close(got, expected, "context");
     }
-}
-
-/// Numbers that hide items have no gradient, which is an error and not a gradient of something else.
-#[test]
-fn masks_have_no_gradient() {
-    let geometry = Geometry::lgatr_2().unwrap();
-    let options = Transformer {
-        blocks: 1,
-        mask: Some([Axis::Samples, Axis::Fixed(1), Axis::Items, Axis::Items]),
-        ..Transformer::new(
-            geometry,
-            Channels::new(1, 1),
-            Channels::new(1, 1),
-            Channels::new(2, 4),
-        )
-    };
-    let (mut network, ends) = options.network().unwrap();
-    let axes = network.shape(ends.output).unwrap().to_vec();
-    let seed = network.features("seed", &axes);
-    let by = [ends.mask.unwrap()];
-    let made = network.gradients_by(ends.output, seed, &by, Keep::All);
-    assert!(matches!(made, Err(Error::NoGradient { node }) if node.contains("mask")));
 }

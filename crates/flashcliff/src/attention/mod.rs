@@ -51,7 +51,7 @@ pub struct AttentionMask<'a, T> {
     pub of_query: &'a [usize],
 }
 
-/// Gradients to write, in the shapes of [`AttentionInputs`]. A mask has none.
+/// Gradients to write, in the shapes of [`AttentionInputs`].
 #[derive(Debug)]
 pub struct AttentionGradients<'a, T> {
     /// The gradient of the queries.
@@ -60,6 +60,9 @@ pub struct AttentionGradients<'a, T> {
     pub key: &'a mut [T],
     /// The gradient of the values.
     pub value: &'a mut [T],
+    /// The gradient of the scores `s`, `[groups, queries, keys]`, if it is wanted: what each score adds to that of the number of a mask that was added to
+    /// it. It is 0 for hidden keys.
+    pub scores: Option<&'a mut [T]>,
 }
 
 /// Computes attention.
@@ -158,6 +161,7 @@ compiled_here! {
             sizes.check_outputs(out, normaliser)?;
             sizes.check_outputs(gradient, normaliser)?;
             sizes.check_inputs(gradients.query, gradients.key, gradients.value)?;
+            sizes.check_scores(gradients.scores.as_deref())?;
             sizes.check_work(&inputs)?;
             passes::backward(sizes, scale, inputs, out, normaliser, gradient, gradients);
             Ok(())
@@ -184,6 +188,11 @@ impl AttentionSizes {
         // Rows that nobody reads are not asked for.
         let count = rows.len() / self.keys.max(1);
         check(&[needed.max(count), self.keys], rows)
+    }
+
+    fn check_scores<T>(self, scores: Option<&[T]>) -> Result<(), Error> {
+        let shape = [self.groups, self.queries, self.keys];
+        scores.map_or(Ok(()), |scores| check(&shape, scores))
     }
 
     fn check_outputs<T>(self, out: &[T], normaliser: &[T]) -> Result<(), Error> {

@@ -100,10 +100,12 @@ pub(super) fn backward<T: Element>(
     gradient: &[T],
     gradients: AttentionGradients<'_, T>,
 ) {
+    let scores = gradients.scores;
     let nothing = [&gradients.query, &gradients.key, &gradients.value];
-    if nothing.iter().all(|to| to.is_empty()) {
+    if nothing.iter().all(|to| to.is_empty()) && scores.as_ref().is_none_or(|to| to.is_empty()) {
         return;
     }
+    let scores = scores.map(|to| Matrix::rows(to.as_mut_ptr(), sizes.keys));
     let tensors = Tensors::new(sizes, inputs);
     let to = Tensors {
         query: Matrix::rows(gradients.query.as_mut_ptr(), sizes.features),
@@ -122,19 +124,19 @@ pub(super) fn backward<T: Element>(
             sizes,
             scale,
             tensors,
-            to,
+            (to, scores),
             group,
             (out, normaliser, gradient),
         );
     });
 }
 
-/// The gradients of a group.
+/// The gradients of a group, and of its scores if there is room for them.
 fn backward_group<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
     tensors: &Tensors<'_, T>,
-    to: &Tensors<'_, T>,
+    (to, scores): (&Tensors<'_, T>, Option<Matrix<T>>),
     group: usize,
     (out, normaliser, gradient): (&[T], &[T], &[T]),
 ) {
@@ -198,6 +200,14 @@ fn backward_group<T: Element>(
                 keys,
                 shared: &shared[q_start..],
             });
+            if let Some(to) = scores {
+                let rows_of_block = slopes[..count * keys].chunks_exact(keys).enumerate();
+                for (row, slopes) in rows_of_block {
+                    // SAFETY: lengths were checked, and each group is in one task.
+                    let to = unsafe { rows(to, query + row, 1) };
+                    to[k_start..][..keys].copy_from_slice(slopes);
+                }
+            }
             // SAFETY: the same holds as above.
             unsafe {
                 let (q, k) = (tensors.query.from(query, 0), tensors.key.from(key, 0));

@@ -79,24 +79,43 @@ impl<T: Element> Case<T> {
         (out, normaliser)
     }
 
-    fn backward(&self, gradient: &[T]) -> [Vec<T>; 3] {
-        let (out, normaliser) = self.forward();
-        let nan = |like: &Vec<T>| vec![T::from_f64(f64::NAN); like.len()];
-        let mut to = [nan(&self.query), nan(&self.key), nan(&self.value)];
-        let [query, key, value] = &mut to;
-        let gradients = AttentionGradients { query, key, value };
-        let inputs = self.inputs();
-        backward(
-            self.sizes,
-            SCALE,
-            inputs,
-            &out,
-            &normaliser,
+    /// The gradients of queries, keys, values and scores.
+    fn backward(&self, gradient: &[T]) -> [Vec<T>; 4] {
+        let scores = self.sizes.groups * self.sizes.queries * self.sizes.keys;
+        let lens = [&self.query, &self.key, &self.value].map(Vec::len);
+        let mut to =
+            [lens[0], lens[1], lens[2], scores].map(|len| vec![T::from_f64(f64::NAN); len]);
+        let [query, key, value, scores] = &mut to;
+        self.backward_to(
             gradient,
-            gradients,
-        )
-        .unwrap();
+            AttentionGradients {
+                query,
+                key,
+                value,
+                scores: Some(scores),
+            },
+        );
         to
+    }
+
+    fn backward_to(&self, gradient: &[T], to: AttentionGradients<'_, T>) {
+        let (out, normaliser) = self.forward();
+        let inputs = self.inputs();
+        backward(self.sizes, SCALE, inputs, &out, &normaliser, gradient, to).unwrap();
+    }
+
+    /// The case with a row of the mask for each query.
+    fn with_all_rows(mut self) -> Self {
+        let (count, keys) = (self.sizes.groups * self.sizes.queries, self.sizes.keys);
+        let rows = match &self.mask {
+            None => vec![T::default(); count * keys],
+            Some((rows, of)) => of
+                .iter()
+                .flat_map(|&row| rows[row * keys..][..keys].to_vec())
+                .collect(),
+        };
+        self.mask = Some((rows, (0..count).collect()));
+        self
     }
 }
 
@@ -170,7 +189,7 @@ fn large_scores_neither_overflow_nor_vanish() {
 
 #[test]
 fn gradients_are_central_differences() {
-    for case in cases::<f64>() {
+    for case in cases::<f64>().map(Case::with_all_rows) {
         let shape = case.sizes;
         let g = values(case.forward().0.len(), 9);
         let gradients = case.backward(&g);
@@ -185,7 +204,8 @@ fn gradients_are_central_differences() {
             for index in (0..gradient.len()).step_by(stride) {
                 let moved = |by: f64| {
                     let mut moved = case.clone();
-                    let tensors = [&mut moved.query, &mut moved.key, &mut moved.value];
+                    let mask = &mut moved.mask.as_mut().unwrap().0;
+                    let tensors = [&mut moved.query, &mut moved.key, &mut moved.value, mask];
                     tensors.into_iter().nth(tensor).unwrap()[index] += by;
                     loss(&moved)
                 };
@@ -215,13 +235,34 @@ fn results_do_not_depend_on_threads() {
     }
 }
 
+/// Gradients of scores do not change the others, and need neither features nor values.
+#[test]
+fn gradients_of_scores_may_be_wanted_or_not() {
+    for case in cases::<f32>() {
+        let g = case.forward().0;
+        let [of_q, of_k, of_v, _] = case.backward(&g);
+        let [mut q, mut k, mut v] = [&of_q, &of_k, &of_v].map(|own| vec![f32::NAN; own.len()]);
+        let [query, key, value] = [&mut q, &mut k, &mut v];
+        let without = AttentionGradients {
+            query,
+            key,
+            value,
+            scores: None,
+        };
+        case.backward_to(&g, without);
+        assert_eq!([q, k, v], [of_q, of_k, of_v]);
+    }
+    let [.., scores] = Case::<f64>::masked((2, 3, 70, 0, 0)).backward(&[]);
+    assert_eq!(scores, [0.0; 2 * 3 * 70]);
+}
+
 #[test]
 fn nothing_to_attend_to_is_zero() {
     let case = Case::<f64>::new((2, 3, 0, 4, 5));
     let (out, normaliser) = case.forward();
     assert!(out.iter().all(|&x| x == 0.0));
     assert!(normaliser.iter().all(|&x| x == f64::NEG_INFINITY));
-    let [query, key, value] = case.backward(&out);
+    let [query, key, value, _] = case.backward(&out);
     assert!(query.iter().all(|&x| x == 0.0) && key.is_empty() && value.is_empty());
 }
 
@@ -238,8 +279,12 @@ fn a_hidden_key_is_as_good_as_none() {
         many.mask = Some((row.collect(), vec![0; 9]));
         assert_eq!(few.forward(), many.forward(), "{short} of {long}");
         let g = few.forward().0;
-        let ([q, k, v], [of_q, of_k, of_v]) = (few.backward(&g), many.backward(&g));
+        let ([q, k, v, s], [of_q, of_k, of_v, of_s]) = (few.backward(&g), many.backward(&g));
         assert_eq!(q, of_q);
+        for (of_s, s) in of_s.chunks_exact(long).zip(s.chunks_exact(short)) {
+            assert_eq!(&of_s[..short], s);
+            assert!(of_s[short..].iter().all(|&x| x == 0.0));
+        }
         assert_eq!((&k[..], &v[..]), (&of_k[..k.len()], &of_v[..v.len()]));
         assert!(
             of_k[k.len()..]
@@ -274,5 +319,15 @@ fn wrong_lengths_are_errors() {
         ..inputs
     };
     let result = forward(case.sizes, 1.0, short, &mut buffers.0, &mut buffers.1);
+    assert!(matches!(result, Err(Error::LengthMismatch { .. })));
+    let [mut query, mut key, mut value, mut scores] = [30, 40, 48, 23].map(|len| vec![0.0; len]);
+    let to = AttentionGradients {
+        query: &mut query,
+        key: &mut key,
+        value: &mut value,
+        scores: Some(&mut scores),
+    };
+    let (out, normaliser) = case.forward();
+    let result = backward(case.sizes, 1.0, inputs, &out, &normaliser, &out, to);
     assert!(matches!(result, Err(Error::LengthMismatch { .. })));
 }

@@ -19,6 +19,7 @@ fn attention() {
             width: draw.size(),
         };
         let of_queries = [sizes.groups, sizes.queries];
+        let of_scores = [sizes.groups, sizes.queries, sizes.keys];
         let query = draw.slice(&[sizes.groups, sizes.queries, sizes.features]);
         let key = draw.slice(&[sizes.groups, sizes.keys, sizes.features]);
         let value = draw.slice(&[sizes.groups, sizes.keys, sizes.width]);
@@ -44,10 +45,12 @@ fn attention() {
         };
         let _ = attention::forward(sizes, 0.5, inputs, &mut out, &mut normaliser);
         let [mut to_q, mut to_k, mut to_v] = [&query, &key, &value].map(Vec::clone);
+        let mut to_s = (draw.below(2) > 0).then(|| draw.slice(&of_scores));
         let gradients = AttentionGradients {
             query: &mut to_q,
             key: &mut to_k,
             value: &mut to_v,
+            scores: to_s.as_deref_mut(),
         };
         let _ = attention::backward(sizes, 0.5, inputs, &out, &normaliser, &out, gradients);
     });

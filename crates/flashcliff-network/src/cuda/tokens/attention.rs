@@ -278,7 +278,7 @@ impl Ready for Attention {
     fn backward_bytes(&self, sizes: &Sizes, to: To) -> usize {
         let of_way = match &self.way {
             Way::Fused(way) => way.backward_room(&self.heads, sizes).bytes(),
-            Way::Scores(way) => way.backward_room(&self.heads, sizes).bytes(),
+            Way::Scores(way) => way.backward_room(&self.heads, sizes, to).bytes(),
         };
         self.room(sizes, to).bytes() + of_way
     }
@@ -315,7 +315,7 @@ impl Ready for Attention {
         unsafe {
             let features = match &self.way {
                 Way::Fused(way) => way.backward(&self.heads, site, own, g)?,
-                Way::Scores(way) => way.backward(&self.heads, site, own, g)?,
+                Way::Scores(way) => way.backward(&self.heads, site, own, (g, to))?,
             };
             self.heads
                 .write_gradient(site, given, features, of_inputs, of_weights)?;

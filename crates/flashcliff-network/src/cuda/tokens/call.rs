@@ -117,7 +117,8 @@ impl Run<'_> {
         let g = self.place(node.inputs[count + 1], stream, &mut guards)?;
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for &output in &node.outputs {
-            outputs.push(self.address(self.plan.spot(output)?.memory));
+            let spot = self.plan.spot(output)?;
+            outputs.push((self.address(spot.memory), &spot.shape[..]));
         }
         let to = To {
             adds: gradient.adds,

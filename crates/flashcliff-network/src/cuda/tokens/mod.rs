@@ -9,7 +9,8 @@
 //! * `norm`, `gains`, `gate`, `dropout` - functions of each token; `lanes` - operators of programs.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
-//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
+//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
+//!   `mask` sums gradients of scores up to that of a mask.
 
 mod attention;
 mod blocks;
@@ -23,6 +24,7 @@ mod gate;
 mod gathered;
 mod lanes;
 mod linear;
+mod mask;
 mod matrix;
 mod norm;
 mod products;
@@ -82,6 +84,8 @@ impl Given {
 pub(super) struct To {
     pub(super) x: Option<CUdeviceptr>,
     pub(super) other: Option<CUdeviceptr>,
+    /// The gradient of the mask, and its shape.
+    pub(super) mask: Option<(CUdeviceptr, [usize; 4])>,
     pub(super) parameters: Option<CUdeviceptr>,
     /// Whether the gradient of the parameters is that of the matrix that is made of them, of which others make that of the parameters.
     pub(super) of_matrix: bool,
@@ -281,8 +285,9 @@ impl Steps {
             };
             let needed = match (work, step_of(work)) {
                 (Work::Gradient(gradient), Some(step)) => {
-                    let outputs = gradient.wanted.iter().filter(|wanted| **wanted);
-                    let outputs = vec![0; outputs.count()];
+                    let outputs = plan.node(call).outputs.iter();
+                    let shape = |&own| plan.tensor(own).map_or(&[][..], |(shape, _)| shape);
+                    let outputs: Vec<_> = outputs.map(|own| (0, shape(own))).collect();
                     let to = To {
                         of_matrix: plan.gathered.gradient_of(call).is_some(),
                         ..to(step, &gradient.wanted, &outputs)
@@ -329,8 +334,8 @@ pub(super) fn step_of(work: &Work) -> Option<&Step> {
     }
 }
 
-/// The gradients of a step from the addresses of those that are wanted, in order.
-pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[CUdeviceptr]) -> To {
+/// The gradients of a step from the addresses and shapes of those that are wanted, in order.
+pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[(CUdeviceptr, &[usize])]) -> To {
     let (mut to, mut outputs) = (To::default(), outputs.iter());
     let inputs = step.inputs();
     for (at, (input, _)) in inputs
@@ -339,11 +344,15 @@ pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[CUdeviceptr]) -> To {
         .enumerate()
         .filter(|(_, (_, wanted))| **wanted)
     {
-        let own = outputs.next().copied();
+        let Some(&(address, shape)) = outputs.next() else {
+            continue;
+        };
+        let own = Some(address);
         match input {
             _ if at == 0 => to.x = own,
             Input::Parameters(_) => to.parameters = own,
-            _ => to.other = own,
+            Input::Mask(..) => to.mask = Some((address, shape.try_into().unwrap_or([1; 4]))),
+            Input::Tokens(_) | Input::Context(_) | Input::Rows => to.other = own,
         }
     }
     to

@@ -9,7 +9,8 @@ use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
 use flashcliff::cuda::rows::{RowScores, Rows};
 
 use super::attention::{Heads, elements, features};
-use super::{Given, Site, Sizes};
+use super::mask::Folds;
+use super::{Given, Site, Sizes, To};
 use crate::Error;
 use crate::cuda::room::Room;
 use crate::tokens::Attention;
@@ -72,6 +73,11 @@ impl Products {
             count,
             ..sizes.product(form, of)
         };
+        // The gradient of scores is that of a mask; a factor stands between scores and products of queries and keys alone.
+        let scaled = |form, of| MatrixProduct {
+            scale: heads.step.scale(),
+            ..product(form, of)
+        };
         let (plain, right, left) = (
             MatrixForm::Plain,
             MatrixForm::RightTransposed,
@@ -81,8 +87,8 @@ impl Products {
             scores: product(right, [queries, keys, width]),
             out: product(plain, [queries, of_values, keys]),
             of_shares: product(right, [queries, keys, of_values]),
-            of_query: product(plain, [queries, width, keys]),
-            of_key: product(left, [keys, width, queries]),
+            of_query: scaled(plain, [queries, width, keys]),
+            of_key: scaled(left, [keys, width, queries]),
             of_value: product(left, [keys, of_values, queries]),
         }
     }
@@ -133,18 +139,25 @@ impl Scores {
         Room::new([query, key, value, out, workspace])
     }
 
-    /// The gradients of what queries attend to, of shares, of features in the order of groups and in that of rows, and the workspace of products.
-    pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes) -> Room<9> {
+    /// The gradients of what queries attend to, of scores, of features in the order of groups and in that of rows, what is between that of scores and
+    /// that of a mask, and the workspace of products.
+    pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes, to: To) -> Room<11> {
         let (step, rows) = (&heads.step, sizes.rows());
         let each = elements(step, sizes, heads.widths).map(|count| sizes.bytes(count));
         let [query, key, value] = each;
         let in_rows = each.map(|bytes| if is_in_order(step) { 0 } else { bytes });
         let out = sizes.bytes(rows * step.heads * heads.widths[1]);
-        let shares = sizes.bytes(Groups::of(step, sizes).scores());
+        let folds = folds(step, sizes, to);
+        let scores = match &folds {
+            Some(folds) if folds.is_empty() => 0,
+            _ => sizes.bytes(Groups::of(step, sizes).scores()),
+        };
+        let between = folds.map_or([0; 2], |folds| folds.between());
+        let [first, second] = between.map(|count| sizes.bytes(count));
         let workspace = workspace_bytes(&self.products.backward());
         let [of_query, of_key, of_value] = in_rows;
         Room::new([
-            out, shares, query, key, value, of_query, of_key, of_value, workspace,
+            out, scores, query, key, value, of_query, of_key, of_value, first, second, workspace,
         ])
     }
 
@@ -180,7 +193,7 @@ impl Scores {
         }
     }
 
-    /// Writes the gradients of features, and returns where they are.
+    /// Writes the gradients of features and of the mask, and returns where the former are.
     ///
     /// # Safety
     /// The contract of [`Ready::forward`](super::Ready::forward) holds.
@@ -189,20 +202,20 @@ impl Scores {
         heads: &Heads,
         site: &Site<'_>,
         given: Given,
-        g: CUdeviceptr,
+        (g, to): (CUdeviceptr, To),
     ) -> Result<[CUdeviceptr; 3], Error> {
         let (step, sizes) = (&heads.step, &site.sizes);
         let [query, key, value, shares] = Self::kept(step, sizes).at(given.kept);
-        let room = self.backward_room(heads, sizes).at(given.workspace);
-        let [
-            out,
-            of_shares,
-            of_query,
-            of_key,
-            of_value,
-            in_rows @ ..,
-            workspace,
-        ] = room;
+        let room = self.backward_room(heads, sizes, to).at(given.workspace);
+        let [out, own_scores, of_query, of_key, of_value, rest @ ..] = room;
+        let [row_query, row_key, row_value, first, second, workspace] = rest;
+        let in_rows = [row_query, row_key, row_value];
+        let folds = folds(step, sizes, to).zip(to.mask);
+        // Without a sum the gradient of scores is made where that of the mask belongs.
+        let of_scores = match &folds {
+            Some((folds, (of_mask, _))) if folds.is_empty() => *of_mask,
+            _ => own_scores,
+        };
         let (products, groups) = (&self.products, Groups::of(step, sizes));
         let queries = [groups.count * groups.queries, groups.keys];
         let by = |left, right, to| [left, right, to, workspace];
@@ -210,12 +223,14 @@ impl Scores {
         unsafe {
             heads.merge(site, out, sizes.batch.items, step.shared, (g, true))?;
             site.multiply(products.of_value, by(shares, out, of_value))?;
-            site.multiply(products.of_shares, by(out, value, of_shares))?;
-            let (target, scale) = (site.target(), step.scale());
+            site.multiply(products.of_shares, by(out, value, of_scores))?;
             self.rows
-                .softmax_gradient(target, queries, scale, shares, of_shares)?;
-            site.multiply(products.of_query, by(of_shares, key, of_query))?;
-            site.multiply(products.of_key, by(of_shares, query, of_key))?;
+                .softmax_gradient(site.target(), queries, shares, of_scores)?;
+            site.multiply(products.of_query, by(of_scores, key, of_query))?;
+            site.multiply(products.of_key, by(of_scores, query, of_key))?;
+            if let Some((folds, (of_mask, _))) = folds {
+                folds.run(&self.rows, site, of_scores, [first, second], of_mask)?;
+            }
             let grouped = [of_query, of_key, of_value];
             if is_in_order(step) {
                 return Ok(grouped);
@@ -265,6 +280,18 @@ fn keys(step: &Attention, sizes: &Sizes) -> usize {
 /// Whether features have the order of groups as the kernels of heads write them.
 fn is_in_order(step: &Attention) -> bool {
     step.shared || step.heads == 1
+}
+
+/// The launches between the gradient of scores and that of the mask, if it is wanted.
+fn folds(step: &Attention, sizes: &Sizes, to: To) -> Option<Folds> {
+    let (_, mask) = to.mask?;
+    let scores = [
+        sizes.batch.samples,
+        step.heads,
+        sizes.batch.items,
+        keys(step, sizes),
+    ];
+    Some(Folds::new(scores, step.shared, mask))
 }
 
 /// What hides keys from queries.

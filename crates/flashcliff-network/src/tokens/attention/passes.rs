@@ -11,7 +11,7 @@ use super::{Attention, Given, Gradients, Place};
 use crate::scratch::Buffer;
 use crate::tokens::chunk::{Chunk, Run, Samples};
 use crate::tokens::features::Part;
-use crate::tokens::{Channels, number};
+use crate::tokens::{Channels, add, number};
 use crate::{Error, Number};
 
 /// An input: it has all parts, the queries, or the keys and values.
@@ -185,7 +185,7 @@ impl Attention {
         });
     }
 
-    /// Writes the gradients of the input and of the logarithms of weights.
+    /// Writes the gradients of the inputs, of the mask and of the logarithms of weights.
     pub(crate) fn backward<T: Number>(
         &self,
         given: &Given<'_, T>,
@@ -198,8 +198,12 @@ impl Attention {
         let of_out = self.unmerged(&given.chunk, g);
         let mut parts: Parts<T> = std::array::from_fn(|part| Buffer::take(sections.lens[part]));
         let [of_query, of_key, of_value] = &mut parts;
+        let mut of_mask = to.mask;
         for run in self.runs(given) {
             let rows = self.mask_rows(given, run[0]);
+            let mut of_rows = of_mask
+                .as_deref_mut()
+                .map(|to| Shared::new(&rows, self.sizes(run).keys, to));
             let places = self.places_of_run(run);
             core::backward(
                 self.sizes(run),
@@ -212,14 +216,21 @@ impl Attention {
                     query: &mut of_query[places[0].clone()],
                     key: &mut of_key[places[1].clone()],
                     value: &mut of_value[places[2].clone()],
+                    scores: of_rows.as_mut().map(Shared::scores),
                 },
             )?;
+            if let Some(own) = of_rows {
+                own.add_up();
+            }
         }
         let mut none: [T; 0] = [];
         let of_weights = to.parameters.unwrap_or(&mut none);
         of_weights.fill(T::default());
         let wanted = [to.x, to.other];
         for (side, to) in self.sides_of(given).iter().zip(wanted) {
+            if to.is_none() && of_weights.is_empty() {
+                continue;
+            }
             let mut unwanted = Buffer::take(if to.is_some() { 0 } else { side.x.len() });
             let to = to.unwrap_or(&mut unwanted);
             self.input_gradient(side, given.parameters, &parts, to, of_weights)?;
@@ -358,8 +369,7 @@ impl Attention {
         }
         let mut rows = vec![0; run.rows().len() * self.heads];
         self.for_each(given.chunk.samples, self.heads, |row, head, at| {
-            let sample = given.chunk.first_sample + row / run.items;
-            rows[at] = mask_row(given.mask.1, [sample, head, row % run.items]);
+            rows[at] = mask_row(given.mask.1, [row / run.items, head, row % run.items]);
         });
         rows
     }
@@ -395,6 +405,46 @@ impl Attention {
     }
 }
 
+/// The gradient of a mask, whose rows several queries may share.
+struct Shared<'a, T: Number> {
+    /// The row of each query.
+    rows: &'a [usize],
+    keys: usize,
+    to: &'a mut [T],
+    /// The gradients of scores; `None` if each query has a row of its own, in order, so that they are the gradient.
+    scores: Option<Buffer<T>>,
+}
+
+impl<'a, T: Number> Shared<'a, T> {
+    fn new(rows: &'a [usize], keys: usize, to: &'a mut [T]) -> Self {
+        let are_own = rows.iter().enumerate().all(|(query, &row)| query == row);
+        let is_whole = are_own && to.len() == rows.len() * keys;
+        Self {
+            scores: (!is_whole).then(|| Buffer::take(rows.len() * keys)),
+            rows,
+            keys,
+            to,
+        }
+    }
+
+    /// Room for the gradients of scores.
+    fn scores(&mut self) -> &mut [T] {
+        match &mut self.scores {
+            Some(own) => own,
+            None => self.to,
+        }
+    }
+
+    /// Writes the sums over the queries that share a row, in their order.
+    fn add_up(self) {
+        let Some(scores) = self.scores else { return };
+        self.to.fill(T::default());
+        for (own, &row) in scores.chunks_exact(self.keys.max(1)).zip(self.rows) {
+            add(&mut self.to[row * self.keys..][..self.keys], own);
+        }
+    }
+}
+
 /// From each number of an input to the next.
 fn strides(channels: Channels, rows: usize) -> HeadStrides {
     HeadStrides {
@@ -404,7 +454,7 @@ fn strides(channels: Channels, rows: usize) -> HeadStrides {
     }
 }
 
-/// The row of a mask `[samples, heads, queries, keys]` for a sample, a head and a query. An axis of 1 stands for all.
+/// The row of a mask `[samples, heads, queries, keys]` for a sample of the chunk, a head and a query. An axis of 1 stands for all.
 fn mask_row(shape: [usize; 4], at: [usize; 3]) -> usize {
     let axes = at.iter().zip(shape);
     axes.fold(0, |row, (&at, size)| row * size + at.min(size - 1))

@@ -166,16 +166,16 @@ __global__ void softmax(T *scores, const T *mask, Scores call) {
   }
 }
 
-// The gradient of scores from that of shares, which it replaces.
+// The gradient of scores, behind their factor and their mask, from that of shares, which it replaces.
 template <class T>
-__global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Index keys, double factor) {
+__global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Index keys) {
   FOR_EACH_ROW(row, rows) {
     const T *own = shares + row * keys;
     T *to = gradients + row * keys;
     T sum = 0;
     for (Index key = lane; key < keys; key += 32) sum += own[key] * to[key];
     sum = warp_sum(sum);
-    for (Index key = lane; key < keys; key += 32) to[key] = own[key] * (to[key] - sum) * T(factor);
+    for (Index key = lane; key < keys; key += 32) to[key] = own[key] * (to[key] - sum);
   }
 }
 

@@ -395,7 +395,7 @@ impl Rows {
         unsafe { self.launch(target, Function::Softmax, threads, arguments) }
     }
 
-    /// The gradient of scores `[rows, keys]` from that of the shares of [`Self::softmax`], which it replaces.
+    /// The gradient of scores `[rows, keys]`, behind their factor and their mask, from that of the shares of [`Self::softmax`], which it replaces.
     ///
     /// # Errors
     /// The errors of the type.
@@ -406,13 +406,12 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, keys]: [usize; 2],
-        scale: f64,
         shares: CUdeviceptr,
         gradients: CUdeviceptr,
     ) -> Result<(), Error> {
         let [shares, gradients] = [shares, gradients].map(Argument::Address);
         let [of_rows, of_keys] = [rows, keys].map(Argument::count);
-        let arguments = [shares, gradients, of_rows, of_keys, Argument::Real(scale)];
+        let arguments = [shares, gradients, of_rows, of_keys];
         let threads = rows * WARP;
         // SAFETY: the caller promises it.
         unsafe {
