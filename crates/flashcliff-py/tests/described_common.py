@@ -36,7 +36,8 @@ def by_layers_that_drop(number, function):
 
 def results(module, *given, second=False, **options):
     """Outputs and gradients, and with ``second`` the gradients of a function of these."""
-    leaves = [t for t in (*given, *options.values(), *module.parameters())]
+    nested = [t for own in options.values() if isinstance(own, dict) for t in own.values()]
+    leaves = [t for t in (*given, *options.values(), *nested, *module.parameters())]
     leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
     out = [t for t in module(*given, **options) if t is not None]
     total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)

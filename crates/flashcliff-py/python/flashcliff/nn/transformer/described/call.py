@@ -60,6 +60,10 @@ class Given(NamedTuple):
         """The tensors of items."""
         return (*self.here, self.reference, *self.extra, *self.context)
 
+    def masks(self) -> tuple[Tensor | None, ...]:
+        """The masks of attention and of cross-attention."""
+        return self.options.get("mask"), self.context_options.get("mask")
+
 
 class Bounds(NamedTuple):
     """The boundaries of sequences, as they are in a call."""
@@ -134,7 +138,10 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
     here, nothing = pairs["here"], (None, None)
     assert here[0] is not None
     reference, _ = pairs.get("reference", nothing)
-    options = call.options
+    options: tuple[Mapping[str, Any], Mapping[str, Any]] = (
+        _masked(call.options[0], pairs.get("mask", nothing)[0], call.batch),
+        _masked(call.options[1], pairs.get("context_mask", nothing)[0], call.batch),
+    )
     if call.sequences is not None:
         # The boundaries that a caller gave may have changed.
         own, others = (None if x is None else Sequences(x) for _, x in call.sequences)
@@ -146,6 +153,16 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
         pairs.get("context", nothing),
         *options,
     )
+
+
+def _masked(
+    options: Mapping[str, Any], mask: Tensor | None, batch: Sequence[int]
+) -> Mapping[str, Any]:
+    """Options with the numbers of a mask as a function got them, if these have a gradient."""
+    if mask is None or not mask.requires_grad:
+        return options
+    elements = batch[:-1] if len(mask) > 1 else [1] * (len(batch) - 1)
+    return {**options, "mask": mask.reshape(*elements, *mask.shape[1:])}
 
 
 def variant_of(given: Given) -> Variant:
@@ -193,8 +210,8 @@ def _ones(options: Mapping[str, Any], batch: Sequence[int]) -> tuple[bool, bool,
         raise Unready("attention has a mask besides another, or within sequences")
     if mask is None:
         return (True, True, False) if causal else None
-    if mask.requires_grad or mask.dim() < 2:
-        raise Unready("a mask needs a gradient, or has no axes of queries and keys")
+    if mask.dim() < 2:
+        raise Unready("a mask has no axes of queries and keys")
     *of_batch, heads, queries, _ = _wide(mask, len(batch) + 2).shape
     return math.prod(of_batch) == 1, heads == 1, queries == 1
 

@@ -148,7 +148,7 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
     tensors = [t for t in given.tensors() if t is not None]
-    if not doors.opens(*tensors):
+    if not doors.opens(*tensors, *given.masks()):
         raise Unready(
             "something follows the calls of operators, or a tensor has no memory of its own"
         )
