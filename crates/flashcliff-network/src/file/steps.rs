@@ -10,7 +10,7 @@ use super::graph::{
 };
 use super::work::Lists;
 use crate::tokens::{
-    Attention, Channels, Dropout, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
+    Attention, Channels, Dropout, Frames, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
     Reinserted, Rotary, Step,
 };
 
@@ -84,6 +84,11 @@ pub(super) enum StepRecord {
         blades: usize,
         channels: ChannelsRecord,
         extra: ChannelsRecord,
+    },
+    Frames {
+        geometry: usize,
+        channels: ChannelsRecord,
+        inverse: bool,
     },
     Dropout {
         geometry: usize,
@@ -266,6 +271,11 @@ impl StepRecord {
                 channels: step.channels.into(),
                 extra: step.extra.into(),
             },
+            Step::Frames(step) => Self::Frames {
+                geometry: listed(step.geometry),
+                channels: step.channels.into(),
+                inverse: step.inverse,
+            },
             Step::Dropout(step) => Self::Dropout {
                 geometry: listed(step.geometry),
                 channels: step.channels.into(),
@@ -352,6 +362,17 @@ impl StepRecord {
                 let blades = at_most("blades", MOST_BLADES, *blades)?;
                 let (own, extra) = (channels.channels()?, extra.channels()?);
                 Step::Reinserted(Reinserted::new(blades, own, extra))
+            }
+            Self::Frames {
+                geometry: at,
+                channels,
+                inverse,
+            } => {
+                let (geometry, channels) = (geometry(*at)?, channels.channels()?);
+                Step::Frames(match inverse {
+                    true => Frames::inverse(geometry, channels).map_err(refused)?,
+                    false => Frames::new(geometry, channels),
+                })
             }
             Self::Dropout {
                 geometry: at,

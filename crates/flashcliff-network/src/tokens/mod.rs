@@ -10,6 +10,7 @@
 //! * `norm`, `gains`, `gate` - the invariant norm, factors of grades and of heads, and gated nonlinearities.
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
+//! * `frames` - maps to and from the frame of each token, by an `outermorphism`.
 //! * `products` - geometric products and joins.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
@@ -23,6 +24,7 @@ mod channels;
 pub(crate) mod chunk;
 pub(crate) mod dropout;
 pub(crate) mod features;
+pub(crate) mod frames;
 pub(crate) mod gains;
 pub(crate) mod gate;
 pub(crate) mod geometry;
@@ -32,6 +34,7 @@ pub(crate) mod lanes;
 pub(crate) mod linear;
 pub(crate) mod norm;
 mod operators;
+pub(crate) mod outermorphism;
 pub(crate) mod products;
 pub(crate) mod reinserted;
 pub(crate) mod rotary;
@@ -43,6 +46,7 @@ pub use attention::Attention;
 pub use channels::Channels;
 pub use chunk::Draw;
 pub use dropout::Dropout;
+pub use frames::Frames;
 pub use gains::Gains;
 pub use gate::Gated;
 pub use geometry::Geometry;

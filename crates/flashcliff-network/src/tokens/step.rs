@@ -3,7 +3,8 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Dropout, Gains, Gated, Lanes, Linear, Norm, Products, Reinserted, Rotary,
+    Attention, Channels, Dropout, Frames, Gains, Gated, Lanes, Linear, Norm, Products, Reinserted,
+    Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -29,6 +30,8 @@ pub enum Step {
     Rotary(Rotary),
     /// Channels of other tokens. Inputs: tokens, and other tokens.
     Reinserted(Reinserted),
+    /// A map to or from the frame of each token. Inputs: tokens, and frames, which are tokens of [`Frames::frames`].
+    Frames(Frames),
     /// Dropout of grades.
     Dropout(Dropout),
     /// An operator of a program. Inputs: tokens; with parameters all of them one after another.
@@ -98,6 +101,7 @@ impl Step {
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Reinserted(_) => "channels_beside",
+            Self::Frames(_) => "frames",
             Self::Dropout(_) => "grade_dropout",
             Self::Lanes(step) => step.operator.name(),
         }
@@ -114,6 +118,7 @@ impl Step {
             Self::Attention(step) => step.head.blades,
             Self::Rotary(step) => step.blades,
             Self::Reinserted(step) => step.blades,
+            Self::Frames(step) => step.geometry.blades(),
             Self::Dropout(step) => step.geometry.blades(),
             Self::Lanes(step) => step.blades,
         }
@@ -130,6 +135,7 @@ impl Step {
             Self::Attention(step) => step.input(),
             Self::Rotary(step) => step.channels,
             Self::Reinserted(step) => step.channels,
+            Self::Frames(step) => step.channels,
             Self::Dropout(step) => step.channels,
             Self::Lanes(step) => step.input(),
         }
@@ -175,6 +181,7 @@ impl Step {
             Self::Products(step) if step.regressive.is_some() => Some(Input::Rows),
             Self::Attention(step) if step.crossing => Some(Input::Context(step.sides()[1])),
             Self::Reinserted(step) => Some(Input::Tokens(step.extra)),
+            Self::Frames(step) => Some(Input::Tokens(step.frames())),
             _ => None,
         };
         let mut inputs = vec![Input::Tokens(self.input())];
@@ -231,6 +238,7 @@ impl Step {
             Self::Attention(step) => step.forward(given, y, kept)?,
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
             Self::Reinserted(step) => step.forward(given, y),
+            Self::Frames(step) => step.forward(given, y),
             Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
             Self::Lanes(step) => step.forward(given, y)?,
         }
@@ -253,6 +261,7 @@ impl Step {
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
+            Self::Frames(step) => step.backward(given, g, to),
             Self::Gated(step) => {
                 return to.x.map_or(Ok(()), |to| step.backward(given, g, to));
             }
@@ -290,6 +299,7 @@ impl Step {
             // Two products and a sum, the same in the backward pass.
             Self::Rotary(_) => [rows * 3 * channels.scalars; 2],
             Self::Reinserted(_) => [0; 2],
+            Self::Frames(step) => twice(step.flops_of_a_row()),
             Self::Dropout(_) => [rows * width; 2],
             Self::Lanes(step) => step.flops(rows),
         }

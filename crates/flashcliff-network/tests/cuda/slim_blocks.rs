@@ -28,6 +28,9 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(format!("{name}::attention_to_context"), || {
         steps::to_context("slim attention to a context", slim::geometry());
     });
+    tests.add(format!("{name}::frames"), || {
+        steps::frames("slim frames", slim::geometry());
+    });
     tests.add(format!("{name}::norm"), norm);
     tests.add(format!("{name}::glu"), glu);
     tests.add(format!("{name}::dropout"), dropout);

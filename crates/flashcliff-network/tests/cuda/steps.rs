@@ -1,8 +1,8 @@
 //! Each step by itself: its result, and the gradients of its tokens, of what else it reads, and of its parameters.
 
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Gains, Gated, Geometry, Linear, Norm, Products, Reinserted,
-    Rotary, Step,
+    Attention, Channels, Draw, Dropout, Frames, Gains, Gated, Geometry, Linear, Norm, Products,
+    Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Rows, Value};
 
@@ -47,6 +47,7 @@ pub(crate) fn add(tests: &mut Tests) {
         add("products", products);
         add("dropout", dropout);
         add("reinserted", reinserted);
+        add("frames", frames);
         add("rotary", rotary);
         add("attention", attention);
         add("attention_to_context", to_context);
@@ -249,6 +250,24 @@ fn reinserted(name: &str, geometry: Geometry) {
         let step = Reinserted::new(geometry.blades(), CHANNELS, extra);
         let case = tokens.case(Step::Reinserted(step), &[other], &[other]);
         compare(&format!("{name}, {extra:?}"), &case);
+    }
+}
+
+pub(crate) fn frames(name: &str, geometry: Geometry) {
+    for channels in [CHANNELS, Channels::new(2, 0), Channels::new(0, 2)] {
+        let mut steps = vec![("there", Frames::new(geometry, channels))];
+        let back = Frames::inverse(geometry, channels);
+        steps.extend(back.ok().map(|step| ("back", step)));
+        for (way, step) in steps {
+            let mut tokens = Tokens::new(geometry, channels, ROWS);
+            let own = axes(geometry, step.frames());
+            let frames = tokens.network.input("frames", &own);
+            let mut case = tokens.case(Step::Frames(step), &[frames], &[frames]);
+            compare(&format!("{name}, {way}, {channels:?}"), &case);
+            // The gradient of frames alone.
+            case.by.remove(0);
+            compare(&format!("{name}, {way}, {channels:?}, alone"), &case);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use flashcliff_network::{
     Activation, Axis, Cpu, Keep, Network, Number, Rows, Scales, Slices, Value,
 };
 
+use crate::frames::from_frame_to_frame;
 use crate::networks::{self, BLADES, CHANNELS, numbers, space};
 use crate::slim::{To, blocks_to};
 
@@ -203,6 +204,22 @@ fn operators_of_programs_on_tokens_come_back() {
     };
     assert_round_trip::<f32>(&made);
     assert_round_trip::<f64>(&made);
+}
+
+#[test]
+fn frames_come_back() {
+    let geometry = Geometry::of(crate::blocks::signature(1, 3, 0));
+    let (network, [y, ..]) = from_frame_to_frame(geometry, false);
+    let made = Made {
+        network,
+        outputs: vec![("y", y)],
+    };
+    assert_round_trip::<f64>(&made);
+    assert_round_trip::<f32>(&made);
+    let got = text(file::read(with_network(&bytes(&made), |network| {
+        network["geometries"][0]["signature"] = serde_json::json!([3, 0, 1]);
+    })));
+    assert!(got.contains("the inverse of frames: expected"), "{got}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod blocks;
 mod checks;
 mod files;
+mod frames;
 mod gradients;
 mod masks;
 mod networks;

@@ -6,7 +6,7 @@
 //! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
-//! * `norm`, `gains`, `gate`, `dropout` - functions of each token; `lanes` - operators of programs.
+//! * `norm`, `gains`, `gate`, `dropout`, `frames` - functions of each token; `lanes` - operators of programs.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
@@ -18,6 +18,7 @@ mod call;
 mod columns;
 mod constants;
 mod dropout;
+mod frames;
 mod fused;
 mod gains;
 mod gate;
@@ -173,6 +174,7 @@ fn ready(
         Step::Reinserted(step) => {
             Box::new(columns::Reinserted::new(step, device, sizes, constants)?)
         }
+        Step::Frames(step) => Box::new(frames::Frames::new(step, device, sizes, constants)?),
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
         Step::Lanes(step) => Box::new(lanes::Lanes::new(step, device, sizes, parts, constants)?),
     })

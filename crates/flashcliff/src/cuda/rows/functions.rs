@@ -19,10 +19,14 @@ pub(super) enum Function {
     SoftmaxGradient,
     Join,
     PackAll,
+    Outermorphism,
+    OutermorphismGradient,
+    MultiplyFrames,
+    FrameProducts,
 }
 
 /// The number of kernels.
-const COUNT: usize = 11;
+const COUNT: usize = 15;
 
 /// The names of the kernels, in the order of [`Function`].
 #[cfg(feature = "jit")]
@@ -38,6 +42,10 @@ const NAMES: [&str; COUNT] = [
     "softmax_gradient",
     "join",
     "pack_all",
+    "outermorphism",
+    "outermorphism_gradient",
+    "multiply_frames",
+    "frame_products",
 ];
 
 /// The kernels for one type in the context of a device.

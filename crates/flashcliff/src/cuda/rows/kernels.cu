@@ -266,3 +266,73 @@ __global__ void pack_all(const __grid_constant__ Tensors tensors, const void *ta
     pack_block<T>(tensors, tables, packs[low], (block - before) * EACH * blockDim.x, first_tensor, int(bits));
   }
 }
+
+// The entries of the outermorphism of each row: its frame, then those that terms add up, `entry += sign left right`. A row is one thread, in the order of
+// the terms.
+template <class T>
+__global__ void outermorphism(const T *frames, const int *terms, const T *signs, T *entries, Index rows, Index frame, Index all,
+                              Index count) {
+  FOR_EACH(row, rows) {
+    T *own = entries + row * all;
+    for (Index at = 0; at < all; at++) own[at] = at < frame ? frames[row * frame + at] : T(0);
+    for (Index at = 0; at < count; at++) {
+      own[terms[3 * at]] += own[terms[3 * at + 1]] * own[terms[3 * at + 2]] * signs[at];
+    }
+  }
+}
+
+// The gradient of frames from that of all entries, to which it adds on the way.
+template <class T>
+__global__ void outermorphism_gradient(const T *entries, T *gradients, const int *terms, const T *signs, T *to, Index rows, Index frame,
+                                       Index all, Index count) {
+  FOR_EACH(row, rows) {
+    const T *own = entries + row * all;
+    T *of_own = gradients + row * all;
+    for (Index at = count - 1; at >= 0; at--) {
+      const int left = terms[3 * at + 1], right = terms[3 * at + 2];
+      const T share = of_own[terms[3 * at]] * signs[at];
+      of_own[left] += share * own[right];
+      of_own[right] += share * own[left];
+    }
+    for (Index at = 0; at < frame; at++) to[row * frame + at] = of_own[at];
+  }
+}
+
+// Rows whose blades are multiplied by the matrix of their block, or by its transpose. A block is the first blade, the number of blades and the first entry;
+// blades of a block of none, and what is behind all blades, stay.
+template <class T>
+__global__ void multiply_frames(const T *x, const T *entries, const int *blocks, const T *signs, T *to, Index rows, Index width,
+                                Index blades, Index channels, Index all, Index transposed) {
+  FOR_EACH(at, rows * width) {
+    const Index row = at / width, column = at % width;
+    const Index blade = column < blades * channels ? column / channels : -1;
+    const Index size = blade < 0 ? 0 : blocks[3 * blade + 1];
+    if (size == 0) {
+      to[at] = x[at];
+      continue;
+    }
+    const Index first = blocks[3 * blade], own = blade - first;
+    const T *matrix = entries + row * all + blocks[3 * blade + 2];
+    const T *from = x + row * width + column % channels;
+    T sum = 0;
+    for (Index other = 0; other < size; other++) {
+      const T entry = transposed ? matrix[other * size + own] : matrix[own * size + other];
+      sum += entry * (signs[blade] * signs[first + other]) * from[(first + other) * channels];
+    }
+    to[at] = sum;
+  }
+}
+
+// For each entry the sum over channels of the products of its blades.
+template <class T>
+__global__ void frame_products(const T *x, const T *y, const int *pairs, const T *signs, T *to, Index rows, Index width, Index channels,
+                               Index all) {
+  FOR_EACH(at, rows * all) {
+    const Index row = at / all, left = pairs[2 * (at % all)], right = pairs[2 * (at % all) + 1];
+    T sum = 0;
+    for (Index channel = 0; channel < channels; channel++) {
+      sum += x[row * width + left * channels + channel] * y[row * width + right * channels + channel];
+    }
+    to[at] = sum * signs[left] * signs[right];
+  }
+}

@@ -1,7 +1,9 @@
 //! Functions of rows of numbers that steps of transformers have between the kernels of a build: factors of columns, the softmax of scores, positions.
 //!
-//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that. `packs` has sums in many tensors.
+//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that. `packs` has sums in many tensors,
+//! `frames` products with matrices of rows.
 
+mod frames;
 mod functions;
 mod packs;
 
@@ -15,6 +17,7 @@ use super::device::Device;
 use super::fault;
 use super::items::Target;
 use crate::{Dtype, Error};
+pub use frames::RowFrames;
 use functions::{Function, Functions};
 use packs::RawTensors;
 pub use packs::{Pack, Packs};
