@@ -71,6 +71,18 @@ pub struct Gradient {
     pub adds: bool,
 }
 
+impl Gradient {
+    /// Whether the gradient of a mask is computed.
+    fn is_of_mask(&self) -> bool {
+        let Work::Step(step) = &*self.of else {
+            return false;
+        };
+        let inputs = step.inputs();
+        let mut pairs = inputs.iter().zip(&self.wanted);
+        pairs.any(|(input, wanted)| *wanted && matches!(input, Input::Mask(..)))
+    }
+}
+
 /// The values that a gradient reads, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reads {
@@ -293,10 +305,10 @@ impl fmt::Display for Work {
             Self::ScaledSum(scale) => write!(f, " {scale}"),
             Self::Blade(number) | Self::FirstBlades(number) => write!(f, " {number}"),
             Self::ExtendBlades { blades, .. } => write!(f, " {blades}"),
-            Self::Gradient(gradient) => f.write_str(if gradient.adds {
-                " gradient, added"
-            } else {
-                " gradient"
+            Self::Gradient(gradient) => f.write_str(match gradient.adds {
+                true => " gradient, added",
+                false if gradient.is_of_mask() => " gradient, of its mask too",
+                false => " gradient",
             }),
             _ => Ok(()),
         }

@@ -423,6 +423,29 @@ fn a_mask_of_all_blocks_has_one_gradient() {
     }
 }
 
+#[test]
+fn a_plan_says_that_a_mask_has_a_gradient() {
+    let case = Case {
+        shared: false,
+        crossing: true,
+        whole: [true; 3],
+        rows: Rows {
+            context: 3,
+            ..Rows::new(2, 4)
+        },
+    };
+    let made = case.made();
+    for (by, expected) in [(made.mask, true), (made.network.inputs()[0], false)] {
+        let mut network = made.network.clone();
+        let pairs = network.gradients_by(made.output, made.seed, &[by], Keep::All);
+        let outputs = [pairs.unwrap()[0].1];
+        let plan = network.plan(&outputs, case.rows, [Dtype::F64; 2]).unwrap();
+        let page = plan.explain();
+        let found = page.contains("attention gradient, of its mask too");
+        assert_eq!(found, expected, "{page}");
+    }
+}
+
 /// Sequences say themselves who attends to whom.
 #[test]
 fn a_ragged_batch_with_the_gradient_of_a_mask_is_refused() {
