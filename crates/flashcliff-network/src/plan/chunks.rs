@@ -109,9 +109,7 @@ impl Network {
     /// Whether a node reads and writes values without rows.
     fn is_without_rows(&self, node: &Node) -> bool {
         let is_fixed = |value: &Value| match &self.values[value.0].extent {
-            Extent::Shape(axes) => !axes
-                .iter()
-                .any(|axis| matches!(axis, Axis::Rows | Axis::ContextRows | Axis::Token { .. })),
+            Extent::Shape(axes) => axes.iter().all(|axis| matches!(axis, Axis::Fixed(_))),
             Extent::Saved => false,
         };
         node.inputs.iter().chain(&node.outputs).all(is_fixed)
