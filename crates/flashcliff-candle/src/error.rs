@@ -112,15 +112,6 @@ pub enum Error {
         got: DType,
     },
 
-    /// A tensor that gets no gradient depends on a variable.
-    #[error(
-        "{tensor}: expected a tensor that no variable leads to, since it gets no gradient; call detach()"
-    )]
-    Tracked {
-        /// A description of the tensor.
-        tensor: String,
-    },
-
     /// Offsets do not cut the items of a ragged batch into sequences.
     #[error("offset {at} of sequences: expected {expected}, got {got}")]
     Offsets {

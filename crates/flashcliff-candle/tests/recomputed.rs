@@ -203,13 +203,13 @@ fn a_second_run_that_differs_is_an_error() {
     assert!(own.contains("planted"), "{own}");
 }
 
-/// Output and gradients of a network of blocks within a scope, of all parameters, the input and the reference of joins.
+/// Output and gradients of a network of blocks within a scope, of all parameters, the input and the reference of joins, and the gradients of all.
 fn of_network(
     geometry: Geometry,
     dtype: DType,
     scope: &Scope,
     again: bool,
-) -> (Vec<u64>, Vec<Vec<u64>>) {
+) -> ((Vec<u64>, Vec<Vec<u64>>), GradStore) {
     let options = GatrOptions {
         blocks: 3,
         attention: AttentionOptions {
@@ -244,7 +244,8 @@ fn of_network(
         variables.push(reference);
     }
     let gradients = loss.backward().unwrap();
-    (bits(out.packed()), gradients_of(&gradients, &variables))
+    let found = (bits(out.packed()), gradients_of(&gradients, &variables));
+    (found, gradients)
 }
 
 #[test]
@@ -256,15 +257,26 @@ fn blocks_of_transformers_give_the_same_bits() {
         Geometry::of(algebra(1, 3, 0)),
     ] {
         for dtype in [DType::F32, DType::F64] {
+            let bias = var(&[5, 2, 3, 3], 4, dtype);
             let scopes = [
                 Scope::Sample,
+                Scope::Masked(Mask::additive(&bias).unwrap()),
                 Scope::Masked(Mask::boolean(&shown, dtype).unwrap()),
                 Scope::Within(Sequences::new(&[0, 4, 4, 15]).unwrap()),
             ];
             for scope in &scopes {
-                let plain = of_network(geometry, dtype, scope, false);
-                let again = of_network(geometry, dtype, scope, true);
+                let [(plain, all), (again, all_again)] =
+                    [false, true].map(|again| of_network(geometry, dtype, scope, again));
                 assert!(again == plain, "{geometry:?}, {dtype:?}, {scope:?}");
+                // Each block adds to the gradient of a mask, in an order that may be another one.
+                let [found, again] = [&all, &all_again].map(|all| all.get(&bias).map(values));
+                let learns = matches!(scope, Scope::Masked(mask) if mask.added().track_op());
+                assert_eq!([found.is_some(), again.is_some()], [learns; 2]);
+                let pairs = found.iter().flatten().zip(again.iter().flatten());
+                let bound = if dtype == DType::F32 { 1e-5 } else { 1e-14 };
+                for (found, again) in pairs {
+                    assert!((found - again).abs() < bound * (1.0 + found.abs()));
+                }
             }
         }
     }

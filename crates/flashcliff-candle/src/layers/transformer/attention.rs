@@ -297,7 +297,7 @@ impl SelfAttention {
     /// Applies the layer to items that attend within a scope.
     ///
     /// # Errors
-    /// Tokens of other channels; a mask of another shape ([`Error::Shape`]), of another type or that depends on a variable; sequences of other
+    /// Tokens of other channels; a mask of another shape ([`Error::Shape`]), or of another type; sequences of other
     /// tokens ([`Error::Offsets`]); a scope of two sets ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, scope: &Scope) -> Result<Tokens> {
         self.call(

@@ -8,7 +8,7 @@ use candle_nn::{Init, VarBuilder};
 use flashcliff_network::tokens::{Attention, Linear, Step};
 use flashcliff_network::{Axis, Rows, Value};
 
-use super::scope::checked_mask;
+use super::scope::{Mask, checked_mask};
 use super::{Call, Channels, Draw, Geometry, Initialization, Scope, Sequences, Tokens};
 use crate::Error;
 use crate::choices;
@@ -356,17 +356,26 @@ impl Function {
         check_tokens(x, needs.input, geometry)?;
         let reference = call.reference.filter(|_| needs.joins);
         let extra = call.extra.map(|extra| (extra.packed(), extra.channels()));
+        let mask = match call.scope {
+            Scope::Masked(mask) => Some(mask.added()),
+            _ => None,
+        };
         let inputs = iter::once(x.packed()).chain(reference);
-        let inputs: Vec<&Tensor> = inputs.chain(extra.map(|(packed, _)| packed)).collect();
+        let inputs = inputs.chain(extra.map(|(packed, _)| packed));
+        let inputs: Vec<&Tensor> = inputs.chain(mask).collect();
         let (function, scope, draw) = (self.clone(), call.scope.clone(), call.draw.cloned());
         let (has_reference, extra) = (reference.is_some(), extra.map(|(_, channels)| channels));
         let out = op::recomputed(&inputs, move |inputs| {
             let tokens = |at: usize, channels| Tokens::over(inputs[at].clone(), channels, geometry);
             let at = 1 + usize::from(has_reference);
             let extra = extra.map(|channels| tokens(at, channels)).transpose()?;
+            let masked = match (&scope, inputs.last()) {
+                (Scope::Masked(_), Some(mask)) => Some(Scope::Masked(Mask::of(mask.clone())?)),
+                _ => None,
+            };
             let call = Call {
                 reference: inputs[1..at].first(),
-                scope: &scope,
+                scope: masked.as_ref().unwrap_or(&scope),
                 extra: extra.as_ref(),
                 draw: draw.as_ref(),
             };

@@ -23,7 +23,7 @@ pub enum Scope {
 /// Numbers that are added to the scores of attention. Minus infinity hides a key. A query that sees no key gets zeros.
 ///
 /// Shapes: `[queries, keys]` for all samples and heads, `[samples, queries, keys]`, or `[samples, heads, queries, keys]`. Every axis but that of
-/// the keys may be 1, which stands for all. A mask gets no gradient.
+/// the keys may be 1, which stands for all. Numbers that depend on variables, such as learned biases of pairs, get their gradient.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -64,7 +64,7 @@ impl Mask {
     /// A mask of numbers in the type of the tokens.
     ///
     /// # Errors
-    /// [`Error::TensorType`], [`Error::Shape`], and [`Error::Tracked`] for numbers that depend on a variable.
+    /// [`Error::TensorType`] and [`Error::Shape`].
     pub fn additive(added: &Tensor) -> std::result::Result<Self, Error> {
         if !added.dtype().is_float() {
             return Err(wrong_type(
@@ -73,15 +73,10 @@ impl Mask {
                 added,
             ));
         }
-        if added.track_op() {
-            return Err(Error::Tracked {
-                tensor: "mask".to_owned(),
-            });
-        }
         Self::of(added.clone())
     }
 
-    fn of(added: Tensor) -> std::result::Result<Self, Error> {
+    pub(super) fn of(added: Tensor) -> std::result::Result<Self, Error> {
         let shape = match *added.dims() {
             [queries, keys] => [1, 1, queries, keys],
             [samples, queries, keys] => [samples, 1, queries, keys],
