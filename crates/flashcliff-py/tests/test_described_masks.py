@@ -1,8 +1,10 @@
 """Gradients by masks of attention, such as learned biases of pairs: layers as one function, beside their calls."""
 
+import copy
+
 import pytest
 import torch
-from described_common import count_functions, same
+from described_common import count_functions, results, same
 from nn_common import disturb, random
 
 from flashcliff.compat import gatr, lgatr
@@ -156,3 +158,36 @@ def test_networks_of_other_packages(functions):
     v, s = random(3, 5, 2, 4).requires_grad_(), random(3, 5, 5, seed=1).requires_grad_()
     same(slim, v, s, attn_mask=bias(3, 2, 5, 5))
     assert len(functions) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masks_of_16_bits(dtype, functions):
+    """They are computed with in float32, and their gradients rounded once."""
+    net = network(LGATR).to(dtype)
+    x, s, mask = (t.detach().to(dtype).requires_grad_() for t in (*inputs(net, 3, 5), bias(2, 5, 5)))
+    out = net(x, s, mask=mask)
+    seeds = [torch.randn_like(t) for t in out]
+    got = torch.autograd.grad(out, mask, seeds)[0]
+    wide = copy.deepcopy(net).float()
+    of_mask = mask.detach().float().requires_grad_()
+    out = wide(x.detach().float(), s.detach().float(), mask=of_mask)
+    want = torch.autograd.grad(out, of_mask, [t.float() for t in seeds])[0]
+    assert got.dtype == dtype and torch.equal(got, want.to(dtype))
+    assert functions == [("GATransformer", 4)] * 2
+
+
+def test_gradients_of_gradients_by_masks_under_autocast(functions):
+    net = network(LGATR).float()
+    x, s, mask = (t.detach().float().requires_grad_() for t in (*inputs(net, 3, 5), bias(2, 5, 5, hidden=False)))
+    want = results(net, x, s, mask=mask, second=True)
+
+    class Autocast(torch.nn.Module):
+        def forward(self, x, s, mask):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return net(x, s, mask=mask)
+
+        def parameters(self):
+            return net.parameters()
+
+    got = results(Autocast(), x, s, mask=mask, second=True)
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))

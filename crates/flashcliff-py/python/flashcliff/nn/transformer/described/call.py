@@ -162,7 +162,8 @@ def _masked(
     if mask is None or not mask.requires_grad:
         return options
     elements = batch[:-1] if len(mask) > 1 else [1] * (len(batch) - 1)
-    return {**options, "mask": mask.reshape(*elements, *mask.shape[1:])}
+    mask = mask.reshape(*elements, *mask.shape[1:])
+    return {**options, "mask": mask.to(options["mask"].dtype)}
 
 
 def variant_of(given: Given) -> Variant:
