@@ -133,20 +133,6 @@ impl Description {
         Ok(self.network.shared_operator(operator, &inputs)?)
     }
 
-    /// Parameters one after another, as a step on tokens takes them; `None` without any.
-    ///
-    /// # Errors
-    /// The errors of [`Self::parameter`].
-    pub(crate) fn flat(&mut self, tensors: &[Tensor]) -> Result<Option<Value>, Error> {
-        let parts = tensors.iter().map(|own| self.parameter(own, own.dims()));
-        let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        Ok(match parts[..] {
-            [] => None,
-            [only] => Some(only),
-            _ => Some(self.network.concatenate(&parts)?),
-        })
-    }
-
     /// A linear map of the scalars of a value.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub(crate) struct Around {
 
 /// A network with the tensors of its parameters, in the shapes that it sees.
 #[derive(Debug)]
-struct Node {
+pub(crate) struct Node {
     shared: Arc<Shared>,
     parameters: Vec<(Tensor, Vec<usize>)>,
 }
@@ -47,25 +47,11 @@ impl Applied {
     /// Applies the network to its inputs, differentiably. The result has the shape of the value that `describe` returns.
     ///
     /// # Errors
-    /// Those of the description; [`Error::InputCount`], [`Error::Shape`], [`Error::InputType`] and [`Error::InputDevice`]; the errors of the core.
+    /// Those of the description, and the errors of [`Node::apply`].
     pub(crate) fn apply(
         &self,
         name: &'static str,
         inputs: &[&Tensor],
-        describe: impl FnOnce(&mut Description) -> Result<Value, Error>,
-    ) -> Result<Tensor, Error> {
-        self.apply_around(name, inputs, None, describe)
-    }
-
-    /// Does the same as [`Self::apply`] on tokens.
-    ///
-    /// # Errors
-    /// The errors of [`Self::apply`].
-    pub(crate) fn apply_around(
-        &self,
-        name: &'static str,
-        inputs: &[&Tensor],
-        around: Option<Around>,
         describe: impl FnOnce(&mut Description) -> Result<Value, Error>,
     ) -> Result<Tensor, Error> {
         let node = match self.0.get() {
@@ -75,14 +61,7 @@ impl Applied {
                 self.0.get_or_init(|| node)
             }
         };
-        let inputs = inputs.iter().map(|tensor| Argument::whole(tensor));
-        let parameters = node.parameters.iter();
-        let parameters = parameters.map(|(tensor, shape)| Argument::shaped(tensor, shape));
-        let function = Arc::new(NetworkFunction {
-            shared: node.shared.clone(),
-            around,
-        });
-        node::apply(&function, &inputs.chain(parameters).collect::<Vec<_>>())
+        node.apply(inputs, None)
     }
 }
 
@@ -94,9 +73,19 @@ impl Node {
         let mut description = Description::default();
         let output = describe(&mut description)?;
         let (network, tensors) = description.into_parts();
+        Ok(Self::of(name, network, output, tensors))
+    }
+
+    /// A network with a result and the tensors of its parameters, in their order.
+    pub(crate) fn of(
+        name: &'static str,
+        network: Network,
+        output: Value,
+        tensors: Vec<Tensor>,
+    ) -> Self {
         let shapes = network.parameters().iter();
         let shapes = shapes.map(|&value| sizes(&network, value, 0));
-        Ok(Self {
+        Self {
             parameters: tensors.into_iter().zip(shapes).collect(),
             shared: Arc::new(Shared {
                 name,
@@ -106,7 +95,26 @@ impl Node {
                 #[cfg(feature = "cuda")]
                 on_gpu: Cache::default(),
             }),
-        })
+        }
+    }
+
+    /// Applies the network to its inputs, differentiably.
+    ///
+    /// # Errors
+    /// [`Error::InputCount`], [`Error::Shape`], [`Error::InputType`] and [`Error::InputDevice`]; the errors of the core.
+    pub(crate) fn apply(
+        &self,
+        inputs: &[&Tensor],
+        around: Option<Around>,
+    ) -> Result<Tensor, Error> {
+        let inputs = inputs.iter().map(|tensor| Argument::whole(tensor));
+        let parameters = self.parameters.iter();
+        let parameters = parameters.map(|(tensor, shape)| Argument::shaped(tensor, shape));
+        let function = Arc::new(NetworkFunction {
+            shared: self.shared.clone(),
+            around,
+        });
+        node::apply(&function, &inputs.chain(parameters).collect::<Vec<_>>())
     }
 }
 

@@ -1,47 +1,35 @@
-//! Transformers as networks of `flashcliff-network`, beside candle's: the same names of parameters, and the same results.
+//! Whole transformers of `flashcliff-network`, beside those that candle binds layer by layer: the same parameters, and the same results.
 
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Device};
 use flashcliff::Dtype;
 use flashcliff_candle::init::Parameters;
-use flashcliff_candle::layers::transformer::{AttentionOptions, Geometry, Tokens, join_reference};
+use flashcliff_candle::layers::transformer::{
+    AttentionOptions, Channels, Geometry, Tokens, join_reference,
+};
 use flashcliff_candle::models::{Gatr, GatrOptions};
-use flashcliff_network::tokens::{self, Ends, Transformer};
+use flashcliff_network::tokens::{Ends, Transformer};
 use flashcliff_network::{Cpu, Network, Rows, Scales, Slices};
 
 use super::{ITEMS, SAMPLES, options};
 use crate::common::{disturb, random, values};
 
 /// The network of candle's options.
-fn of_options(geometry: tokens::Geometry, options: &GatrOptions) -> (Network, Ends) {
-    let channels = |own: flashcliff_candle::layers::transformer::Channels| {
-        tokens::Channels::new(own.multivectors, own.scalars)
-    };
-    let attention = &options.attention;
+fn of_options(geometry: Geometry, options: &GatrOptions) -> (Network, Ends) {
     let made = Transformer {
         blocks: options.blocks,
-        attention: tokens::AttentionOptions {
-            heads: attention.heads,
-            ratio: attention.ratio,
-            multi_query: attention.multi_query,
-            rotary: attention.rotary,
-            head_scale: attention.head_scale,
-            dropout: attention.dropout,
+        attention: AttentionOptions {
+            extra: Channels::new(
+                options.reinsert_channels.len(),
+                options.reinsert_scalars.len(),
+            ),
+            ..options.attention
         },
-        extra: tokens::Channels::new(
-            options.reinsert_channels.len(),
-            options.reinsert_scalars.len(),
-        ),
         mlp_ratio: options.mlp_ratio,
         mlp_layers: options.mlp_layers,
         dropout: options.dropout,
-        ..Transformer::new(
-            geometry,
-            channels(options.input),
-            channels(options.output),
-            channels(options.hidden),
-        )
+        ..Transformer::new(geometry, options.input, options.output, options.hidden)
     };
     made.network().unwrap()
 }
@@ -62,10 +50,10 @@ fn reinserted(x: &[f64], blades: usize, options: &GatrOptions) -> Vec<f64> {
         .collect()
 }
 
-fn assert_alike(own: Geometry, geometry: tokens::Geometry, options: &GatrOptions) {
+fn assert_alike(geometry: Geometry, options: &GatrOptions) {
     let parameters = Parameters::seeded(5);
     let vb = parameters.builder(DType::F64, &Device::Cpu);
-    let net = Gatr::over(own, options.clone(), vb).unwrap();
+    let net = Gatr::over(geometry, options.clone(), vb).unwrap();
     disturb(&parameters, 11);
     let (network, ends) = of_options(geometry, options);
 
@@ -85,10 +73,7 @@ fn assert_alike(own: Geometry, geometry: tokens::Geometry, options: &GatrOptions
         .collect();
     assert_eq!(shapes, expected);
 
-    let width = geometry.width(tokens::Channels::new(
-        options.input.multivectors,
-        options.input.scalars,
-    ));
+    let width = geometry.width(options.input);
     let packed = random(&[SAMPLES, ITEMS, width], 3);
     let x = Tokens::from_packed(packed.clone(), options.input).unwrap();
     let reference = values(&join_reference(&x).unwrap());
@@ -144,16 +129,7 @@ fn largest_difference(got: &[f64], expected: &[f64]) -> f64 {
 
 #[test]
 fn networks_of_transformers_have_names_and_results_of_candle() {
-    let gatr = || {
-        (
-            Geometry::of("cl301".parse().unwrap()),
-            tokens::Geometry::gatr().unwrap(),
-        )
-    };
-    let lgatr = || {
-        let own = Geometry::lgatr_2().unwrap();
-        (own, tokens::Geometry::lgatr_2().unwrap())
-    };
+    let gatr = Geometry::gatr().unwrap();
     let plain = options(true);
     let rich = GatrOptions {
         attention: AttentionOptions {
@@ -172,19 +148,11 @@ fn networks_of_transformers_have_names_and_results_of_candle() {
         ..options(false)
     };
     for options in [&plain, &options(false), &rich, &reinserting] {
-        let (own, geometry) = gatr();
-        assert_alike(own, geometry, options);
+        assert_alike(gatr, options);
         if options.attention.rotary.is_none() {
-            let (own, geometry) = lgatr();
-            assert_alike(own, geometry, options);
+            assert_alike(Geometry::lgatr_2().unwrap(), options);
         }
     }
-    let (own, geometry) = gatr();
     let product = false;
-    let own = Geometry { product, ..own };
-    let geometry = tokens::Geometry {
-        product,
-        ..geometry
-    };
-    assert_alike(own, geometry, &plain);
+    assert_alike(Geometry { product, ..gatr }, &plain);
 }

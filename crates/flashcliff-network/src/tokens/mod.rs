@@ -17,7 +17,7 @@
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
-//! * `transformer`, `slim` - whole networks of these steps.
+//! * `transformer`, `slim` - layers and whole networks of these steps.
 
 pub(crate) mod attention;
 mod channels;
@@ -58,7 +58,9 @@ pub use reinserted::Reinserted;
 pub use rotary::Rotary;
 pub use slim::{Slim, SlimEnds, SlimGate};
 pub use step::Step;
-pub use transformer::{AttentionOptions, Ends, Transformer};
+pub use transformer::{
+    AttentionOptions, Beside, BlockOptions, Ends, Initialization, Layers, Start, Transformer,
+};
 
 /// A number in the type of elements.
 fn number<T: flashcliff::Element>(value: f64) -> T {

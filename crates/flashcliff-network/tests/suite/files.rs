@@ -371,19 +371,22 @@ fn transformers() -> [Transformer; 5] {
         multi_query: false,
         rotary: Some(100),
         head_scale: true,
+        extra: Channels::new(1, 1),
         dropout: Some(0.25),
         ..AttentionOptions::default()
     };
     let options = Transformer {
         attention,
-        extra: Channels::new(1, 1),
         mask: Some([Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), Axis::Items]),
         mlp_layers: 3,
         dropout: Some(0.5),
         ..gatr.clone()
     };
     let extra = Transformer {
-        extra: Channels::new(2, 1),
+        attention: AttentionOptions {
+            extra: Channels::new(2, 1),
+            ..lgatr.attention
+        },
         ..lgatr.clone()
     };
     let conformal = Geometry {

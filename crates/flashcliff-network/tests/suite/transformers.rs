@@ -127,12 +127,12 @@ fn gradients_of_whole_transformers_are_those_of_differences() {
     let attention = AttentionOptions {
         heads: 2,
         head_scale: true,
+        extra: ends,
         ..AttentionOptions::default()
     };
     let options = Transformer {
         blocks: 1,
         attention,
-        extra: ends,
         ..Transformer::new(
             Geometry::lgatr_2().unwrap(),
             ends,

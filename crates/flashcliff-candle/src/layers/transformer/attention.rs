@@ -1,214 +1,11 @@
-//! Self-attention, and the options of attention.
+//! Self-attention.
 
-use candle_core::{Result, Tensor};
-use candle_nn::{Init, VarBuilder};
-use flashcliff_network::tokens::{Attention, Gains, Linear, Reinserted, Rotary, Step};
+use candle_core::Result;
+use candle_nn::VarBuilder;
 
-use super::part::{Function, Part, linear, linear_parameters};
-use super::pointwise::dropout;
-use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
+use super::bound::{Layer, Needs};
+use super::{AttentionOptions, Call, Channels, Geometry, Scope, Tokens};
 use crate::Error;
-
-/// Options of [`SelfAttention`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionOptions {
-    /// The number of heads. Default: 8.
-    pub heads: usize,
-    /// All heads together have `ratio` times the channels of the input. A head has at least one multivector channel, and four scalar channels if
-    /// the input has scalars. Default: 2.
-    pub ratio: usize,
-    /// Whether all heads share keys and values, as by default.
-    pub multi_query: bool,
-    /// The base of rotary positions, 4096 in published GATr; `None` for no positions, the default. The position of an item turns the scalars of its query and its
-    /// key, so heads have an even number of scalars, at least 8. It counts the items of a sample, in a ragged batch those of all sequences. For
-    /// self-attention, and geometries without `head_norm`.
-    pub rotary: Option<u32>,
-    /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1. Default: no.
-    pub head_scale: bool,
-    /// The channels of extra tokens, which a call brings as [`Call::extra`]. The projections to queries and keys see them beside the channels of the
-    /// input; without `multi_query` the projection to values does too. Extra scalars need an input with scalars. For self-attention. Default: none.
-    pub extra: Channels,
-    /// The probability of [`GradeDropout`](super::GradeDropout) on the output.
-    pub dropout: Option<f64>,
-}
-
-impl Default for AttentionOptions {
-    fn default() -> Self {
-        Self::PUBLISHED
-    }
-}
-
-impl AttentionOptions {
-    /// The options of the published network.
-    pub(crate) const PUBLISHED: Self = Self {
-        heads: 8,
-        ratio: 2,
-        multi_query: true,
-        rotary: None,
-        head_scale: false,
-        extra: Channels::new(0, 0),
-        dropout: None,
-    };
-
-    /// The channels of a head.
-    pub(super) fn head(&self, channels: Channels) -> Channels {
-        let share = |channels: usize, least: usize| (self.ratio * channels / self.heads).max(least);
-        let scalars = match channels.scalars {
-            0 => 0,
-            scalars => share(scalars, 4),
-        };
-        let scalars = match self.rotary {
-            None => scalars,
-            Some(_) => scalars.next_multiple_of(2).max(8),
-        };
-        Channels::new(share(channels.multivectors, 1), scalars)
-    }
-
-    /// Checks the options for tokens of so many channels.
-    pub(super) fn check(&self, channels: Channels) -> std::result::Result<(), Error> {
-        if channels.scalars == 0 && self.extra.scalars > 0 {
-            return Err(Error::Option {
-                option: "extra scalars of attention",
-                expected: "0, because its tokens have no scalars",
-                got: self.extra.scalars as f64,
-            });
-        }
-        for (option, got) in [("heads", self.heads), ("ratio", self.ratio)] {
-            if got == 0 {
-                return Err(Error::Option {
-                    option,
-                    expected: "a number from 1 up",
-                    got: 0.0,
-                });
-            }
-        }
-        match self.rotary {
-            Some(0) => Err(Error::Option {
-                option: "the base of rotary positions",
-                expected: "a number from 1 up",
-                got: 0.0,
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// The turn between queries, keys and values and their attention, if there is one.
-    fn rotary(
-        &self,
-        attention: &Attention,
-        geometry: Geometry,
-    ) -> Option<std::result::Result<Step, Error>> {
-        let base = self.rotary?;
-        Some(match geometry.head_norm {
-            false => Ok(Step::Rotary(Rotary::new(attention, base))),
-            // The norm of a head comes first in published networks, and it is a part of attention here.
-            true => Err(Error::Geometry {
-                choice: "rotary positions",
-                expected: "a geometry without head_norm",
-                got: format!("one with it, over {}", geometry.algebra.name()),
-            }),
-        })
-    }
-}
-
-/// The pieces of the layer. `place` is that of its dropout.
-pub(super) fn attention(
-    geometry: Geometry,
-    channels: Channels,
-    options: AttentionOptions,
-    place: u64,
-    vb: &VarBuilder,
-) -> std::result::Result<Part, Error> {
-    options.check(channels)?;
-    let head = options.head(channels);
-    let attention = Attention::new(geometry, options.heads, head, options.multi_query);
-    let rotary = options.rotary(&attention, geometry).transpose()?;
-    let parts = attention.parts();
-    let projections = vb.pp("qkv_module");
-    let (layers, names): (Vec<Channels>, &[&str]) = match options.multi_query {
-        true => (parts.into(), &["q_linear", "k_linear", "v_linear"]),
-        false => (vec![parts[0].times(parts.len())], &["in_linear"]),
-    };
-    let seen = channels.and(options.extra);
-    // Values do not see extra channels, if they have a layer of their own.
-    let count = match (seen != channels, options.multi_query) {
-        (true, true) => layers.len() - 1,
-        _ => layers.len(),
-    };
-    let projected = |input, layers: &[Channels], names: &[&str]| {
-        let mut parameters = Vec::new();
-        for (name, &output) in names.iter().zip(layers) {
-            let (start, biased) = (Initialization::Default, geometry.attention_bias);
-            let vb = projections.pp(name);
-            parameters.extend(linear_parameters(
-                geometry, input, output, start, biased, &vb,
-            )?);
-        }
-        let linear = Linear::new(geometry, input, layers.to_vec())?;
-        Ok::<_, Error>(Part::linear(linear, &parameters))
-    };
-    let (of_seen, others) = layers.split_at(count);
-    let (seen_names, other_names) = names.split_at(count);
-    let mut part = projected(seen, of_seen, seen_names)?;
-    if seen != channels {
-        let reinserted = Reinserted::new(geometry.blades(), channels, options.extra);
-        part = Part::plain(Step::Reinserted(reinserted)).then(part);
-    }
-    if let [values] = others {
-        let queries_and_keys = of_seen
-            .iter()
-            .fold(Channels::default(), |all, &own| all.and(own));
-        let beside = Reinserted::new(geometry.blades(), queries_and_keys, *values);
-        let values = projected(channels, others, other_names)?;
-        part = part.beside(values, Step::Reinserted(beside));
-    }
-    part = rotary.map(Part::plain).into_iter().fold(part, Part::then);
-    let log_weights = log_weights(geometry, options, head, vb)?;
-    let attention = Part::step(
-        Step::Attention(attention),
-        log_weights.into_iter().collect(),
-    );
-    let out = finish(geometry, head, channels, options, place, vb)?;
-    Ok(part.then(attention).then(out))
-}
-
-/// The pieces behind attention: factors of heads, the linear layer to so many channels, and dropout.
-pub(super) fn finish(
-    geometry: Geometry,
-    head: Channels,
-    channels: Channels,
-    options: AttentionOptions,
-    place: u64,
-    vb: &VarBuilder,
-) -> std::result::Result<Part, Error> {
-    let all = head.times(options.heads);
-    let mut part = Part::default();
-    if options.head_scale {
-        let scale = vb.get_with_hints(options.heads, "head_scale", Init::Const(1.0))?;
-        let gains = Gains::of_heads(geometry, all, options.heads);
-        part = part.then(Part::step(Step::Gains(gains), vec![scale]));
-    }
-    let vb = vb.pp("out_linear");
-    let out = linear(geometry, all, channels, Initialization::Small, &vb)?;
-    Ok(part
-        .then(out)
-        .then(dropout(geometry, channels, options.dropout, place)?))
-}
-
-/// The logarithms of the weights of distances, if attention sees any.
-pub(super) fn log_weights(
-    geometry: Geometry,
-    options: AttentionOptions,
-    head: Channels,
-    vb: &VarBuilder,
-) -> Result<Option<Tensor>> {
-    let shape = (options.heads, 1, head.multivectors);
-    let make = || {
-        let vb = vb.pp("attention");
-        vb.get_with_hints(shape, "log_weights", Init::Const(0.0))
-    };
-    geometry.distances.then(make).transpose()
-}
 
 /// Multi-head attention over the items of each sample.
 ///
@@ -253,7 +50,7 @@ pub(super) fn log_weights(
 /// ```
 #[derive(Clone, Debug)]
 pub struct SelfAttention {
-    function: Function,
+    layer: Layer,
 }
 
 impl SelfAttention {
@@ -280,9 +77,16 @@ impl SelfAttention {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
-        let part = attention(geometry, channels, options, 0, &vb)?;
+        let needs = Needs {
+            extra: options.extra,
+            heads: options.heads,
+            ..Needs::between(channels, channels)
+        };
+        let layer = Layer::new("self_attention", geometry, needs, move |layers, given| {
+            layers.self_attention("", given.tokens, channels, &options, &given.beside)
+        });
         Ok(Self {
-            function: Function::new("self_attention", geometry, part),
+            layer: layer.bound(&vb)?,
         })
     }
 
@@ -314,6 +118,6 @@ impl SelfAttention {
     /// # Errors
     /// The errors of [`Self::forward_within`]; extra tokens of other channels than the options say; random numbers on another device.
     pub fn call(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        self.function.apply(x, call)
+        self.layer.apply(x, call)
     }
 }

@@ -3,46 +3,9 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::attention::{AttentionOptions, attention};
-use super::bilinear::bilinear;
-use super::part::{Function, Part, linear};
-use super::pointwise::{block_norm, dropout, gate};
-use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
+use super::bound::{Layer, Needs};
+use super::{BlockOptions, Call, Channels, Geometry, Scope, Tokens};
 use crate::Error;
-
-/// Options of a [`Block`]. [`AttentionOptions`] convert to them, with the defaults of the others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockOptions {
-    /// The attention. Default: [`AttentionOptions::default`].
-    pub attention: AttentionOptions,
-    /// Hidden channels of the perceptron for each channel. Default: 2.
-    pub mlp_ratio: usize,
-    /// Layers of the perceptron, at least 1. Default: 2.
-    pub mlp_layers: usize,
-    /// The probability of [`GradeDropout`](super::GradeDropout) behind each layer of the perceptron, and behind attention unless its own options have
-    /// one. Default: `None`.
-    pub dropout: Option<f64>,
-}
-
-impl From<AttentionOptions> for BlockOptions {
-    fn from(attention: AttentionOptions) -> Self {
-        Self {
-            attention,
-            ..Self::default()
-        }
-    }
-}
-
-impl Default for BlockOptions {
-    fn default() -> Self {
-        Self {
-            attention: AttentionOptions::default(),
-            mlp_ratio: 2,
-            mlp_layers: 2,
-            dropout: None,
-        }
-    }
-}
 
 /// `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
 ///
@@ -56,7 +19,7 @@ impl Default for BlockOptions {
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
 pub struct Block {
-    function: Function,
+    layer: Layer,
 }
 
 impl Block {
@@ -84,18 +47,17 @@ impl Block {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let (geometry, options) = (geometry.into(), options.into());
-        let of_attention = AttentionOptions {
-            dropout: options.attention.dropout.or(options.dropout),
-            ..options.attention
+        let needs = Needs {
+            extra: options.attention.extra,
+            joins: geometry.product && geometry.join,
+            heads: options.attention.heads,
+            ..Needs::between(channels, channels)
         };
-        let vb_attention = vb.pp("attention");
-        let attended = attention(geometry, channels, of_attention, 0, &vb_attention)?;
-        let attended = block_norm(geometry, channels, &vb.pp("norm1"))?.then(attended);
-        let transformed = perceptron(geometry, channels, options, &vb.pp("mlp.layers"))?;
-        let transformed = block_norm(geometry, channels, &vb.pp("norm2"))?.then(transformed);
-        let part = attended.residual().then(transformed.residual());
+        let layer = Layer::new("block", geometry, needs, move |layers, given| {
+            layers.block("", given.tokens, channels, &options, &given.beside)
+        });
         Ok(Self {
-            function: Function::new("block", geometry, part),
+            layer: layer.bound(&vb)?,
         })
     }
 
@@ -130,7 +92,7 @@ impl Block {
     /// # Errors
     /// The errors of [`Self::forward_within`]; extra tokens of other channels than the options say; random numbers on another device.
     pub fn call(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        self.function.apply(x, call)
+        self.layer.apply(x, call)
     }
 
     /// Does the same as [`Self::forward_within`] and keeps only its inputs: the backward pass runs the block again, see
@@ -157,50 +119,6 @@ impl Block {
     /// # Errors
     /// The errors of [`Self::call`].
     pub fn recomputed(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        self.function.recomputed(x, call)
+        self.layer.recomputed(x, call)
     }
-}
-
-/// The pieces of the perceptron. Dropout of its layers has the places from 1 on, behind that of attention.
-fn perceptron(
-    geometry: Geometry,
-    channels: Channels,
-    options: BlockOptions,
-    vb: &VarBuilder,
-) -> std::result::Result<Part, Error> {
-    let counts = [
-        ("mlp_ratio", options.mlp_ratio),
-        ("mlp_layers", options.mlp_layers),
-    ];
-    for (option, got) in counts {
-        if got == 0 {
-            return Err(Error::Option {
-                option,
-                expected: "a number from 1 up",
-                got: 0.0,
-            });
-        }
-    }
-    let hidden = channels.times(options.mlp_ratio);
-    // The index of a module in the state dict.
-    let (mut part, mut module, mut input) = (Part::default(), 0, channels);
-    for layer in 0..options.mlp_layers {
-        let output = match layer + 1 == options.mlp_layers {
-            true => channels,
-            false => hidden,
-        };
-        if layer == 0 && geometry.product {
-            part = part.then(bilinear(geometry, input, output, &vb.pp(module))?);
-        } else {
-            let (start, vb) = (Initialization::Default, vb.pp(module + 1));
-            let linear = linear(geometry, input, output, start, &vb)?;
-            part = part.then(gate(geometry, input)?).then(linear);
-            module += 1;
-        }
-        let place = layer as u64 + 1;
-        part = part.then(dropout(geometry, output, options.dropout, place)?);
-        module += 1 + usize::from(options.dropout.is_some());
-        input = output;
-    }
-    Ok(part)
 }

@@ -2,11 +2,9 @@
 
 use candle_core::Result;
 use candle_nn::VarBuilder;
-use flashcliff_network::tokens::{Attention, Linear};
 
-use super::attention::{AttentionOptions, finish, log_weights};
-use super::part::{Function, Part, linear_parameters, unwanted};
-use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
+use super::bound::{Layer, Needs};
+use super::{AttentionOptions, Call, Channels, Geometry, Scope, Tokens};
 use crate::Error;
 
 /// Multi-head attention of the items of one set to those of another, as [`SelfAttention`](super::SelfAttention) weighs them.
@@ -42,7 +40,7 @@ use crate::Error;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CrossAttention {
-    function: Function,
+    layer: Layer,
 }
 
 impl CrossAttention {
@@ -71,43 +69,18 @@ impl CrossAttention {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
-        options.check(channels)?;
-        if options.extra != Channels::default() {
-            return Err(Error::Option {
-                option: "extra channels of attention to another set",
-                expected: "none",
-                got: options.extra.multivectors.max(options.extra.scalars) as f64,
-            });
-        }
-        if let Some(base) = options.rotary {
-            return Err(Error::Option {
-                option: "rotary positions of attention to another set",
-                expected: "none",
-                got: f64::from(base),
-            });
-        }
-        let head = options.head(others);
-        let attention = Attention::new(geometry, options.heads, head, options.multi_query);
-        let [query, key, value] = attention.parts();
-        let projection = |from, to, name| {
-            let (start, biased) = (Initialization::Default, geometry.attention_bias);
-            linear_parameters(geometry, from, to, start, biased, &vb.pp(name))
+        let needs = Needs {
+            context: Some(others),
+            heads: options.heads,
+            ..Needs::between(channels, channels)
         };
-        let queries = Part::linear(
-            Linear::new(geometry, channels, vec![query])?,
-            &projection(channels, query, "q_linear")?,
-        );
-        let mut parameters = Vec::new();
-        for (name, made) in [("k_linear", key), ("v_linear", value)] {
-            parameters.extend(projection(others, made, name)?);
-        }
-        let keys = Linear::new(geometry, others, vec![key, value])?;
-        let keys = Part::linear(keys, &parameters);
-        let log_weights = log_weights(geometry, options, head, &vb)?;
-        let crossing = queries.crossing(keys, attention.crossing(), log_weights);
-        let part = crossing.then(finish(geometry, head, channels, options, 0, &vb)?);
+        let both = [channels, others];
+        let layer = Layer::new("cross_attention", geometry, needs, move |layers, given| {
+            let values = [given.tokens, given.context];
+            layers.cross_attention("", values, both, &options, given.beside.mask)
+        });
         Ok(Self {
-            function: Function::new("cross_attention", geometry, part),
+            layer: layer.bound(&vb)?,
         })
     }
 
@@ -138,9 +111,6 @@ impl CrossAttention {
     /// # Errors
     /// The errors of [`Self::forward_within`]; random numbers on another device.
     pub fn call(&self, x: &Tokens, others: &Tokens, call: &Call) -> Result<Tokens> {
-        if let Some(extra) = call.extra {
-            return Err(unwanted(extra).into());
-        }
-        self.function.apply_across(x, Some(others), call)
+        self.layer.apply_across(x, Some(others), call)
     }
 }

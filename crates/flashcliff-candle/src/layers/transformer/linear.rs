@@ -3,63 +3,9 @@
 use candle_core::Result;
 use candle_nn::VarBuilder;
 
-use super::part::{self, Function};
-use super::{Call, Channels, Geometry, Tokens};
+use super::bound::{Layer, Needs};
+use super::{Call, Channels, Geometry, Initialization, Tokens};
 use crate::Error;
-
-/// How the parameters of a layer start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Initialization {
-    /// Outputs have about the variance of inputs.
-    #[default]
-    Default,
-    /// Outputs have about a hundredth of the variance of inputs.
-    Small,
-    /// Multivector outputs are near the scalar 1: weights of a tenth, and a bias near 1.
-    UnitScalar,
-    /// Multivector outputs are around the scalar 1: weights of a half, and a bias near 1.
-    AlmostUnitScalar,
-}
-
-impl Initialization {
-    /// The factor of weights to multivectors, of weights to scalars, and the mean of the bias of multivectors.
-    pub(super) fn numbers(self) -> (f64, f64, f64) {
-        match self {
-            Self::Default => (1.0, 1.0, 0.0),
-            Self::Small => (0.1, 0.1, 0.0),
-            Self::UnitScalar => (0.1, 1.0, 1.0),
-            Self::AlmostUnitScalar => (0.5, 1.0, 1.0),
-        }
-    }
-
-    /// The bounds of the weights of each map.
-    pub(super) fn weight_bounds(
-        self,
-        geometry: &Geometry,
-        input: Channels,
-    ) -> std::result::Result<Vec<f64>, Error> {
-        let (factor, ..) = self.numbers();
-        let bound = factor / (input.multivectors as f64).sqrt();
-        let maps = geometry.maps()?;
-        // GATr divides maps by their norms, makes up for that in the starts, and halves the variance from the fourth map on.
-        let spread = |(at, size): (usize, usize)| match (geometry.unit_maps, at < 3) {
-            (false, _) => 1.0,
-            (true, true) => size as f64,
-            (true, false) => size as f64 / 2.0,
-        };
-        let sizes = maps.iter().map(|map| map.entries.len()).enumerate();
-        let mut bounds: Vec<f64> = sizes.map(|map| bound * spread(map).sqrt()).collect();
-        if input.scalars > 0 {
-            // Scalar channels add to the blades that the group leaves alone.
-            let half = bound / 2_f64.sqrt();
-            bounds[0] = half;
-            if let (2.., Some(last)) = (geometry.scalar_blades(), bounds.last_mut()) {
-                *last = half;
-            }
-        }
-        Ok(bounds)
-    }
-}
 
 /// A linear layer of multivectors and scalars that commutes with the group of a geometry. Its weights multiply all linear maps that do: in GATr nine
 /// maps of Cl(3,0,1), which commute with rotations, translations and reflections.
@@ -97,7 +43,7 @@ impl Initialization {
 /// ```
 #[derive(Clone, Debug)]
 pub struct EquiLinear {
-    function: Function,
+    layer: Layer,
 }
 
 impl EquiLinear {
@@ -126,9 +72,12 @@ impl EquiLinear {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
-        let part = part::linear(geometry, input, output, initialization, &vb)?;
+        let needs = Needs::between(input, output);
+        let layer = Layer::new("equi_linear", geometry, needs, move |layers, given| {
+            layers.linear("", given.tokens, [input, output], initialization)
+        });
         Ok(Self {
-            function: Function::new("equi_linear", geometry, part),
+            layer: layer.bound(&vb)?,
         })
     }
 
@@ -137,6 +86,6 @@ impl EquiLinear {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, &Call::default())
+        self.layer.apply(x, &Call::default())
     }
 }

@@ -21,25 +21,28 @@
 mod attention;
 mod bilinear;
 mod block;
+mod bound;
 mod call;
+mod checks;
 mod cross;
 mod draw;
 mod linear;
-mod part;
 mod pointwise;
 pub(crate) mod scope;
 mod sequences;
 mod tokens;
 
-pub use flashcliff_network::tokens::{Channels, Geometry};
+pub use flashcliff_network::tokens::{
+    AttentionOptions, BlockOptions, Channels, Geometry, Initialization,
+};
 
-pub use attention::{AttentionOptions, SelfAttention};
+pub use attention::SelfAttention;
 pub use bilinear::GeometricBilinear;
-pub use block::{Block, BlockOptions};
+pub use block::Block;
 pub use call::Call;
 pub use cross::CrossAttention;
 pub use draw::{Draw, Draws};
-pub use linear::{EquiLinear, Initialization};
+pub use linear::EquiLinear;
 pub use pointwise::{EquiLayerNorm, GradeDropout, ScalarGate};
 pub use scope::{Mask, Scope};
 pub use sequences::Sequences;

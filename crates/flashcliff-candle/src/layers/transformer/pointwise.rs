@@ -1,64 +1,14 @@
 //! The invariant norm, the gated nonlinearity, and dropout.
 
 use candle_core::Result;
-use candle_nn::{Init, VarBuilder};
-use flashcliff_network::tokens::{Dropout, Gains, Gated, Norm, Step};
+use candle_nn::VarBuilder;
 
-use super::part::{Function, Part};
+use super::bound::{Layer, Needs};
 use super::{Call, Channels, Draw, Geometry, Tokens};
 use crate::Error;
-use crate::choices;
 
-pub(super) fn norm(geometry: Geometry, channels: Channels) -> Part {
-    Part::plain(Step::Norm(Norm::new(geometry, channels)))
-}
-
-/// The norm of a block, with gains if the geometry says so.
-pub(super) fn block_norm(
-    geometry: Geometry,
-    channels: Channels,
-    vb: &VarBuilder,
-) -> std::result::Result<Part, Error> {
-    match geometry.norm_gains {
-        true => norm_with_gains(geometry, channels, vb),
-        false => Ok(norm(geometry, channels)),
-    }
-}
-
-fn norm_with_gains(
-    geometry: Geometry,
-    channels: Channels,
-    vb: &VarBuilder,
-) -> std::result::Result<Part, Error> {
-    choices::note_algebra(vb, geometry.algebra);
-    // A matrix for multivectors, a list for scalars.
-    let make = |shape: Vec<usize>| match shape.len() {
-        2 => vb.get_with_hints(shape, "weight_mv", Init::Const(1.0)),
-        _ => vb.get_with_hints(shape, "weight_s", Init::Const(1.0)),
-    };
-    let gains = Gains::new(geometry, channels).shapes();
-    let gains = gains.into_iter().map(make).collect::<Result<Vec<_>>>()?;
-    let norm = Norm::with_gains(geometry, channels);
-    Ok(Part::step(Step::Norm(norm), gains))
-}
-
-pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {
-    Ok(Part::plain(Step::Gated(Gated::new(geometry, channels)?)))
-}
-
-/// Dropout of grades at a place, if there is a probability.
-pub(super) fn dropout(
-    geometry: Geometry,
-    channels: Channels,
-    p: Option<f64>,
-    place: u64,
-) -> std::result::Result<Part, Error> {
-    let Some(p) = p else {
-        return Ok(Part::default());
-    };
-    let dropout = Dropout::new(geometry, channels, p, &[place])?;
-    Ok(Part::plain(Step::Dropout(dropout)))
-}
+/// The name of the layer.
+const NORM: &str = "equi_layer_norm";
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
 ///
@@ -68,7 +18,7 @@ pub(super) fn dropout(
 /// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]
 pub struct EquiLayerNorm {
-    function: Function,
+    layer: Layer,
 }
 
 impl EquiLayerNorm {
@@ -82,10 +32,11 @@ impl EquiLayerNorm {
 
     /// A norm over a geometry, or an algebra.
     pub fn over(geometry: impl Into<Geometry>, channels: Channels) -> Self {
-        let geometry = geometry.into();
-        Self {
-            function: Function::new("equi_layer_norm", geometry, norm(geometry, channels)),
-        }
+        let needs = Needs::between(channels, channels);
+        let layer = Layer::new(NORM, geometry.into(), needs, move |layers, given| {
+            layers.norm(given.tokens, channels)
+        });
+        Self { layer }
     }
 
     /// A norm with gains, as L-GATr has them since 2.0. Parameters, which start at 1: `weight_mv` `[channels, grades]` and `weight_s` `[scalars]`, each
@@ -98,10 +49,12 @@ impl EquiLayerNorm {
         channels: Channels,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        let geometry = geometry.into();
-        let part = norm_with_gains(geometry, channels, &vb)?;
+        let needs = Needs::between(channels, channels);
+        let layer = Layer::new(NORM, geometry.into(), needs, move |layers, given| {
+            layers.norm_with_gains("", given.tokens, channels)
+        });
         Ok(Self {
-            function: Function::new("equi_layer_norm", geometry, part),
+            layer: layer.bound(&vb)?,
         })
     }
 
@@ -110,7 +63,7 @@ impl EquiLayerNorm {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, &Call::default())
+        self.layer.apply(x, &Call::default())
     }
 }
 
@@ -122,7 +75,7 @@ impl EquiLayerNorm {
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
 pub struct ScalarGate {
-    function: Function,
+    layer: Layer,
 }
 
 impl ScalarGate {
@@ -142,9 +95,15 @@ impl ScalarGate {
         geometry: impl Into<Geometry>,
         channels: Channels,
     ) -> std::result::Result<Self, Error> {
-        let geometry = geometry.into();
+        let needs = Needs::between(channels, channels);
+        let layer = Layer::new(
+            "scalar_gate",
+            geometry.into(),
+            needs,
+            move |layers, given| layers.gate(given.tokens, channels),
+        );
         Ok(Self {
-            function: Function::new("scalar_gate", geometry, gate(geometry, channels)?),
+            layer: layer.checked()?,
         })
     }
 
@@ -153,7 +112,7 @@ impl ScalarGate {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, &Call::default())
+        self.layer.apply(x, &Call::default())
     }
 }
 
@@ -166,7 +125,7 @@ impl ScalarGate {
 /// Source: the layer of GATr's repository (arXiv 2305.18415).
 #[derive(Clone, Debug)]
 pub struct GradeDropout {
-    function: Function,
+    layer: Layer,
 }
 
 impl GradeDropout {
@@ -187,10 +146,15 @@ impl GradeDropout {
         channels: Channels,
         p: f64,
     ) -> std::result::Result<Self, Error> {
-        let geometry = geometry.into();
-        let part = dropout(geometry, channels, Some(p), 0)?;
+        let needs = Needs::between(channels, channels);
+        let layer = Layer::new(
+            "grade_dropout",
+            geometry.into(),
+            needs,
+            move |layers, given| layers.dropout(given.tokens, channels, Some(p), 0),
+        );
         Ok(Self {
-            function: Function::new("grade_dropout", geometry, part),
+            layer: layer.checked()?,
         })
     }
 
@@ -199,7 +163,7 @@ impl GradeDropout {
     /// # Errors
     /// Tokens of other channels; random numbers on another device.
     pub fn forward(&self, x: &Tokens, draw: Option<&Draw>) -> Result<Tokens> {
-        self.function.apply(
+        self.layer.apply(
             x,
             &Call {
                 draw,

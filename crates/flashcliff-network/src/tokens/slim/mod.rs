@@ -9,7 +9,6 @@ use std::sync::Arc;
 use flashcliff::Operator;
 
 use super::transformer::at_least_one;
-use super::transformer::layers::Layers;
 use super::{Attention, Channels, Geometry, Lanes, Linear, Step};
 use crate::{Axis, Error, Network, Value};
 
@@ -93,7 +92,8 @@ pub struct SlimEnds {
 
 /// A network that gets layers, with the operators of blocks.
 struct Made {
-    layers: Layers,
+    network: Network,
+    geometry: Geometry,
     norm: Arc<Operator>,
     unit: Arc<Operator>,
 }
@@ -154,7 +154,8 @@ impl Slim {
         self.check()?;
         let geometry = Geometry::slim(self.algebra);
         let mut made = Made {
-            layers: Layers::new(geometry),
+            network: Network::new(),
+            geometry,
             norm: Arc::new(Self::norm_operator(self.algebra, self.gains)?),
             unit: Arc::new(Self::unit_operator(
                 self.algebra,
@@ -170,22 +171,21 @@ impl Slim {
                 channels: self.input,
             },
         ];
-        let network = &mut made.layers.network;
-        let tokens = network.input("tokens", &axes);
-        let mask = self.mask.map(|axes| network.input("mask", &axes));
+        let tokens = made.network.input("tokens", &axes);
+        let mask = self.mask.map(|axes| made.network.input("mask", &axes));
         let mut x = made.linear("linear_in", tokens, [self.input, self.hidden], true)?;
         for at in 0..self.blocks {
-            made.layers.network.block();
+            made.network.block();
             x = self.block(&mut made, &format!("blocks.{at}"), x, mask)?;
         }
-        made.layers.network.block();
+        made.network.block();
         let output = made.linear("linear_out", x, [self.hidden, self.output], true)?;
         let ends = SlimEnds {
             tokens,
             mask,
             output,
         };
-        Ok((made.layers.network, ends))
+        Ok((made.network, ends))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -230,7 +230,7 @@ impl Slim {
     ) -> Result<Value, Error> {
         let normed = self.norm(network, &format!("{prefix}.norm1"), x)?;
         let made = self.attend(network, &format!("{prefix}.attention"), normed, mask)?;
-        let x = network.layers.network.scaled_sum([x, made], 1.0)?;
+        let x = network.network.scaled_sum([x, made], 1.0)?;
         let mut made = self.norm(network, &format!("{prefix}.norm2"), x)?;
         let (mut here, hidden) = (self.hidden, self.hidden.times(self.mlp_ratio));
         for layer in 1..self.mlp_layers {
@@ -242,7 +242,7 @@ impl Slim {
         }
         let last = format!("{prefix}.mlp.layers.{}", self.mlp_layers - 1);
         let made = network.linear(&last, made, [here, self.hidden], true)?;
-        network.layers.network.scaled_sum([x, made], 1.0)
+        network.network.scaled_sum([x, made], 1.0)
     }
 
     fn norm(&self, network: &mut Made, prefix: &str, x: Value) -> Result<Value, Error> {
@@ -254,7 +254,7 @@ impl Slim {
         if self.gains {
             let own = [("weight_v", multivectors), ("weight_s", scalars)];
             let named = own.map(|(name, len)| (format!("{prefix}.{name}"), vec![len]));
-            inputs.push(network.layers.parameters(&named, &[0, 1])?);
+            inputs.push(network.parameters(&named, &[0, 1])?);
         }
         network.lanes(network.norm.clone(), self.hidden, &inputs)
     }
@@ -268,7 +268,7 @@ impl Slim {
         mask: Option<Value>,
     ) -> Result<Value, Error> {
         let head = self.head();
-        let mut attention = Attention::new(network.layers.geometry, self.heads, head, false);
+        let mut attention = Attention::new(network.geometry, self.heads, head, false);
         if mask.is_some() {
             attention = attention.masked();
         }
@@ -288,6 +288,20 @@ impl Slim {
 }
 
 impl Made {
+    /// Adds parameters by their full names, and returns their elements one after another in some order.
+    fn parameters(
+        &mut self,
+        named: &[(String, Vec<usize>)],
+        order: &[usize],
+    ) -> Result<Value, Error> {
+        let all = named.iter();
+        let all: Vec<Value> = all
+            .map(|(name, shape)| self.network.parameter(name, shape))
+            .collect();
+        let ordered: Vec<Value> = order.iter().map(|&at| all[at]).collect();
+        self.network.concatenate(&ordered)
+    }
+
     /// A linear layer, with the names of lgatr.
     fn linear(
         &mut self,
@@ -296,7 +310,7 @@ impl Made {
         [from, to]: [Channels; 2],
         has_bias: bool,
     ) -> Result<Value, Error> {
-        let step = Linear::new(self.layers.geometry, from, vec![to])?;
+        let step = Linear::new(self.geometry, from, vec![to])?;
         let step = if has_bias { step } else { step.without_bias() };
         let names = step.names().concat().into_iter();
         let named = names.zip(step.shapes()).map(|(name, mut shape)| {
@@ -312,7 +326,7 @@ impl Made {
             (format!("{prefix}.{name}"), shape)
         });
         let named: Vec<_> = named.collect();
-        let parameters = self.layers.parameters(&named, &step.order())?;
+        let parameters = self.parameters(&named, &step.order())?;
         self.step(Step::Linear(step), &[x, parameters])
     }
 
@@ -322,11 +336,11 @@ impl Made {
         each: Channels,
         inputs: &[Value],
     ) -> Result<Value, Error> {
-        let step = Lanes::new(of, self.layers.geometry.blades(), each)?;
+        let step = Lanes::new(of, self.geometry.blades(), each)?;
         self.step(Step::Lanes(step), inputs)
     }
 
     fn step(&mut self, step: Step, inputs: &[Value]) -> Result<Value, Error> {
-        self.layers.network.step(step, inputs)
+        self.network.step(step, inputs)
     }
 }

@@ -1,17 +1,21 @@
-//! Whole transformers as networks: a linear layer, blocks of attention and perceptrons, a linear layer.
+//! Transformers as networks: their layers, and whole ones of a linear layer, blocks of attention and perceptrons, and a linear layer.
 //!
-//! * `layers` - layers with parameters of their own.
-//! * `attention` - attention between projections.
-//! * `perceptron` - the perceptron of a block, with products and joins.
+//! * `layers` - a network that gets layers; linear layers, norms, gates and dropout.
+//! * `attention` - attention with its projections.
+//! * `block` - a block, and its perceptron with products and joins.
+//! * `start` - how parameters start.
 
 mod attention;
-pub(super) mod layers;
-mod perceptron;
+mod block;
+mod layers;
+mod start;
 
 use super::{Channels, Geometry};
 use crate::{Axis, Error, Network, Value};
 pub use attention::AttentionOptions;
-use layers::Layers;
+pub use block::BlockOptions;
+pub use layers::{Beside, Layers};
+pub use start::{Initialization, Start};
 
 /// The sizes and options of a geometric algebra transformer: GATr over Cl(3,0,1), L-GATr over Cl(1,3), their relatives over other algebras.
 ///
@@ -47,11 +51,8 @@ pub struct Transformer {
     pub hidden: Channels,
     /// The number of blocks. Default: 10.
     pub blocks: usize,
-    /// The attention of each block.
+    /// The attention of each block. The tokens of its extra channels are an input.
     pub attention: AttentionOptions,
-    /// The channels of further tokens, an input that the projections to queries and keys of every block see beside the channels of the block; without
-    /// `multi_query` the projection to values does too. GATr reinserts channels of its input so. Extra scalars need hidden scalars. Default: none.
-    pub extra: Channels,
     /// The axes of a mask, an input that is added to the scores of every block: `[samples or 1, heads or 1, items or 1, items]`. Default: no mask.
     pub mask: Option<[Axis; 4]>,
     /// Hidden channels of perceptrons for each channel of `hidden`. Default: 2.
@@ -89,7 +90,6 @@ impl Transformer {
             hidden,
             blocks: 10,
             attention: AttentionOptions::default(),
-            extra: Channels::default(),
             mask: None,
             mlp_ratio: 2,
             mlp_layers: 2,
@@ -103,40 +103,39 @@ impl Transformer {
     /// [`Error::Option`] for no head, ratios or layers of 0, what is no probability, and an odd number of multivector channels with joins;
     /// [`Error::Geometry`] for choices that the algebra does not have; [`Error::Shape`] for axes that are no mask's.
     pub fn network(&self) -> Result<(Network, Ends), Error> {
-        self.check()?;
+        self.geometry.check()?;
+        let options = self.block();
+        options.check(self.geometry, self.hidden)?;
         let mut layers = Layers::new(self.geometry);
         let mut ends = self.inputs(&mut layers.network);
-        let mut x = layers.linear_to("linear_in", ends.tokens, [self.input, self.hidden])?;
+        let beside = Beside {
+            reference: ends.reference,
+            mask: ends.mask,
+            extra: ends.extra,
+        };
+        let start = Initialization::Default;
+        let channels = [self.input, self.hidden];
+        let mut x = layers.linear("linear_in", ends.tokens, channels, start)?;
         for at in 0..self.blocks {
             layers.network.block();
-            x = self.block(&mut layers, at, x, &ends)?;
+            layers.block = Some(at as u64);
+            let name = format!("blocks.{at}");
+            x = layers.block(&name, x, self.hidden, &options, &beside)?;
         }
         layers.network.block();
-        ends.output = layers.linear_to("linear_out", x, [self.hidden, self.output])?;
+        let channels = [self.hidden, self.output];
+        ends.output = layers.linear("linear_out", x, channels, start)?;
         Ok((layers.network, ends))
     }
 
-    fn check(&self) -> Result<(), Error> {
-        self.geometry.check()?;
-        self.attention.check()?;
-        at_least_one("mlp_ratio", self.mlp_ratio)?;
-        at_least_one("mlp_layers", self.mlp_layers)?;
-        if self.hidden.scalars == 0 && self.extra.scalars > 0 {
-            return Err(Error::Option {
-                option: "extra scalars of attention",
-                expected: "0, because its tokens have no scalars",
-                got: self.extra.scalars as f64,
-            });
+    /// The options of a block.
+    fn block(&self) -> BlockOptions {
+        BlockOptions {
+            attention: self.attention,
+            mlp_ratio: self.mlp_ratio,
+            mlp_layers: self.mlp_layers,
+            dropout: self.dropout,
         }
-        if self.attention.rotary.is_some() && self.geometry.head_norm {
-            // The norm of a head comes first in published networks, and it is a part of attention here.
-            return Err(Error::Geometry {
-                choice: "rotary positions",
-                expected: "a geometry without head_norm",
-                got: format!("one with it, over {}", self.geometry.algebra.name()),
-            });
-        }
-        Ok(())
     }
 
     /// Adds the inputs. The output is not known yet.
@@ -145,27 +144,14 @@ impl Transformer {
         let of = |channels| [Axis::Rows, Axis::Token { blades, channels }];
         let tokens = network.input("tokens", &of(self.input));
         let has_joins = self.geometry.product && self.geometry.join;
-        let has_extra = self.extra != Channels::default();
+        let has_extra = self.attention.extra != Channels::default();
         Ends {
             tokens,
             reference: has_joins.then(|| network.input("reference", &[Axis::Rows])),
             mask: self.mask.map(|axes| network.input("mask", &axes)),
-            extra: has_extra.then(|| network.input("extra", &of(self.extra))),
+            extra: has_extra.then(|| network.input("extra", &of(self.attention.extra))),
             output: tokens,
         }
-    }
-
-    /// `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
-    fn block(&self, layers: &mut Layers, at: usize, x: Value, ends: &Ends) -> Result<Value, Error> {
-        let prefix = format!("blocks.{at}");
-        let normed = layers.block_norm(&format!("{prefix}.norm1"), x, self.hidden)?;
-        let made = self.attend(layers, &format!("{prefix}.attention"), normed, ends)?;
-        let dropout = self.attention.dropout.or(self.dropout);
-        let made = layers.dropped(made, self.hidden, dropout, [at, 0])?;
-        let x = layers.network.scaled_sum([x, made], 1.0)?;
-        let normed = layers.block_norm(&format!("{prefix}.norm2"), x, self.hidden)?;
-        let made = self.perceptron(layers, at, normed, ends.reference)?;
-        layers.network.scaled_sum([x, made], 1.0)
     }
 }
 
