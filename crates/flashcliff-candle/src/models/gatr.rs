@@ -239,8 +239,7 @@ impl Gatr {
             }
             .into());
         }
-        let has_joins = self.geometry.product && self.geometry.join;
-        let made = match (has_joins, call.reference) {
+        let made = match (self.geometry.has_joins(), call.reference) {
             (true, None) => Some(join_reference_within(x, call.scope)?),
             _ => None,
         };

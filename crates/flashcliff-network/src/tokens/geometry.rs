@@ -185,6 +185,11 @@ impl Geometry {
         }
     }
 
+    /// Whether blocks have joins, which read a reference.
+    pub fn has_joins(&self) -> bool {
+        self.product && self.join
+    }
+
     /// The numbers of a token.
     pub fn width(&self, channels: Channels) -> usize {
         channels.width_over(self.blades())

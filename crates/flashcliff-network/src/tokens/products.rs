@@ -61,11 +61,6 @@ impl Products {
         })
     }
 
-    /// Whether there are joins, which read a reference.
-    pub fn has_joins(&self) -> bool {
-        self.regressive.is_some()
-    }
-
     /// The products of factors, in order.
     pub(crate) fn operators(&self) -> impl Iterator<Item = &Operator> {
         std::iter::once(&self.geometric).chain(&self.regressive)

@@ -23,11 +23,6 @@ impl Reinserted {
         }
     }
 
-    /// The extra channels.
-    pub fn extra(&self) -> Channels {
-        self.extra
-    }
-
     pub(crate) fn output(&self) -> Channels {
         self.channels.and(self.extra)
     }

@@ -5,6 +5,7 @@ mod checks;
 mod files;
 mod frames;
 mod gradients;
+mod layers;
 mod masks;
 mod networks;
 mod plans;

@@ -49,7 +49,7 @@ impl Block {
         let (geometry, options) = (geometry.into(), options.into());
         let needs = Needs {
             extra: options.attention.extra,
-            joins: geometry.product && geometry.join,
+            joins: geometry.has_joins(),
             heads: options.attention.heads,
             ..Needs::between(channels, channels)
         };

@@ -25,11 +25,14 @@ pub(super) struct Layer(Arc<Inner>);
 /// The result of a layer that is added to a network.
 type Described = std::result::Result<Value, flashcliff_network::Error>;
 
+/// Adds a layer to a network that has its inputs.
+type Describe = dyn Fn(&mut Layers, &Inputs) -> Described + Send + Sync;
+
 pub(super) struct Inner {
     pub(super) name: &'static str,
     pub(super) geometry: Geometry,
     pub(super) needs: Needs,
-    describe: Box<dyn Fn(&mut Layers, &Inputs) -> Described + Send + Sync>,
+    describe: Box<Describe>,
     /// The parameters, in the order in which the layer adds them.
     parameters: Vec<Tensor>,
     /// The network for each kind of call, if the layer changes anything in it.

@@ -143,11 +143,13 @@ impl Transformer {
         let blades = self.geometry.blades();
         let of = |channels| [Axis::Rows, Axis::Token { blades, channels }];
         let tokens = network.input("tokens", &of(self.input));
-        let has_joins = self.geometry.product && self.geometry.join;
         let has_extra = self.attention.extra != Channels::default();
         Ends {
             tokens,
-            reference: has_joins.then(|| network.input("reference", &[Axis::Rows])),
+            reference: self
+                .geometry
+                .has_joins()
+                .then(|| network.input("reference", &[Axis::Rows])),
             mask: self.mask.map(|axes| network.input("mask", &axes)),
             extra: has_extra.then(|| network.input("extra", &of(self.attention.extra))),
             output: tokens,
