@@ -217,12 +217,7 @@ impl Gatr {
         reference: Option<&Tensor>,
         scope: &Scope,
     ) -> Result<Tokens> {
-        let call = Call {
-            reference,
-            scope,
-            ..Call::default()
-        };
-        self.call(x, &call)
+        self.call(x, &Call::within(reference, scope))
     }
 
     /// Applies the network with all that a call may have. In training that is the random numbers of dropout, of which each block takes its own. The

@@ -1,5 +1,6 @@
 //! Each layer, and the network, against the oracle.
 
+use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use flashcliff::{Algebra, Signature};
@@ -335,4 +336,37 @@ fn bad_sizes_are_errors() {
             .to_string()
             .contains("[samples, items, blades * 1 + 1], such as 17")
     );
+}
+
+/// Keys and values of one tensor: its gradient is the sum of those of two tensors with the same numbers.
+#[test]
+fn a_tensor_that_is_two_parameters_gets_both_gradients() {
+    let (channels, others) = (Channels::new(2, 3), Channels::new(3, 4));
+    let options = options(true).attention;
+    let (tied, apart) = (Parameters::seeded(1), Parameters::seeded(2));
+    let vb = tied.builder(DType::F64, &Device::Cpu);
+    let vb = vb.rename_f(|name: &str| name.replace("v_linear", "k_linear"));
+    let one = CrossAttention::new(channels, others, options, vb).unwrap();
+    let vb = apart.builder(DType::F64, &Device::Cpu);
+    let two = CrossAttention::new(channels, others, options, vb).unwrap();
+    for (name, var) in apart.variables() {
+        let own = tied.get(&name.replace("v_linear", "k_linear")).unwrap();
+        var.set(&own).unwrap();
+    }
+    let (x, y) = (input(channels, 3), input(others, 5));
+    let [(sum, of_one), (expected, of_two)] = [&one, &two].map(|layer| {
+        let out = layer.forward(&x, &y).unwrap();
+        let seed = random(out.packed().dims(), 7);
+        let loss = (out.packed() * seed).unwrap().sum_all().unwrap();
+        (values(out.packed()), loss.backward().unwrap())
+    });
+    assert_eq!(sum, expected);
+    let gradient = |of: &GradStore, parameters: &Parameters, name: &str| {
+        values(of.get(&parameters.get(name).unwrap()).unwrap())
+    };
+    let got = gradient(&of_one, &tied, "k_linear.weight");
+    let [keys, others] =
+        ["k_linear", "v_linear"].map(|name| gradient(&of_two, &apart, &format!("{name}.weight")));
+    let both: Vec<f64> = keys.iter().zip(others).map(|(a, b)| a + b).collect();
+    assert_close(&got, &both, 1e-13, "gradient");
 }

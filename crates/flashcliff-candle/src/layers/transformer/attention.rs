@@ -104,13 +104,7 @@ impl SelfAttention {
     /// Tokens of other channels; a mask of another shape ([`Error::Shape`]), or of another type; sequences of other
     /// tokens ([`Error::Offsets`]); a scope of two sets ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, scope: &Scope) -> Result<Tokens> {
-        self.call(
-            x,
-            &Call {
-                scope,
-                ..Call::default()
-            },
-        )
+        self.call(x, &Call::within(None, scope))
     }
 
     /// Applies the layer with all that a call may have; it reads no reference.

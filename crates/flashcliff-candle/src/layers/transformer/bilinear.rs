@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::bound::{Layer, Needs};
-use super::{Call, Channels, Geometry, Tokens};
+use super::{Call, Channels, Geometry, Scope, Tokens};
 use crate::Error;
 
 /// Geometric products and joins of linear maps of the input, then a linear map of both.
@@ -68,13 +68,8 @@ impl GeometricBilinear {
     /// # Errors
     /// Tokens of other channels, a reference of another shape.
     pub fn forward(&self, x: &Tokens, reference: &Tensor) -> Result<Tokens> {
-        self.layer.apply(
-            x,
-            &Call {
-                reference: Some(reference),
-                ..Call::default()
-            },
-        )
+        let call = Call::within(Some(reference), &Scope::Sample);
+        self.layer.apply(x, &call)
     }
 
     /// Applies a layer without joins.

@@ -79,12 +79,7 @@ impl Block {
         reference: Option<&Tensor>,
         scope: &Scope,
     ) -> Result<Tokens> {
-        let call = Call {
-            reference,
-            scope,
-            ..Call::default()
-        };
-        self.call(x, &call)
+        self.call(x, &Call::within(reference, scope))
     }
 
     /// Applies the block with all that a call may have.
@@ -106,12 +101,7 @@ impl Block {
         reference: Option<&Tensor>,
         scope: &Scope,
     ) -> Result<Tokens> {
-        let call = Call {
-            reference,
-            scope,
-            ..Call::default()
-        };
-        self.recomputed(x, &call)
+        self.recomputed(x, &Call::within(reference, scope))
     }
 
     /// Does the same as [`Self::call`] and keeps only its inputs, as [`Self::recomputed_within`]. The second run drops what the first one dropped.

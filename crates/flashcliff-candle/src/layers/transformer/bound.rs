@@ -237,7 +237,7 @@ impl Layer {
             inputs,
             around,
             kind,
-        } = self.0.checked(x, context, call)?;
+        } = self.0.given(x, context, call)?;
         let Some(network) = self.network(kind)? else {
             return Ok(x.clone());
         };

@@ -28,6 +28,17 @@ pub struct Call<'a> {
     pub draw: Option<&'a Draw>,
 }
 
+impl<'a> Call<'a> {
+    /// A call with a reference, if there is one, and a scope.
+    pub(crate) fn within(reference: Option<&'a Tensor>, scope: &'a Scope) -> Self {
+        Self {
+            reference,
+            scope,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Call<'_> {
     fn default() -> Self {
         Self {

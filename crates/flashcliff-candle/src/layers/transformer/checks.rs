@@ -18,7 +18,7 @@ pub(super) struct Given<'a> {
 
 impl Inner {
     /// What a call gives the layer, after checks.
-    pub(super) fn checked<'a>(
+    pub(super) fn given<'a>(
         &self,
         x: &'a Tokens,
         context: Option<&'a Tokens>,

@@ -99,11 +99,7 @@ impl CrossAttention {
     /// The errors of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different
     /// numbers ([`Error::Offsets`]); a scope of one set ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, others: &Tokens, scope: &Scope) -> Result<Tokens> {
-        let call = Call {
-            scope,
-            ..Call::default()
-        };
-        self.call(x, others, &call)
+        self.call(x, others, &Call::within(None, scope))
     }
 
     /// Applies the layer with all that a call may have; it reads no reference and takes no extra tokens.
