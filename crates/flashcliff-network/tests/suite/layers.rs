@@ -118,6 +118,10 @@ fn attention_to_another_set_has_parameters_of_its_own() {
             ..options
         },
         AttentionOptions {
+            rotary: Some(100),
+            ..options
+        },
+        AttentionOptions {
             heads: 0,
             ..options
         },

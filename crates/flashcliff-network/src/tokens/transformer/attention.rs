@@ -153,8 +153,8 @@ impl Layers {
         options: &AttentionOptions,
         mask: Option<Value>,
     ) -> Result<Value, Error> {
-        options.check(self.geometry, channels)?;
         options.check_crossing()?;
+        options.check(self.geometry, channels)?;
         let attention = options.attention(self.geometry, others);
         let [query, key, value] = attention.parts();
         let queries = self.projection(prefix, &["q_linear"], x, channels, vec![query])?;
