@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from ... import functional
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Tokens, Undescribed, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
 from .geometry import GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, described
 from .norm import EquiLayerNorm
@@ -66,7 +66,7 @@ def _table(algebra: Algebra, kind: str) -> tuple[float, ...]:
 
 
 @path.stands_for
-class GeometricBilinear(nn.Module):
+class GeometricBilinear(Networked):
     """Geometric products, and joins, of pairs of linear maps of one input, then a linear map.
 
     Shapes: multivectors ``[blades, *batch, in_channels]`` to ``[blades, *batch, out_channels]``, scalars

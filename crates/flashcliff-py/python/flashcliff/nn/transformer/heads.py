@@ -13,7 +13,7 @@ from ..._ops import checks
 from .._module import check_count, check_features
 from . import path
 from .attention import GeometricAttention, Pair
-from .described import Description, Given, Tokens, Undescribed, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, described
@@ -179,7 +179,7 @@ class _SharedProjection(nn.Module):
 
 
 @path.stands_for
-class SelfAttention(nn.Module):
+class SelfAttention(Networked):
     """Multi-head self-attention over the items of a set.
 
     Shapes: multivectors ``[blades, *batch, items, channels]``, scalars ``[*batch, items, scalars]``; the same at the
@@ -312,7 +312,7 @@ class SelfAttention(nn.Module):
 
 
 @path.stands_for
-class CrossAttention(nn.Module):
+class CrossAttention(Networked):
     """Multi-head attention of the items of one set to those of another.
 
     Shapes: queries ``[blades, *batch, items, channels]`` and ``[*batch, items, scalars]``, keys and values

@@ -14,7 +14,7 @@ from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
 from .contract import Parameters, mapped, output
-from .described import Description, Given, Tokens, Undescribed, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -58,7 +58,7 @@ class NoChannels(nn.Linear):
 
 
 @path.stands_for
-class EquiLinear(nn.Module):
+class EquiLinear(Networked):
     r"""A linear map of multivectors and scalars that commutes with the group of a geometry.
 
     ``out[i] = sum over maps a and entries (i <- j) of a: factor W_a x[j]``, where the maps are

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from . import path
 from .bilinear import GeometricBilinear
-from .described import Description, Given, Tokens, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Variant, attempt
 from .gate import GradeDropout, ScalarGate
 from .geometry import GeometryLike, geometry_of
 from .heads import Pair
@@ -16,7 +16,7 @@ __all__ = ["GeometricMLP"]
 
 
 @path.stands_for
-class GeometricMLP(nn.Module):
+class GeometricMLP(Networked):
     """A bilinear layer, then gates and linear layers.
 
     Shapes: multivectors ``[blades, *batch, channels[0]]`` to ``[blades, *batch, channels[-1]]``, scalars likewise.

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..._ops import doors
 from .block import Block
-from .described import Description, Given, Tokens, Variant, run_chain
+from .described import Description, Given, Networked, Tokens, Variant, run_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
@@ -52,7 +52,7 @@ def join_reference(multivectors: Tensor, cu_seqlens: Tensor | Sequences | None =
     return means_of_sequences(each, sequences).unsqueeze(-1)
 
 
-class GATransformer(nn.Module):
+class GATransformer(Networked):
     """A geometric algebra transformer: a linear layer, blocks, a linear layer.
 
     Over Cl(3,0,1) it is GATr, over Cl(1,3) L-GATr, over Cl(3,0) and Cl(4,1) like E-GATr and C-GATr

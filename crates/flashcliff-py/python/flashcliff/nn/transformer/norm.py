@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from .._module import check_count, joined
 from . import path
-from .described import Description, Given, Tokens, Undescribed, attempt
+from .described import Description, Given, Networked, Tokens, Undescribed, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -66,7 +66,7 @@ def scalar_layer_norm(x: Tensor) -> Tensor:
 
 
 @path.stands_for
-class EquiLayerNorm(nn.Module):
+class EquiLayerNorm(Networked):
     """The invariant norm of multivectors (:func:`equi_layer_norm`) and the layer norm of scalars.
 
     Args:
@@ -151,7 +151,7 @@ class EquiLayerNorm(nn.Module):
         )
 
 
-class WithNorms(nn.Module):
+class WithNorms(Networked):
     """The base of blocks: each place of a norm has a module of its own, or all have one, ``norm``.
 
     GATr and lgatr 1.4 have one. Its hooks are called, and a module in its stead is, in each place.

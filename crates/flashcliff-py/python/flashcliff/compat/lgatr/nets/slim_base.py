@@ -11,13 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ...._ops import doors
-from ....nn.transformer.described import (
-    Description,
-    Given,
-    Tokens,
-    Variant,
-    run_chain,
-)
+from ....nn.transformer.described import Description, Given, Networked, Tokens, Variant, run_chain
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
 from ..layers.slim_blocks import inward, outward
@@ -30,7 +24,7 @@ from ..precision import naive_amp as naive
 __all__ = ["Slim", "check_inputs"]
 
 
-class Slim(nn.Module):
+class Slim(Networked):
     """A linear layer, blocks, a linear layer.
 
     Args:

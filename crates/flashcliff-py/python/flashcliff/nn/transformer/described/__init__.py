@@ -10,6 +10,9 @@ then computes a block, or a whole transformer, and its gradients, on the CPU and
 | `draws`       | the random numbers of dropout                                              |
 | `function`    | a plan as a function of autograd, and gradients of gradients               |
 | `choice`      | whether the function may stand for calls of layers, and why not            |
+| `compiled`    | the same within a trace of `torch.compile`                                 |
+| `node`        | networks as operators of PyTorch, the nodes of compiled graphs             |
+| `recorded`    | what tells one network from another                                        |
 
 The calls of layers stay where something follows or changes them, and where a network cannot say what they compute.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 from .call import Given, Maybe
 from .choice import attempt, known_of, run_chain
+from .compiled import Networked
 from .description import Description, Tokens, Undescribed, Variant
 from .draws import drawn
 from .function import by_layers
@@ -26,6 +30,7 @@ __all__ = [
     "Description",
     "Given",
     "Maybe",
+    "Networked",
     "Tokens",
     "Undescribed",
     "Variant",

@@ -19,6 +19,7 @@ from ...._ops import doors
 from ...._ops.run import takes_tf32
 from .. import path
 from ..geometry import Geometry
+from . import compiled
 from .call import Call, Given, Maybe, Types, Unready, prepared, variant_of
 from .description import Description, Slot, Tokens, Undescribed, Variant
 from .draws import draw_on
@@ -93,7 +94,9 @@ def _attempt(
     given: Given,
     composed: Callable[[int], Callable[[Given], Maybe]],
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
-    if torch.compiler.is_compiling() or composes():
+    if torch.compiler.is_compiling():
+        return compiled.attempt(owner, len(parts) > 1, start, given)
+    if composes():
         return None
     known = known_of(owner)
     try:
@@ -172,15 +175,20 @@ class _Function(NamedTuple):
     slots: _core.Slots
     """The places of its parameters."""
 
+    def check(self, dtype: torch.dtype, differentiates: bool) -> None:
+        """Raises unless it serves calls by a plan of a type, with gradients or without."""
+        of = self.description
+        if of.dtype not in (None, dtype):
+            raise Unready(f"attention has features of {of.dtype}")
+        if of.without_gradients and differentiates:
+            raise Unready("its items are computed again in the backward pass")
+
     def parameters(
         self, like: Tensor, types: Types
     ) -> tuple[Sequence[Tensor], Sequence[int] | None]:
         """The parameters of a call, which may be others than those of the last one, and their addresses if these are known."""
+        self.check(types.plan, torch.is_grad_enabled())
         of = self.description
-        if of.dtype not in (None, types.plan):
-            raise Unready(f"attention has features of {of.dtype}")
-        if of.without_gradients and torch.is_grad_enabled():
-            raise Unready("its items are computed again in the backward pass")
         found = self.slots.values()
         places = doors.at_once(found, of.shapes)
         if places:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .... import _core
 from ....operators import Operator
 from ..geometry import Geometry
+from .recorded import Recorded
 
 __all__ = ["Channels", "Description", "Slot", "Tokens", "Undescribed", "Variant"]
 
@@ -63,7 +64,7 @@ class Description:
     def __init__(
         self, geometry: Geometry, variant: Variant, owner: nn.Module | None = None
     ) -> None:
-        self.network = _core.Network()
+        self.network = Recorded()
         self.variant = variant
         self._prefixes = {
             id(inner._parameters): f"{name}." if name else ""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["Draw", "draw_on", "drawn", "drawing"]
+__all__ = ["Draw", "draw_of", "draw_on", "drawn", "drawing", "number_on"]
 
 Draw = Tensor | int
 """The number of a call below 2^31: on a GPU an int32 in its memory."""
@@ -33,10 +33,19 @@ class _State(threading.local):
 _STATE = _State()
 
 
+def number_on(device: torch.device) -> Tensor:
+    """The number of a call in memory, from the generator of PyTorch for a device."""
+    return torch.randint(0, 2**31 - 1, (1,), dtype=torch.int32, device=device)
+
+
+def draw_of(number: Tensor) -> Draw:
+    """The number of a call as its function takes it."""
+    return int(number) if number.is_cpu else number
+
+
 def draw_on(device: torch.device) -> Draw:
     """The number of a call, from the generator of PyTorch for a device."""
-    found = torch.randint(0, 2**31 - 1, (1,), dtype=torch.int32, device=device)
-    return int(found) if found.is_cpu else found
+    return draw_of(number_on(device))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,277 @@
+"""The choice between a network and the calls of layers within a trace of ``torch.compile``.
+
+What describes a network cannot be traced, and need not be: the compiler asks an object of the module, :class:`Networks`, and takes the
+answer as a constant. Before each call of its graph it compares the answers of then with those of now, so it compiles again after
+a change of what they depend on: modules, hooks, attributes, and whether layers drop channels.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .... import _core
+from ...._ops import doors
+from . import choice
+from .call import Given, Unready, prepared, variant_of
+from .description import Variant
+from .draws import number_on
+from .function import TYPES
+from .node import Inputs, entered
+
+_OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
+SERVES = hasattr(_OPAQUE, "register_custom_class")
+"""Whether this PyTorch has objects that a compiler asks. Where it has none, all layers are traced."""
+_Asked: Any = _OPAQUE.CustomClassBase if SERVES else object
+
+__all__ = ["Networked", "attempt"]
+
+
+class Question(NamedTuple):
+    """A call of a kind."""
+
+    is_chain: bool
+    """Whether parts of the module are called one after another, and not the module itself."""
+    start: int
+    """The first of these parts."""
+    variant: Variant
+    dtype: torch.dtype
+    differentiates: bool
+
+
+class Answer(NamedTuple):
+    """The network that stands for calls."""
+
+    stop: int
+    """The number of the part behind the last one."""
+    network: str
+    """Its name."""
+    inputs: tuple[str, ...]
+    parameters: tuple[tuple[str, ...], ...]
+    """The names that lead from the module to each parameter."""
+    shapes: tuple[tuple[int, ...], ...]
+    """The shapes of the parameters."""
+    sizes: tuple[int, int, int]
+    """The blades, channels and scalars of its result."""
+    draws: bool
+    """Whether layers drop channels."""
+
+
+class _State:
+    """The answers of a module as it is now; copied, those of then."""
+
+    def __init__(self, networks: Networks | None, answers: Mapping[Question, Answer | str]) -> None:
+        self._networks, self._answers = networks, answers
+
+    def __deepcopy__(self, memo: object) -> _State:
+        return _State(None, dict(self._answers))
+
+    def __eq__(self, other: object) -> bool:
+        now, then = (self, other) if self._networks is not None else (other, self)
+        if not (isinstance(now, _State) and isinstance(then, _State)):
+            return NotImplemented
+        of = now._networks
+        if of is None:
+            return now._answers == then._answers
+        return all(of.now(question) == answer for question, answer in then._answers.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Networks(_Asked):  # type: ignore[misc]
+    """What a compiler asks a module."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        self._owner = weakref.ref(owner)
+        self._answers: dict[Question, Answer | str] = {}
+        self._last: dict[Question, tuple[Any, Answer]] = {}
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # A copy of a module makes its own.
+        return type(None), ()
+
+    def state(self) -> list[Any]:
+        """What the answers to all questions are compared by."""
+        return [_State(self, self._answers)]
+
+    def answer(self, *question: Any) -> tuple[Any, ...] | None:
+        """The network that stands for the calls of a question; ``None`` if layers are called."""
+        if (
+            torch._C._are_functorch_transforms_active()
+            or torch.autograd.forward_ad._current_level >= 0
+        ):
+            self.refuse("a transform follows the call")
+            return None
+        is_chain, start, variant, dtype, differentiates = question
+        asked = Question(is_chain, start, Variant(*variant), dtype, differentiates)
+        found = self._answers[asked] = self.now(asked)
+        if isinstance(found, str):
+            self.refuse(found)
+            return None
+        self.refuse(None)
+        return tuple(found)
+
+    def now(self, question: Question) -> Answer | str:
+        """The answer to a question, or the reason why there is none."""
+        owner: Any = self._owner()
+        if owner is None:
+            return "the module is gone"
+        parts = owner._parts() if question.is_chain else (owner,)
+        try:
+            function = choice.known_of(owner).function(
+                owner, parts, question.start, owner.geometry, question.variant
+            )
+            function.check(question.dtype, question.differentiates)
+        except Unready as error:
+            return str(error)
+        last = self._last.get(question)
+        if last is None or last[0] is not function:
+            last = self._last[question] = function, _answer(owner, function)
+        return last[1]
+
+    def refuse(self, why: str | None) -> None:
+        """Notes why layers are called, if they are."""
+        owner = self._owner()
+        if owner is not None:
+            choice.known_of(owner).last = why
+
+
+def _answer(owner: nn.Module, function: Any) -> Answer:
+    description, channels = function.description, function.output.channels
+    geometry, names = function.output.geometry, {}
+    for name, module in owner.named_modules():
+        names[id(module._parameters)] = tuple(name.split(".")) if name else ()
+    shapes, inputs = tuple(map(tuple, description.shapes)), tuple(description.inputs)
+    told = description.network.steps(), function.output.value, geometry
+    count = len(description.slots)
+    network = entered(
+        told, str(description.network), function.network, inputs, count, geometry, channels
+    )
+    parameters = tuple((*names[id(own)], name) for own, name in description.slots)
+    sizes, draws = (geometry.blade_count, *channels), description.drop_count > 0
+    return Answer(function.stop, network, inputs, parameters, shapes, sizes, draws)
+
+
+if SERVES:
+    _OPAQUE.register_custom_class(
+        Networks,
+        typ="symbolic",
+        guard_fn=Networks.state,
+        members=dict.fromkeys(("answer", "refuse"), _OPAQUE.MemberType.USE_REAL),
+    )
+
+
+class Networked(nn.Module):
+    """The base of modules for whose calls a network may stand in compiled graphs, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._networks = _networks_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._networks = _networks_of(self)
+
+
+def _networks_of(owner: nn.Module) -> Networks | None:
+    return Networks(owner) if SERVES else None
+
+
+# What a compiler traces
+
+
+def attempt(
+    owner: Any, is_chain: bool, start: int, given: Given
+) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
+    """The result of parts of a module as a node of the graph, and the number of the part behind them; ``None`` if layers must be
+    traced, as they are for an exported program, which other processes run."""
+    if torch.compiler.is_exporting() or not torch.compiler.is_dynamo_compiling():
+        return None
+    networks = getattr(owner, "_networks", None)
+    if networks is None:
+        return None
+    try:
+        _check(given)
+        variant = variant_of(given)
+        mv = given.here[0]
+        settled = tuple(_settled(own) for own in variant)
+        found = networks.answer(is_chain, start, settled, mv.dtype, torch.is_grad_enabled())
+        if found is None:
+            return None
+        stop, network, inputs, names, shapes, sizes, draws = found
+        parameters = _parameters(owner, names, shapes, mv)
+        tensors = prepared(given, Inputs(inputs), mv.dtype)[3]  # type: ignore[arg-type]
+    except Unready as error:
+        networks.refuse(str(error))
+        return None
+    wanted = [_asks(a) or _asks(b) for a, b in zip(tensors[::2], tensors[1::2])]
+    wanted += [_asks(p) for p in parameters]
+    here = [t for t in tensors if t is not None]
+    given_places = [t is not None for t in tensors]
+    draw = number_on(mv.device) if draws else None
+    of = network, here, given_places, parameters, draw, wanted, sizes
+    mv, s, *_ = torch.ops.flashcliff.network(*of)
+    return stop, (mv, s if sizes[2] else None)
+
+
+def _settled(part: Any) -> Any:
+    """A part of a variant without symbols: the compiler takes channels as constants, and what is known of a mask."""
+    if part is None or part is True or part is False:
+        return part
+    if isinstance(part, tuple):
+        return tuple(_settled(own) for own in part)
+    return operator.index(part)
+
+
+def _asks(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+
+
+def _check(given: Given) -> None:
+    """Raises unless a node can take the tensors of a call."""
+    mv = given.here[0]
+    tensors = [t for t in (*given.here, *given.extra, *given.context) if t is not None]
+    everything = tensors if given.reference is None else [*tensors, given.reference]
+    if torch.is_autocast_enabled(mv.device.type):
+        raise Unready("autocast is on")
+    if any(type(t) not in doors.PLAIN for t in everything):
+        raise Unready("a tensor is of a class of its own")
+    if mv.dtype not in TYPES or any(t.dtype != mv.dtype for t in tensors):
+        raise Unready("the tensors are not all of float32, or of float64")
+    if any(t.device != mv.device for t in everything):
+        raise Unready("the tensors are on different devices")
+    if mv.device.type != "cpu" and not (mv.device.type == "cuda" and _core.CUDA):
+        raise Unready("the tensors are on a device without kernels")
+    if mv.dim() < 3 or any(0 in t.shape for t in everything):
+        raise Unready("the input has no axis of items, or a tensor has no elements")
+    if any(o.get("cu_seqlens") is not None for o in (given.options, given.context_options)):
+        raise Unready("the host reads the boundaries of sequences, which a graph cannot")
+
+
+def _parameters(
+    owner: Any, names: Sequence[Sequence[str]], shapes: Sequence[Sequence[int]], like: Tensor
+) -> list[Tensor]:
+    """The parameters of a call, which may be others than those of the last one."""
+    found = []
+    for (*path, name), shape in zip(names, shapes, strict=True):
+        module = owner
+        for part in path:
+            module = module._modules[part]
+        parameter = module._parameters.get(name)
+        if (
+            type(parameter) not in doors.PLAIN
+            or tuple(parameter.shape) != tuple(shape)
+            or parameter.dtype != like.dtype
+            or parameter.device != like.device
+        ):
+            raise Unready(
+                "some parameters are not plain tensors of the type of the input and of the shapes that they were made with"
+            )
+        found.append(parameter)
+    return found

@@ -1,0 +1,309 @@
+"""Networks as nodes of compiled graphs: ``flashcliff::network`` and its gradient, ``flashcliff::network_backward``.
+
+A node names its network. Networks are entered by what they compute, so modules of one structure share one, and stay entered:
+a graph may run its backward pass after its module is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from .... import _core
+from ...._ops.run import takes_tf32
+from ..geometry import Geometry
+from .call import Call, Types
+from .description import Channels
+from .draws import draw_of
+from .function import TYPES, Run, _rows
+
+__all__ = ["Inputs", "entered"]
+
+Tensors = Sequence[Tensor | None]
+"""The tensors of a call, two for each input of a network. A node has those that are there, and for each place whether it is."""
+
+
+class Inputs(NamedTuple):
+    """The part of a description that a call reads."""
+
+    inputs: tuple[str, ...]
+    """The inputs in the order of the network."""
+
+
+class _Entry(NamedTuple):
+    function: _core.NetworkFunction
+    description: Inputs
+    geometry: Geometry
+    channels: Channels
+    """The channels of the result."""
+
+    def rows(self, tensors: Tensors) -> tuple[Any, Any, Any]:
+        """Samples, their items, and those that cross-attention attends to; symbols in a trace."""
+        *elements, items = _first(tensors).shape[1:-1]
+        others: Any = 0
+        if "context" in self.description.inputs:
+            context = tensors[2 * self.description.inputs.index("context")]
+            assert context is not None
+            others = context.shape[-2]
+        return math.prod(elements), items, others
+
+    def call(self, tensors: Tensors, draw: Tensor | None) -> Call:
+        """A call without sequences, in one type: what a node serves."""
+        description: Any = self.description
+        batch, dtype = tuple(_first(tensors).shape[1:-1]), _first(tensors).dtype
+        return Call(
+            description,
+            self.function,
+            batch,
+            self.rows(tensors),
+            self.geometry,
+            self.channels,
+            None,
+            ({}, {}),
+            (),
+            Types(dtype, dtype, frozenset((dtype,)), takes_tf32()),
+            None if draw is None else draw_of(draw),
+        )
+
+    def run(
+        self,
+        tensors: Tensors,
+        parameters: Sequence[Tensor],
+        draw: Tensor | None,
+        wanted: Sequence[bool],
+    ) -> Run:
+        call = self.call(tensors, draw)
+        return Run(call, _rows(call, tensors), parameters, list(wanted))
+
+    def kept(
+        self,
+        rows: tuple[int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        wanted: list[bool],
+    ) -> int:
+        """The bytes that a forward pass keeps."""
+        gpu = None if device.type == "cpu" else (device.index or 0, takes_tf32())
+        return self.function.plan(rows, TYPES[dtype], wanted, gpu).kept
+
+
+_ENTRIES: dict[str, _Entry] = {}
+_NAMES: dict[Hashable, str] = {}
+
+
+def entered(
+    told: Hashable,
+    text: str,
+    function: _core.NetworkFunction,
+    inputs: Sequence[str],
+    parameters: int,
+    geometry: Geometry,
+    channels: Channels,
+) -> str:
+    """The name of a network, which is entered if it is new.
+
+    Args:
+        told: what tells it from all others.
+        text: the network as text.
+        function: its function.
+        inputs: its inputs, as in a description.
+        parameters: how many parameters it has.
+        geometry: the geometry of its result.
+        channels: the channels of its result.
+    """
+    name = _NAMES.get(told)
+    if name is None:
+        entry = _Entry(function, Inputs(tuple(inputs)), geometry, channels)
+        name = _name(entry, text, parameters)
+        _ENTRIES[name], _NAMES[told] = entry, name
+    return name
+
+
+def _name(entry: _Entry, text: str, parameters: int) -> str:
+    """A name that is the same in each process: caches of graphs on disk have it, with the sizes of what nodes keep."""
+    all_wanted = [name not in ("mask", "context_mask") for name in entry.description.inputs]
+    all_wanted += [True] * parameters
+    kept = entry.kept((2, 3, 5), torch.float32, torch.device("cpu"), all_wanted)
+    told = _core.__version__, text, entry.description, repr(entry.geometry), entry.channels, kept
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    same = sum(name.startswith(digest) for name in _ENTRIES)
+    return f"{digest}_{same}" if same else digest
+
+
+def _entry(name: str) -> _Entry:
+    found = _ENTRIES.get(name)
+    if found is None:
+        raise _core.UnsupportedError(
+            f"flashcliff::network: expected the name of a network that this process has described, got {name!r}; compile its "
+            "module in this process, or export it, which leaves layers in the place of networks"
+        )
+    return found
+
+
+def _first(tensors: Tensors) -> Tensor:
+    assert tensors[0] is not None, "the first input of a network is its items"
+    return tensors[0]
+
+
+def _placed(tensors: Sequence[Tensor], given: Sequence[bool]) -> list[Tensor | None]:
+    """The tensors of a node, each in its place."""
+    found = iter(tensors)
+    return [next(found) if here else None for here in given]
+
+
+# Kernels
+
+
+def _run(
+    network: str,
+    tensors: Sequence[Tensor],
+    given: Sequence[bool],
+    parameters: Sequence[Tensor],
+    draw: Tensor | None,
+    wanted: Sequence[bool],
+    sizes: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Multivectors and scalars; and for the backward pass both in one matrix, and what the plan keeps."""
+    run = _entry(network).run(_placed(tensors, given), parameters, draw, wanted)
+    result, kept = run.forward()
+    mv, s = run.parts(result)
+    assert mv is not None
+    if s is None:
+        s = mv.new_empty(*mv.shape[1:-1], 0)
+    return mv, s, result if any(wanted) else result.new_empty(0, result.shape[1]), kept
+
+
+def _fake(
+    network: str,
+    tensors: Sequence[Tensor],
+    given: Sequence[bool],
+    parameters: Sequence[Tensor],
+    draw: Tensor | None,
+    wanted: Sequence[bool],
+    sizes: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    like, (blades, channels, scalars) = tensors[0], sizes
+    batch = like.shape[1:-1]
+    rows = math.prod(batch) if any(wanted) else 0
+    kept = _fake_kept(network, _placed(tensors, given), list(wanted))
+    return (
+        like.new_empty(blades, *batch, channels),
+        like.new_empty(*batch, scalars),
+        like.new_empty(rows, blades * channels + scalars),
+        like.new_empty(kept, dtype=torch.uint8),
+    )
+
+
+def _fake_kept(network: str, tensors: Tensors, wanted: list[bool]) -> int | torch.SymInt:
+    """The bytes that a forward pass keeps: a symbol of its own where sizes are symbols, as a plan is one of numbers."""
+    if not any(wanted):
+        return 0
+    entry, like = _entry(network), _first(tensors)
+    rows = entry.rows(tensors)
+    if all(type(n) is int for n in rows):
+        return entry.kept(rows, like.dtype, like.device, wanted)
+    return torch.library.get_ctx().new_dynamic_size()
+
+
+def _run_backward(
+    network: str,
+    gradient: Tensor | None,
+    gradient_s: Tensor | None,
+    tensors: Sequence[Tensor],
+    given: Sequence[bool],
+    parameters: Sequence[Tensor],
+    draw: Tensor | None,
+    wanted: Sequence[bool],
+    result: Tensor,
+    kept: Tensor,
+) -> list[Tensor]:
+    """The gradients of inputs that are wanted, of multivectors and of scalars if there are any, then of parameters."""
+    placed = _placed(tensors, given)
+    run = _entry(network).run(placed, parameters, draw, wanted)
+    made = iter(run.backward(result, kept, (gradient, gradient_s)))
+    found: list[Tensor] = []
+    for at, name in enumerate(run.call.description.inputs):
+        mv, s = placed[2 * at : 2 * at + 2]
+        if wanted[at] and mv is not None:
+            found += [g for g in run.call.apart(name, next(made), mv, s) if g is not None]
+    return [*found, *made]
+
+
+def _fake_backward(
+    network: str,
+    gradient: Tensor | None,
+    gradient_s: Tensor | None,
+    tensors: Sequence[Tensor],
+    given: Sequence[bool],
+    parameters: Sequence[Tensor],
+    draw: Tensor | None,
+    wanted: Sequence[bool],
+    result: Tensor,
+    kept: Tensor,
+) -> list[Tensor]:
+    of_tensors, of_parameters = _asked(given, wanted)
+    asked = zip((*tensors, *parameters), (*of_tensors, *of_parameters), strict=True)
+    return [t.new_empty(t.shape) for t, want in asked if want]
+
+
+def _asked(given: Sequence[bool], wanted: Sequence[bool]) -> tuple[list[bool], Sequence[bool]]:
+    """Whether a backward pass makes the gradient of each tensor of a node, and of each parameter."""
+    inputs = len(given) // 2
+    return [wanted[at // 2] for at, here in enumerate(given) if here], wanted[inputs:]
+
+
+# Gradients
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.network, tensors, ctx.given, parameters, draw, ctx.wanted, _ = inputs
+    _, _, result, kept = output
+    ctx.mark_non_differentiable(result, kept)
+    # Else a result that nobody reads would have zeros for a gradient.
+    ctx.set_materialize_grads(False)
+    ctx.inputs = len(tensors)
+    ctx.save_for_backward(*tensors, *parameters, draw, result, kept)
+
+
+def _gradients(ctx: Any, gradient: Tensor | None, gradient_s: Tensor | None, *_: Any) -> Any:
+    *saved, draw, result, kept = ctx.saved_tensors
+    tensors, parameters = saved[: ctx.inputs], saved[ctx.inputs :]
+    found: list[Tensor | None] = [None] * len(saved)
+    if gradient is not None or gradient_s is not None:
+        more = tensors, ctx.given, parameters, draw, ctx.wanted, result, kept
+        made = iter(_BACKWARD(ctx.network, gradient, gradient_s, *more))
+        of_tensors, of_parameters = _asked(ctx.given, ctx.wanted)
+        found = [next(made) if want else None for want in (*of_tensors, *of_parameters)]
+    return None, found[: ctx.inputs], None, found[ctx.inputs :], None, None, None
+
+
+def _no_second(ctx: Any, *_: Any) -> NoReturn:
+    raise _core.UnsupportedError(
+        "flashcliff::network_backward: expected a first derivative, got a derivative of a gradient through a compiled graph; call "
+        "the module without torch.compile, where it has derivatives of every order"
+    )
+
+
+_ARGUMENTS = "Tensor[] tensors, bool[] given, Tensor[] parameters, Tensor? draw, bool[] wanted"
+_forward = torch.library.custom_op(
+    "flashcliff::network",
+    _run,
+    mutates_args=(),
+    schema=f"(str network, {_ARGUMENTS}, int[] sizes) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+_backward = torch.library.custom_op(
+    "flashcliff::network_backward",
+    _run_backward,
+    mutates_args=(),
+    schema=f"(str network, Tensor? gradient, Tensor? gradient_s, {_ARGUMENTS}, Tensor result, Tensor kept) -> Tensor[]",
+)
+_forward.register_fake(_fake)
+_backward.register_fake(_fake_backward)
+_forward.register_autograd(_gradients, setup_context=_keep)
+_backward.register_autograd(_no_second)
+_BACKWARD: Any = torch.ops.flashcliff.network_backward.default
