@@ -210,6 +210,7 @@ MASKS = {
     "booleans": {"mask": random(5, 5) > -0.5},
     "of heads": {"mask": random(2, 5, 5)},
     "of samples": {"mask": random(3, 1, 1, 5) > -0.5},
+    "of numbers": {"mask": random(3, 2, 5, 5)},
 }
 
 
@@ -584,6 +585,20 @@ def test_gradients_of_gradients_are_refused():
     first = torch.autograd.grad(out.pow(2).sum(), x, create_graph=True)[0]
     with pytest.raises(NotImplementedError, match="derivative of a gradient"):
         first.sum().backward()
+
+
+def test_networks_without_a_plan_are_left_to_layers(monkeypatch):
+    """There may be none for an algebra on a GPU, or of a gradient of what the result does not depend on."""
+
+    def kept(entry, rows, dtype, device, wanted):
+        raise flashcliff.UnsupportedError("no plan")
+
+    net = network(blocks=1)
+    call, given = Compiled(net), inputs(net, 2, 3)
+    monkeypatch.setattr(node._Entry, "kept", kept)
+    got, want = results(call, net, *given), results(net, net, *given)
+    assert call.counts() == ([0], [0]) and "no plan" in gt.explain(net).blocks["blocks.0"]
+    assert all(g is w is None or (g - w).abs().max() < 1e-10 for g, w in zip(got, want, strict=True))
 
 
 # The operators

@@ -23,7 +23,7 @@ from .call import Given, Unready, prepared, variant_of
 from .description import Variant
 from .draws import number_on
 from .function import TYPES
-from .node import Inputs, entered
+from .node import Inputs, entered, why_no_plan
 
 _OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
 SERVES = hasattr(_OPAQUE, "register_custom_class")
@@ -117,6 +117,14 @@ class Networks(_Asked):  # type: ignore[misc]
         self.refuse(None)
         return tuple(found)
 
+    def runs(
+        self, network: str, dtype: torch.dtype, device: torch.device, wanted: Sequence[bool]
+    ) -> bool:
+        """Whether there is a plan of a network with these gradients."""
+        why = why_no_plan(network, dtype, device, wanted)
+        self.refuse(why)
+        return why is None
+
     def now(self, question: Question) -> Answer | str:
         """The answer to a question, or the reason why there is none."""
         owner: Any = self._owner()
@@ -163,7 +171,7 @@ if SERVES:
         Networks,
         typ="symbolic",
         guard_fn=Networks.state,
-        members=dict.fromkeys(("answer", "refuse"), _OPAQUE.MemberType.USE_REAL),
+        members=dict.fromkeys(("answer", "refuse", "runs"), _OPAQUE.MemberType.USE_REAL),
     )
 
 
@@ -212,6 +220,8 @@ def attempt(
         return None
     wanted = [_asks(a) or _asks(b) for a, b in zip(tensors[::2], tensors[1::2])]
     wanted += [_asks(p) for p in parameters]
+    if not networks.runs(network, mv.dtype, mv.device, wanted):
+        return None
     here = [t for t in tensors if t is not None]
     given_places = [t is not None for t in tensors]
     draw = number_on(mv.device) if draws else None

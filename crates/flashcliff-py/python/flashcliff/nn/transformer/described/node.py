@@ -22,7 +22,7 @@ from .description import Channels
 from .draws import draw_of
 from .function import TYPES, Run, _rows
 
-__all__ = ["Inputs", "entered"]
+__all__ = ["Inputs", "entered", "why_no_plan"]
 
 Tensors = Sequence[Tensor | None]
 """The tensors of a call, two for each input of a network. A node has those that are there, and for each place whether it is."""
@@ -92,6 +92,8 @@ class _Entry(NamedTuple):
         return self.function.plan(rows, TYPES[dtype], wanted, gpu).kept
 
 
+_SOME = 2, 3, 5
+"""Samples, their items and those of a context, of a plan that is asked and never run."""
 _ENTRIES: dict[str, _Entry] = {}
 _NAMES: dict[Hashable, str] = {}
 
@@ -124,11 +126,27 @@ def entered(
     return name
 
 
+def why_no_plan(
+    network: str, dtype: torch.dtype, device: torch.device, wanted: Sequence[bool]
+) -> str | None:
+    """The reason why there is no plan of a network with these gradients, such as those of what its result does not depend on."""
+    found = _kept(_entry(network), dtype, device, list(wanted))
+    return found if isinstance(found, str) else None
+
+
+def _kept(entry: _Entry, dtype: torch.dtype, device: torch.device, wanted: list[bool]) -> int | str:
+    """The bytes that a plan of some rows keeps; the reason if there is no plan."""
+    try:
+        return entry.kept(_SOME, dtype, device, wanted)
+    except _core.UnsupportedError as error:
+        return str(error)
+
+
 def _name(entry: _Entry, text: str, parameters: int) -> str:
     """A name that is the same in each process: caches of graphs on disk have it, with the sizes of what nodes keep."""
-    all_wanted = [name not in ("mask", "context_mask") for name in entry.description.inputs]
-    all_wanted += [True] * parameters
-    kept = entry.kept((2, 3, 5), torch.float32, torch.device("cpu"), all_wanted)
+    of_items = [name == "here" for name in entry.description.inputs]
+    wanted = [*of_items, *[False] * parameters]
+    kept = _kept(entry, torch.float32, torch.device("cpu"), wanted)
     told = _core.__version__, text, entry.description, repr(entry.geometry), entry.channels, kept
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     same = sum(name.startswith(digest) for name in _ENTRIES)
