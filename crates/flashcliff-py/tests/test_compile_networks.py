@@ -222,6 +222,15 @@ def test_masks(mask):
     assert call.counts() == ONCE
 
 
+@pytest.mark.parametrize("shape", [(5, 5), (3, 2, 5, 5)], ids=str)
+def test_gradients_by_masks(shape):
+    net = network()
+    call, given = Compiled(net), inputs(net, 3, 5)
+    mask = random(*shape, seed=9).requires_grad_()
+    same(call, net, *given, mask=mask)
+    assert call.counts() == ONCE
+
+
 @pytest.mark.parametrize("used", [0, 1])
 def test_results_that_nobody_reads(used):
     net = network()
