@@ -25,6 +25,7 @@ __all__ = [
     "matrix",
     "parts",
     "prepared",
+    "types_of",
     "variant_of",
 ]
 
@@ -88,6 +89,30 @@ class Types(NamedTuple):
     """The types that parameters may have."""
     rounds: bool
     """Whether matrix products on a GPU may round float32 to TF32."""
+
+
+_NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
+"""The types that autocast changes."""
+_SERVED = _NARROW | {torch.float64}
+
+
+def types_of(given: Given, takes_tf32: bool) -> Types:
+    """The types of a call, where matrix products of float32 may round to TF32 or not.
+
+    Tensors of 16 bits are computed in float32, and so is everything under autocast: positions and momenta lose too much in 16 bits.
+    TF32 has as many digits as float16.
+    """
+    mv = given.here[0]
+    tensors = (*given.here, *given.extra, *given.context)
+    found = {t.dtype for t in tensors if t is not None}
+    if not _SERVED.issuperset(found):
+        raise Unready("the tensors are not of floating-point types of a plan")
+    if _NARROW.issuperset(found) and torch.is_autocast_enabled(mv.device.type):
+        return Types(torch.float32, torch.float32, _NARROW, True)
+    if len(found) > 1:
+        raise Unready("the tensors are not all of one type")
+    plan = torch.float64 if mv.dtype == torch.float64 else torch.float32
+    return Types(plan, mv.dtype, frozenset(found), mv.dtype.itemsize < 4 or takes_tf32)
 
 
 class Call(NamedTuple):

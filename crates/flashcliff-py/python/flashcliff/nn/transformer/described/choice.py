@@ -20,16 +20,13 @@ from ...._ops.run import takes_tf32
 from .. import path
 from ..geometry import Geometry
 from . import compiled
-from .call import Call, Given, Maybe, Types, Unready, prepared, variant_of
+from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, variant_of
 from .description import Description, Slot, Tokens, Undescribed, Variant
 from .draws import draw_on
 from .function import apply, composes
 
 __all__ = ["attempt", "known_of", "run_chain"]
 
-_NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
-"""The types that autocast changes."""
-_SERVED = _NARROW | {torch.float64}
 
 
 def attempt(
@@ -101,7 +98,7 @@ def _attempt(
     known = known_of(owner)
     try:
         _check_tensors(geometry, given)
-        types = _types_of(given)
+        types = types_of(given, takes_tf32())
         function = known.function(owner, parts, start, geometry, variant_of(given))
         parameters, places = function.parameters(given.here[0], types)
         batch, rows, sequences, tensors = prepared(given, function.description, types.plan)
@@ -127,24 +124,6 @@ def _attempt(
     known.last = None
     assert found[0] is not None
     return function.stop, (found[0], found[1])
-
-
-def _types_of(given: Given) -> Types:
-    """The types of a call.
-
-    Tensors of 16 bits are computed in float32, and so is everything under autocast: positions and momenta lose too much in 16 bits.
-    TF32 has as many digits as float16.
-    """
-    mv = given.here[0]
-    found = {t.dtype for t in given.tensors() if t is not None and t is not given.reference}
-    if not _SERVED.issuperset(found):
-        raise Unready("the tensors are not of floating-point types of a plan")
-    if _NARROW.issuperset(found) and torch.is_autocast_enabled(mv.device.type):
-        return Types(torch.float32, torch.float32, _NARROW, True)
-    if len(found) > 1:
-        raise Unready("the tensors are not all of one type")
-    plan = torch.promote_types(mv.dtype, torch.float32)
-    return Types(plan, mv.dtype, frozenset(found), mv.dtype.itemsize < 4 or takes_tf32())
 
 
 def _check_tensors(geometry: Geometry, given: Given) -> None:

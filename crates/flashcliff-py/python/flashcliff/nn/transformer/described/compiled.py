@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from .... import _core
 from ...._ops import doors
 from . import choice
-from .call import Given, Unready, prepared, variant_of
+from .call import Given, Types, Unready, prepared, types_of, variant_of
 from .description import Variant
 from .draws import number_on
-from .function import TYPES
 from .node import Inputs, entered, why_no_plan
 
 _OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
@@ -206,6 +205,8 @@ def attempt(
         return None
     try:
         _check(given)
+        types = types_of(given, False)
+        given = _widened(given, types.plan)
         variant = variant_of(given)
         mv = given.here[0]
         settled = tuple(_settled(own) for own in variant)
@@ -213,7 +214,7 @@ def attempt(
         if found is None:
             return None
         stop, network, inputs, names, shapes, sizes, draws = found
-        parameters = _parameters(owner, names, shapes, mv)
+        parameters = _parameters(owner, names, shapes, mv, types)
         tensors = prepared(given, Inputs(inputs), mv.dtype)[3]  # type: ignore[arg-type]
     except Unready as error:
         networks.refuse(str(error))
@@ -227,7 +228,17 @@ def attempt(
     draw = number_on(mv.device) if draws else None
     of = network, here, given_places, parameters, draw, wanted, sizes
     mv, s, *_ = torch.ops.flashcliff.network(*of)
-    return stop, (mv, s if sizes[2] else None)
+    return stop, (mv.to(types.result), s.to(types.result) if sizes[2] else None)
+
+
+def _widened(given: Given, dtype: torch.dtype) -> Given:
+    """The arguments of a call, in the type of a plan."""
+
+    def wide(x: Tensor | None) -> Any:
+        return None if x is None else x.to(dtype)
+
+    pairs = [(wide(mv), wide(s)) for mv, s in (given.here, given.extra, given.context)]
+    return given._replace(here=pairs[0], extra=pairs[1], context=pairs[2])
 
 
 def _settled(part: Any) -> Any:
@@ -248,12 +259,8 @@ def _check(given: Given) -> None:
     mv = given.here[0]
     tensors = [t for t in (*given.here, *given.extra, *given.context) if t is not None]
     everything = tensors if given.reference is None else [*tensors, given.reference]
-    if torch.is_autocast_enabled(mv.device.type):
-        raise Unready("autocast is on")
     if any(type(t) not in doors.PLAIN for t in everything):
         raise Unready("a tensor is of a class of its own")
-    if mv.dtype not in TYPES or any(t.dtype != mv.dtype for t in tensors):
-        raise Unready("the tensors are not all of float32, or of float64")
     if any(t.device != mv.device for t in everything):
         raise Unready("the tensors are on different devices")
     if mv.device.type != "cpu" and not (mv.device.type == "cuda" and _core.CUDA):
@@ -265,7 +272,11 @@ def _check(given: Given) -> None:
 
 
 def _parameters(
-    owner: Any, names: Sequence[Sequence[str]], shapes: Sequence[Sequence[int]], like: Tensor
+    owner: Any,
+    names: Sequence[Sequence[str]],
+    shapes: Sequence[Sequence[int]],
+    like: Tensor,
+    types: Types,
 ) -> list[Tensor]:
     """The parameters of a call, which may be others than those of the last one."""
     found = []
@@ -277,11 +288,11 @@ def _parameters(
         if (
             type(parameter) not in doors.PLAIN
             or tuple(parameter.shape) != tuple(shape)
-            or parameter.dtype != like.dtype
+            or parameter.dtype not in types.parameters
             or parameter.device != like.device
         ):
             raise Unready(
                 "some parameters are not plain tensors of the type of the input and of the shapes that they were made with"
             )
-        found.append(parameter)
+        found.append(parameter.to(types.plan))
     return found
