@@ -47,7 +47,7 @@ impl Applied {
     /// Applies the network to its inputs, differentiably. The result has the shape of the value that `describe` returns.
     ///
     /// # Errors
-    /// Those of the description, and the errors of [`Node::apply`].
+    /// The errors of the description, and of [`Node::apply`].
     pub(crate) fn apply(
         &self,
         name: &'static str,

@@ -46,7 +46,7 @@ impl Replays {
     }
 
     fn known<R>(&self, own: impl FnOnce(&mut Known) -> R) -> R {
-        // What is known is whole even after a panic.
+        // The graphs are whole even after a panic.
         own(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -9,7 +9,7 @@ use super::{Call, Channels, Draw, Scope, Sequences, Tokens};
 use crate::Error;
 use crate::op::network::Around;
 
-/// What a call gives a layer: tensors in the order of its network's inputs, and all else.
+/// The arguments of a call as a network takes them: tensors in the order of its inputs, and all else.
 pub(super) struct Given<'a> {
     pub(super) inputs: Vec<&'a Tensor>,
     pub(super) around: Around,
@@ -17,7 +17,7 @@ pub(super) struct Given<'a> {
 }
 
 impl Inner {
-    /// What a call gives the layer, after checks.
+    /// The arguments of a call as the network takes them, after checks.
     pub(super) fn given<'a>(
         &self,
         x: &'a Tokens,

@@ -242,7 +242,7 @@ impl Layers {
         self.network.step(Step::Attention(attention), &inputs)
     }
 
-    /// What is behind attention: factors of heads, the linear layer to so many channels, and dropout.
+    /// The steps behind attention: factors of heads, the linear layer to so many channels, and dropout.
     fn finished(
         &mut self,
         prefix: &str,

@@ -84,7 +84,7 @@ class _State:
 
 
 class Networks(_Asked):  # type: ignore[misc]
-    """What a compiler asks a module."""
+    """The object of a module that a compiler asks."""
 
     def __init__(self, owner: nn.Module) -> None:
         self._owner = weakref.ref(owner)
@@ -96,7 +96,7 @@ class Networks(_Asked):  # type: ignore[misc]
         return type(None), ()
 
     def state(self) -> list[Any]:
-        """What the answers to all questions are compared by."""
+        """The value that the answers to all questions are compared by."""
         return [_State(self, self._answers)]
 
     def answer(self, *question: Any) -> tuple[Any, ...] | None:
@@ -190,7 +190,7 @@ def _networks_of(owner: nn.Module) -> Networks | None:
     return Networks(owner) if SERVES else None
 
 
-# What a compiler traces
+# The part that a compiler traces
 
 
 def attempt(
