@@ -443,7 +443,9 @@ mod tests {
             Some(names.rsplit("::").next()?.trim_matches(['{', '}']))
         });
         let names = uses.flat_map(|names| names.split(','));
-        let names = names.map(|name| name.trim().to_owned());
+        // A list over several lines ends with a comma.
+        let names = names.map(str::trim).filter(|name| !name.is_empty());
+        let names = names.map(ToOwned::to_owned);
         let parts = [
             "Call",
             "Channels",
