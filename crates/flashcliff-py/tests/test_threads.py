@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from flashcliff.compat import lgatr
+from flashcliff.nn.transformer import described
 
 
 def elsewhere(function):
@@ -35,7 +36,8 @@ def network(**options):
 
 
 def low(net, inputs):
-    with torch.autocast("cpu", torch.bfloat16):
+    """The result of layers under autocast. One function computes in float32."""
+    with torch.autocast("cpu", torch.bfloat16), described.by_layers():
         return net(*inputs)
 
 
@@ -93,8 +95,9 @@ def test_blocks_are_computed_again_in_the_same_type(by_context):
     gradients = []
     for again in (False, True):
         net, inputs = network(naive_amp=not by_context, checkpoint_blocks=again)
-        with lgatr.naive_amp(by_context):
-            found = low(net, inputs)
-        sum(x.float().sum() for x in found).backward()
+        with described.by_layers():
+            with lgatr.naive_amp(by_context):
+                found = low(net, inputs)
+            sum(x.float().sum() for x in found).backward()
         gradients.append([p.grad for p in net.parameters() if p.grad is not None])
     assert all(map(torch.equal, *gradients))

@@ -15,11 +15,11 @@ use super::{Course, Gpu, Lent, Moment};
 use crate::Error;
 
 /// The most graphs of a plan.
-const KEPT: usize = 16;
+const KEPT: usize = 24;
 /// The number of last runs among which one counts as seen.
-const SEEN: usize = 32;
+const SEEN: usize = 48;
 /// The captures that come before any replay. Later ones must have been paid for: a capture takes about as long as two runs.
-const FIRST: usize = 8;
+const FIRST: usize = 24;
 
 /// The graphs of a plan, by the memory of their runs.
 #[derive(Debug, Default)]

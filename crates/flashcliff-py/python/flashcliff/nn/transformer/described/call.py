@@ -142,20 +142,11 @@ class Call(NamedTuple):
     def row_count(self) -> int:
         return self.rows[0] * self.rows[1]
 
-    def size(self, name: str, pair: Sequence[Tensor | None]) -> tuple[int, int] | None:
-        """The rows and columns of an input as one matrix; ``None`` for one that is read where it lies."""
+    def together(self, name: str, pair: Sequence[Tensor | None]) -> Tensor:
+        """The tensors of an input as one."""
         mv, s = pair
         assert mv is not None
-        if name not in _TOKENS:
-            return None
-        scalars = 0 if s is None else s.shape[-1]
-        return mv.shape[1:-1].numel(), mv.shape[0] * mv.shape[-1] + scalars
-
-    def together(self, pair: Sequence[Tensor | None], to: Tensor | None) -> Tensor:
-        """The tensors of an input as one, in a matrix of its size."""
-        mv, s = pair
-        assert mv is not None
-        return mv if to is None else matrix((mv, s), to)
+        return matrix((mv, s), self.types.plan) if name in _TOKENS else mv
 
     def apart(self, name: str, gradient: Tensor | None, mv: Tensor, s: Tensor | None) -> Maybe:
         """The gradients of the tensors of an input."""
@@ -328,12 +319,13 @@ def _mask(options: Mapping[str, Any], mv: Tensor, keys: int, dtype: torch.dtype)
     return mask.reshape(math.prod(of_batch), *mask.shape[-3:]).contiguous()
 
 
-def matrix(pair: Maybe, to: Tensor) -> Tensor:
-    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, written to a matrix with an item in a row."""
+def matrix(pair: Maybe, dtype: torch.dtype) -> Tensor:
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, an item in a row, in a type."""
     mv, s = pair
     assert mv is not None
     blades, rows, channels = mv.shape[0], mv.shape[1:-1].numel(), mv.shape[-1]
     width = blades * channels
+    to = mv.new_empty(rows, width + (0 if s is None else s.shape[-1]), dtype=dtype)
     of_blades = to[:, :width].view(rows, blades, channels)
     of_blades.copy_(mv.reshape(blades, rows, channels).transpose(0, 1))
     if s is not None:

@@ -28,6 +28,7 @@ from .function import apply, composes
 __all__ = ["attempt", "known_of", "run_chain"]
 
 
+
 def attempt(
     owner: nn.Module, geometry: Geometry, given: Given, composed: Callable[[Given], Maybe]
 ) -> tuple[Tensor, Tensor | None] | None:

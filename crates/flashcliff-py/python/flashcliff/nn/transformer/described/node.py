@@ -20,7 +20,7 @@ from ..geometry import Geometry
 from .call import Call, Types
 from .description import Channels
 from .draws import draw_of
-from .function import TYPES, Run
+from .function import TYPES, Run, _rows
 
 __all__ = ["Inputs", "entered", "why_no_plan"]
 
@@ -76,10 +76,9 @@ class _Entry(NamedTuple):
         parameters: Sequence[Tensor],
         draw: Tensor | None,
         wanted: Sequence[bool],
-        stage: int,
     ) -> Run:
         call = self.call(tensors, draw)
-        return Run(call, stage, tensors, parameters, list(wanted), apart=True)
+        return Run(call, _rows(call, tensors), parameters, list(wanted))
 
     def kept(
         self,
@@ -188,7 +187,7 @@ def _run(
     sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Multivectors and scalars; and for the backward pass both in one matrix, and what the plan keeps."""
-    run = _entry(network).run(_placed(tensors, given), parameters, draw, wanted, 0)
+    run = _entry(network).run(_placed(tensors, given), parameters, draw, wanted)
     result, kept = run.forward()
     mv, s = run.parts(result)
     assert mv is not None
@@ -243,7 +242,7 @@ def _run_backward(
 ) -> list[Tensor]:
     """The gradients of inputs that are wanted, of multivectors and of scalars if there are any, then of parameters."""
     placed = _placed(tensors, given)
-    run = _entry(network).run(placed, parameters, draw, wanted, 1)
+    run = _entry(network).run(placed, parameters, draw, wanted)
     made = iter(run.backward(result, kept, (gradient, gradient_s)))
     found: list[Tensor] = []
     for at, name in enumerate(run.call.description.inputs):
