@@ -105,7 +105,7 @@ def same(function, module, *given, **options):
     same_bits(results(function, module, *given, **options), results(module, module, *given, **options))
 
 
-# What becomes a node
+# Modules and calls that become nodes
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -514,7 +514,7 @@ def test_hooks_leave_the_other_parts_to_networks():
     assert call.counts() == ([3], [3])
 
 
-# What is left to layers
+# Calls that are left to layers
 
 
 def test_layers_are_traced_where_compilers_ask_no_objects():

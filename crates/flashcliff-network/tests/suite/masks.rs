@@ -10,6 +10,11 @@ use crate::transformers::{assert_close, dot, run};
 
 const HEADS: usize = 3;
 const HEAD: Channels = Channels::new(2, 3);
+const ROWS: Rows = Rows {
+    samples: 3,
+    items: 4,
+    context: 5,
+};
 
 /// Attention of heads with a mask.
 #[derive(Clone, Copy, Debug)]
@@ -270,16 +275,11 @@ fn in_output(row: usize, head: usize) -> impl Iterator<Item = usize> {
 
 #[test]
 fn gradients_by_masks_are_plain_sums() {
-    let rows = Rows {
-        samples: 3,
-        items: 4,
-        context: 5,
-    };
-    for case in cases(rows) {
+    for case in cases(ROWS) {
         let made = case.made();
         let inputs = case.given(&made);
         let [result, gradient] = by_sums(case, &inputs);
-        let got = made.gradients(&[made.mask], rows, &inputs);
+        let got = made.gradients(&[made.mask], ROWS, &inputs);
         assert_close(&got[0], &result, &format!("result, {case:?}"));
         assert_close(&got[1], &gradient, &format!("gradient, {case:?}"));
         assert!(gradient.iter().any(|x| x.abs() > 1e-3));
@@ -290,24 +290,19 @@ fn gradients_by_masks_are_plain_sums() {
         }
         // With the gradients of all other inputs there are the same bits.
         let all = &made.network.inputs()[..=case.mask_at()];
-        let with = made.gradients(all, rows, &inputs);
+        let with = made.gradients(all, ROWS, &inputs);
         assert_eq!(with.last(), got.last(), "{case:?}");
     }
 }
 
 #[test]
 fn gradients_by_masks_are_differences() {
-    let rows = Rows {
-        samples: 3,
-        items: 4,
-        context: 5,
-    };
-    for case in cases(rows) {
+    for case in cases(ROWS) {
         let made = case.made();
         let mut inputs = case.given(&made);
-        let got = made.gradients(&[made.mask], rows, &inputs).remove(1);
+        let got = made.gradients(&[made.mask], ROWS, &inputs).remove(1);
         let seed = inputs.last().unwrap().clone();
-        let plan = made.network.plan(&[made.output], rows, [Dtype::F64; 2]);
+        let plan = made.network.plan(&[made.output], ROWS, [Dtype::F64; 2]);
         let plan = plan.unwrap();
         let at = case.mask_at();
         for element in (0..got.len()).step_by(got.len().div_ceil(9)) {

@@ -1,4 +1,4 @@
-//! Checks of what a call gives a layer.
+//! Checks of the arguments of a call.
 
 use candle_core::Tensor;
 use flashcliff_network::Rows;

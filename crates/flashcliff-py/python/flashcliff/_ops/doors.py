@@ -28,7 +28,6 @@ __all__ = [
     "addresses",
     "at_once",
     "check",
-    "check_addresses",
     "check_open",
     "closed",
     "composes",
@@ -249,20 +248,6 @@ def check_open(what: str, tensors: Sequence[Tensor | None], names: Sequence[str]
     if native.loaded is not None and native.loaded.hold(tensors):
         return
     if opens(*tensors):
-        check(what, tensors, names)
-
-
-def check_addresses(
-    what: str, tensors: Sequence[Tensor], addresses: Sequence[int], names: Sequence[str] = ()
-) -> None:
-    """:func:`check` of many tensors, whose addresses are known.
-
-    The compiled call path looks at all storages. Without it only those are looked at that have no address: to ask Python for the size
-    of each storage would take as long as a GPU takes for a small block.
-    """
-    if native.loaded is not None and native.loaded.hold(tensors):
-        return
-    if native.loaded is not None or 0 in addresses:
         check(what, tensors, names)
 
 

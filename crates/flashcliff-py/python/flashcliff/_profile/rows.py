@@ -135,10 +135,9 @@ def _algebra(key: Key) -> str:
 
 def _gradients(key: Key) -> tuple[str, ...]:
     subject = key.subject
-    if isinstance(subject, Made):
-        names = [name for name, given in zip(subject.op.names, subject.given) if given]
-    else:
-        names = ["input", "weight"]
+    if not isinstance(subject, Made):
+        return ()
+    names = [name for name, given in zip(subject.op.names, subject.given) if given]
     return tuple(name for name, wanted in zip(names, key.wanted) if wanted)
 
 

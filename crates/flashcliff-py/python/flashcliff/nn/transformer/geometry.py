@@ -60,8 +60,6 @@ class Geometry:
     norm_rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     """A matrix ``[rows, blades]`` whose product with squared blades is the squared norm of each grade, without grades
     that have none; one row for all grades if all norms are positive."""
-    norm_signs: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """For each blade the row of its grade among these rows, their negatives, and a zero, by the sign of its norm."""
     join_signs: tuple[float, ...] = field(init=False, repr=False, compare=False)
     """The factor of each blade by which the join differs from the regressive product."""
 
@@ -85,7 +83,6 @@ class Geometry:
             "join_signs": tuple(
                 (-1.0) ** (grade * (self.algebra.dim - grade)) for grade in self.algebra.grades
             ),
-            "norm_signs": tuple(_signed_row(blade, len(rows)) for blade in zip(*rows)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -152,14 +149,6 @@ def _norm_rows(algebra: Algebra, norms: tuple[int, ...]) -> tuple[tuple[float, .
         for grade in range(algebra.grade_count)
     )
     return tuple(row for row in by_grade if any(row))
-
-
-def _signed_row(of_blade: tuple[float, ...], rows: int) -> int:
-    """The row of a blade in ``rows`` rows, their negatives, and a zero."""
-    for at, norm in enumerate(of_blade):
-        if norm:
-            return at if norm > 0 else at + rows
-    return 2 * rows
 
 
 def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

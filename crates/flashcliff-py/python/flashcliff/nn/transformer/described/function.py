@@ -128,7 +128,11 @@ class Run:
         places: Sequence[int] | None = None,
     ) -> None:
         self.call, self.rows, self.like = call, rows, rows[0]
-        given = _in_type(parameters, [call.types.plan] * len(parameters))
+        # Most calls have parameters of no other type, of which there are hundreds.
+        dtype, given = call.types.plan, parameters
+        casts = call.types.parameters != {dtype}
+        if casts:
+            given = _in_type(parameters, [dtype] * len(parameters))
         is_known = places is not None and (not given or given[0] is parameters[0])
         found = doors.addresses("a network of layers", rows if is_known else (*rows, *given))
         assert found is not None, "tensors were plain before"
@@ -142,9 +146,10 @@ class Run:
             self.addresses = [t.data_ptr() for t in tensors]
         self.tensors = tensors
         self.wanted = [t for t, want in zip(tensors, wanted) if want]
-        in_plan = [call.types.plan] * len(rows)
-        of = (*in_plan, *(p.dtype for p in parameters))
-        self.types = [dtype for dtype, want in zip(of, wanted) if want]
+        self.types: list[torch.dtype] | None = None
+        if casts:
+            of = [*[dtype] * len(rows), *(p.dtype for p in parameters)]
+            self.types = [own for own, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
         gpu = None if self.device is None else (self.device, call.types.rounds)
         self.plan = call.function.plan(call.rows, TYPES[self.like.dtype], wanted, gpu)
@@ -195,7 +200,7 @@ class Run:
                 self.sequences,
                 self.draw,
             )
-        return _in_type(found, self.types)
+        return found if self.types is None else _in_type(found, self.types)
 
     def parts(self, result: Tensor) -> Maybe:
         call, dtype = self.call, self.call.types.result

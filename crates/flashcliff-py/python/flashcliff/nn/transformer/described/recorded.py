@@ -31,7 +31,7 @@ class Recorded:
         return self._network.function(output)
 
     def steps(self) -> tuple[Hashable, ...]:
-        """What was added, in order."""
+        """The steps with their arguments, in order."""
         return tuple(self._steps)
 
     def __str__(self) -> str:
