@@ -7,7 +7,6 @@ use std::collections::HashMap;
 
 use crate::Error;
 use crate::network::{Extent, Info, Maker, Network, Node, Value};
-use crate::tokens::Step;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 
 /// The values of the forward pass that stay for gradients.
@@ -333,7 +332,7 @@ impl Back<'_> {
     fn added_to(&self, at: usize, node: &Node, wanted: &[bool]) -> Option<Value> {
         let adds = match &node.work {
             Work::Operator(operator) => operator.adds_to_gradient(),
-            Work::Step(step) => matches!(**step, Step::Norm(_)),
+            Work::Step(step) => step.adds_to_gradient(),
             _ => false,
         };
         let first = node.inputs[0];

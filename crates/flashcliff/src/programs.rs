@@ -33,6 +33,10 @@ pub(crate) enum Made {
     Selecting(Vec<bool>),
     /// The program without the arguments that it does not read.
     Reading,
+    /// The program of sums.
+    OfSums,
+    /// The program whose outputs are added to further arguments.
+    Adding,
 }
 
 /// All programs of the process.

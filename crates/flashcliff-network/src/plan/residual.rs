@@ -1,20 +1,19 @@
-//! Sums in front of norms. The kernel of a norm on a GPU adds two values, writes the sum and normalises it, so the call of a sum has nothing to do if that
-//! of its norm is the next one.
+//! Sums in front of norms and operators. Their kernels on a GPU add two values, write the sum and work on it, so the call of a sum has nothing to do if
+//! that of such a step is the next one.
 
 use super::Plan;
 use crate::network::{Node, Value};
-use crate::tokens::Step;
 use crate::work::Work;
 
-/// For each call whether it is a sum of which the norm behind it does the work.
+/// For each call whether it is a sum of which the step behind it does the work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Residuals(Vec<bool>);
 
 impl Residuals {
     /// Finds the sums of a plan, whose calls are there.
     pub(super) fn new(plan: &Plan) -> Self {
-        let is_norm = |call: usize| match plan.work(call) {
-            Work::Step(step) => matches!(**step, Step::Norm(_)),
+        let takes_sums = |call: usize| match plan.work(call) {
+            Work::Step(step) => step.takes_sums(),
             _ => false,
         };
         let is_added = |call: usize| {
@@ -22,13 +21,13 @@ impl Residuals {
             matches!(node.work, Work::ScaledSum(1.0))
                 && node.inputs.len() == 2
                 && plan.calls(plan.stage_of(call)).contains(&next)
-                && is_norm(next)
+                && takes_sums(next)
                 && plan.reads(next)[0] == node.outputs[0]
         };
         Self((0..plan.call_count()).map(is_added).collect())
     }
 
-    /// Whether the norm behind a call does its work.
+    /// Whether the step behind a call does its work.
     pub(super) fn is_idle(&self, call: usize) -> bool {
         self.0.get(call).copied().unwrap_or(false)
     }
@@ -53,6 +52,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::plan::gathered::tests::{check_memory, plan, transformer};
+    use crate::tokens::Step;
     use crate::{Axis, Keep, Network};
 
     fn sums(plan: &Plan) -> usize {
@@ -73,6 +73,31 @@ mod tests {
         let all = [&[output], &gradients[..]].concat();
         // The sum within a block is computed again, by the norm behind it.
         assert_eq!(sums(&plan(&network, &[&all], true)), 5 + 3);
+    }
+
+    #[test]
+    fn norms_that_are_programs_compute_sums_and_add_gradients() {
+        use crate::tokens::{Channels, Slim};
+
+        let algebra = "cl130".parse().unwrap();
+        let channels = Channels::new(2, 3);
+        let options = Slim {
+            blocks: 3,
+            heads: 2,
+            ..Slim::new(algebra, channels, channels, Channels::new(4, 8))
+        };
+        let (mut network, ends) = options.network().unwrap();
+        let axes = network.shape(ends.output).unwrap().to_vec();
+        let seed = network.features("seed", &axes);
+        let pairs = network.gradients(ends.output, seed, Keep::All).unwrap();
+        let gradients: Vec<Value> = pairs.into_iter().map(|(_, gradient)| gradient).collect();
+        let all = [&[ends.output], &gradients[..]].concat();
+        let plan = plan(&network, &[&all], true);
+        assert_eq!(sums(&plan), 5);
+        let adds =
+            |call: &usize| matches!(plan.work(*call), Work::Gradient(gradient) if gradient.adds);
+        // Two for each block: what passes a norm by is added to its gradient.
+        assert_eq!((0..plan.call_count()).filter(adds).count(), 6);
     }
 
     #[test]

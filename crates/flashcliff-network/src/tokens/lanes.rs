@@ -21,6 +21,10 @@ use crate::{Error, Number};
 pub struct Lanes {
     pub(crate) operator: Arc<Operator>,
     pub(crate) gradient: Arc<Operator>,
+    /// The operator of sums of tokens, for kernels that add a residual before it.
+    pub(crate) of_sums: Option<Arc<Operator>>,
+    /// The gradient, of which that of the tokens is added to a gradient so far.
+    pub(crate) adding: Option<Arc<Operator>>,
     pub(crate) blades: usize,
     /// The channels of one multivector, and of one tensor of scalars.
     pub(crate) each: Channels,
@@ -77,10 +81,13 @@ impl Lanes {
     ) -> Result<Self, Error> {
         let operator = operator.into();
         let places = |specs: &[TensorSpec], parameters| places(specs, blades, each, parameters);
+        let gradient = operator.gradient()?;
         Ok(Self {
             inputs: places(operator.inputs(), true)?,
             outputs: places(operator.outputs(), false)?,
-            gradient: Arc::new(operator.gradient()?),
+            of_sums: operator.of_sums().map(Arc::new),
+            adding: gradient.adding().map(Arc::new),
+            gradient: Arc::new(gradient),
             operator,
             blades,
             each,

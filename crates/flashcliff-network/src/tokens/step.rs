@@ -214,6 +214,24 @@ impl Step {
         }
     }
 
+    /// Whether kernels of the step add a gradient of the tokens so far to that of their own.
+    pub(crate) fn adds_to_gradient(&self) -> bool {
+        match self {
+            Self::Norm(_) => true,
+            Self::Lanes(step) => step.adding.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether kernels of the step can add two values, write the sum, and work on it.
+    pub(crate) fn takes_sums(&self) -> bool {
+        match self {
+            Self::Norm(_) => true,
+            Self::Lanes(step) => step.of_sums.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether the gradient reads the tokens, and what the step kept.
     pub(crate) fn gradient_reads_tokens(&self) -> bool {
         !matches!(

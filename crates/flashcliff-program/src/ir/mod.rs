@@ -1,5 +1,6 @@
 //! The intermediate representation: operators as programs over the blades of a multivector.
 
+mod added;
 mod count;
 mod derive;
 mod differentiate;

@@ -5,6 +5,7 @@
 //! `mutation` damages planned programs, one sign or term at a time, and demands that `oracle`, which
 //! computes every operator by its reference, notices. `basis` compares what references multiply with to published tables.
 
+mod additions;
 mod adjoints;
 mod basis;
 mod counts;

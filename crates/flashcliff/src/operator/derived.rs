@@ -89,6 +89,49 @@ impl Operator {
         Self::new(self.name, self.algebra, kind).with_tier(self.tier)
     }
 
+    /// The operator of sums of two tensors: each multivector or scalar that it reads is the sum of an input and a further one behind all others. The
+    /// sums are further outputs behind all others. So one pass over memory adds a residual and normalises.
+    ///
+    /// `None` for an operator with matrix products, or if kernels have no room for so many tensors.
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, Norm, Signature, ops};
+    ///
+    /// let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+    /// let rms = ops::grade_rms(algebra, Norm::default(), 1e-6)?;
+    /// let of_sums = rms.of_sums().ok_or("one program")?;
+    /// let names: Vec<&str> = of_sums.inputs().iter().map(|input| input.name).collect();
+    /// assert_eq!(names, ["x", "added_x"]);
+    /// let names: Vec<&str> = of_sums.outputs().iter().map(|output| output.name).collect();
+    /// assert_eq!(names, ["o", "total_x"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_sums(&self) -> Option<Self> {
+        self.with_additions("of_sums", LaneOperator::of_sums)
+    }
+
+    /// The operator whose multivectors and scalars are added to further inputs behind all others. Each may lie in the memory of its sum.
+    ///
+    /// `None` as for [`Self::of_sums`].
+    pub fn adding(&self) -> Option<Self> {
+        self.with_additions("adding", LaneOperator::adding)
+    }
+
+    fn with_additions(
+        &self,
+        what: &str,
+        with: impl Fn(&LaneOperator) -> LaneOperator,
+    ) -> Option<Self> {
+        let Kind::Lanes(lane) = &self.kind else {
+            return None;
+        };
+        let lane = with(lane);
+        lane.check_room().ok()?;
+        let name = kept::text(format!("{}_{what}", self.name));
+        let own = Self::new(name, self.algebra, Kind::Lanes(lane));
+        own.with_tier(self.tier).ok()
+    }
+
     fn derived(
         &self,
         what: &str,

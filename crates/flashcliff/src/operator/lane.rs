@@ -215,6 +215,16 @@ impl LaneOperator {
         self.with_program(self.program.made(Made::Reading, make))
     }
 
+    /// The operator of sums.
+    pub(super) fn of_sums(&self) -> Self {
+        self.with_program(self.program.made(Made::OfSums, ir::Program::of_sums))
+    }
+
+    /// The operator whose outputs are added to further arguments.
+    pub(super) fn adding(&self) -> Self {
+        self.with_program(self.program.made(Made::Adding, ir::Program::adding))
+    }
+
     /// For each result the argument that it is a copy of, if it is one.
     pub(super) fn copied(&self) -> Vec<Option<usize>> {
         let source = self.program.source();

@@ -1,12 +1,14 @@
 //! Operators of programs on channels of packed rows. Kernels read and write the rows where they lie.
 
+use std::sync::Arc;
+
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
 
 use super::constants::Constants;
 use super::sums::Ways;
-use super::{Given, Ready, Site, Sizes, To, not_served};
+use super::{Additions, Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
 use crate::tokens::lanes::Place;
 use crate::tokens::{self, Channels};
@@ -14,12 +16,42 @@ use crate::tokens::{self, Channels};
 #[derive(Debug)]
 pub(super) struct Lanes {
     step: tokens::Lanes,
-    operator: Operator,
-    gradient: Operator,
-    /// The bytes of workspace of both.
-    bytes: [usize; 2],
+    operator: Kernel,
+    gradient: Kernel,
+    /// The operator of sums, if a residual is added in front.
+    of_sums: Option<Kernel>,
+    /// The gradient that is added to that so far, if there is one.
+    adding: Option<Kernel>,
     /// How parameters are put one after another before the step runs, if they are.
     ways: Option<Ways>,
+}
+
+/// An operator that is compiled, with the bytes of its workspace.
+#[derive(Debug)]
+struct Kernel {
+    operator: Operator,
+    bytes: usize,
+}
+
+impl Kernel {
+    fn new(
+        operator: &flashcliff::Operator,
+        step: &tokens::Lanes,
+        device: &Device,
+        sizes: &Sizes,
+    ) -> Result<Self, Error> {
+        let (dims, dtypes) = (step.dims(sizes.rows()), Dtypes::uniform(sizes.dtype));
+        let own = operator.on_cuda(device)?;
+        if !own.takes_strides() {
+            return Err(not_served(operator.name(), "an operator of one kernel"));
+        }
+        own.prepare_strided(dtypes)?;
+        let bytes = own.run_strided_workspace_bytes(&dims, dtypes)?;
+        Ok(Self {
+            operator: own,
+            bytes,
+        })
+    }
 }
 
 impl Lanes {
@@ -27,27 +59,21 @@ impl Lanes {
         step: &tokens::Lanes,
         device: &Device,
         sizes: &Sizes,
-        parts: Option<&[usize]>,
+        (parts, additions): (Option<&[usize]>, Additions),
         constants: &mut Constants,
     ) -> Result<Self, Error> {
         let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
-        let (dims, dtypes) = (step.dims(sizes.rows()), Dtypes::uniform(sizes.dtype));
-        let ready = |operator: &flashcliff::Operator| {
-            let own = operator.on_cuda(device)?;
-            if !own.takes_strides() {
-                return Err(not_served(operator.name(), "an operator of one kernel"));
-            }
-            own.prepare_strided(dtypes)?;
-            let bytes = own.run_strided_workspace_bytes(&dims, dtypes)?;
-            Ok::<_, Error>((own, bytes))
+        let ready = |operator: &flashcliff::Operator| Kernel::new(operator, step, device, sizes);
+        let if_needed = |operator: &Option<Arc<flashcliff::Operator>>, needed| {
+            let operator = operator.as_ref().filter(|_| needed);
+            operator.map(|operator| ready(operator)).transpose()
         };
-        let (operator, forward) = ready(&step.operator)?;
-        let (gradient, backward) = ready(&step.gradient)?;
         Ok(Self {
+            operator: ready(&step.operator)?,
+            gradient: ready(&step.gradient)?,
+            of_sums: if_needed(&step.of_sums, additions.in_front)?,
+            adding: if_needed(&step.adding, additions.of_gradients)?,
             step: step.clone(),
-            operator,
-            gradient,
-            bytes: [forward, backward],
             ways: ways.transpose()?,
         })
     }
@@ -100,6 +126,13 @@ impl Lanes {
         places.map(move |&place| self.tensor(sizes, self.step.input(), place, addresses))
     }
 
+    /// The tensors of an input that are among tokens, in memory like that of the tokens.
+    fn tokens(&self, sizes: &Sizes, address: CUdeviceptr) -> impl Iterator<Item = StridedTensor> {
+        let all = self.inputs(sizes, [address, 0]).zip(&self.step.inputs);
+        all.filter(|(_, place)| !matches!(place, Place::Parameters { .. }))
+            .map(|(tensor, _)| tensor)
+    }
+
     fn outputs(&self, sizes: &Sizes, tokens: CUdeviceptr) -> impl Iterator<Item = StridedTensor> {
         let places = self.step.outputs.iter();
         places.map(move |&place| self.tensor(sizes, self.step.output(), place, [tokens, 0]))
@@ -110,14 +143,14 @@ impl Lanes {
     unsafe fn run(
         &self,
         site: &Site<'_>,
-        (operator, bytes): (&Operator, usize),
+        Kernel { operator, bytes }: &Kernel,
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
         workspace: CUdeviceptr,
     ) -> Result<(), Error> {
         let workspace = StridedWorkspace {
             address: workspace,
-            bytes,
+            bytes: *bytes,
         };
         let dims = self.step.dims(site.sizes.rows());
         let dtypes = Dtypes::uniform(site.sizes.dtype);
@@ -134,20 +167,27 @@ impl Ready for Lanes {
     }
 
     fn forward_bytes(&self, _: &Sizes) -> usize {
-        self.bytes[0]
+        most_bytes([Some(&self.operator), self.of_sums.as_ref()])
     }
 
     fn backward_bytes(&self, _: &Sizes, _: To) -> usize {
-        self.bytes[1]
+        most_bytes([Some(&self.gradient), self.adding.as_ref()])
     }
 
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
         let sizes = &site.sizes;
-        let inputs: Vec<_> = self.inputs(sizes, self.given(given)).collect();
-        let outputs: Vec<_> = self.outputs(sizes, y).map(Some).collect();
-        let operator = (&self.operator, self.bytes[0]);
+        let mut inputs: Vec<_> = self.inputs(sizes, self.given(given)).collect();
+        let mut outputs: Vec<_> = self.outputs(sizes, y).map(Some).collect();
+        let kernel = match (given.residual, &self.of_sums) {
+            (Some([more, total]), Some(of_sums)) => {
+                inputs.extend(self.tokens(sizes, more));
+                outputs.extend(self.tokens(sizes, total).map(Some));
+                of_sums
+            }
+            _ => &self.operator,
+        };
         // SAFETY: places are those of channels of the rows, and the workspace has the bytes; the caller promises the rest.
-        unsafe { self.run(site, operator, &inputs, &outputs, given.workspace) }
+        unsafe { self.run(site, kernel, &inputs, &outputs, given.workspace) }
     }
 
     unsafe fn backward(
@@ -159,7 +199,7 @@ impl Ready for Lanes {
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
         let inputs = self.inputs(sizes, self.given(given));
-        let inputs: Vec<_> = inputs.chain(self.outputs(sizes, g)).collect();
+        let mut inputs: Vec<_> = inputs.chain(self.outputs(sizes, g)).collect();
         let places = self.inputs(sizes, [to.x, to.parameters].map(Option::unwrap_or_default));
         let outputs = places.zip(&self.step.inputs).map(|(tensor, place)| {
             let wanted = match place {
@@ -169,8 +209,19 @@ impl Ready for Lanes {
             wanted.map(|_| tensor)
         });
         let outputs: Vec<_> = outputs.collect();
-        let operator = (&self.gradient, self.bytes[1]);
-        // SAFETY: as in `forward`.
-        unsafe { self.run(site, operator, &inputs, &outputs, given.workspace) }
+        let kernel = match (to.adds, to.x, &self.adding) {
+            (true, Some(x), Some(adding)) => {
+                inputs.extend(self.tokens(sizes, x));
+                adding
+            }
+            _ => &self.gradient,
+        };
+        // SAFETY: as in `forward`. What is added to lies where the sums go.
+        unsafe { self.run(site, kernel, &inputs, &outputs, given.workspace) }
     }
+}
+
+fn most_bytes(kernels: [Option<&Kernel>; 2]) -> usize {
+    let bytes = kernels.into_iter().flatten().map(|kernel| kernel.bytes);
+    bytes.max().unwrap_or(0)
 }

@@ -58,7 +58,7 @@ use sums::Ways;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Given {
     pub(super) x: CUdeviceptr,
-    /// Norms only: what is added to the tokens before, and the place of the sum.
+    /// Steps that take sums only: what is added to the tokens before, and the place of the sum.
     pub(super) residual: Option<[CUdeviceptr; 2]>,
     /// The reference of joins, other tokens, or those of the context.
     pub(super) other: CUdeviceptr,
@@ -92,6 +92,27 @@ pub(super) struct To {
     pub(super) of_matrix: bool,
     /// Whether the gradient of the tokens is added to what is there.
     pub(super) adds: bool,
+}
+
+/// The additions that a plan leaves to the kernels of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Additions {
+    /// A residual is added to the tokens in front of the step.
+    pub(super) in_front: bool,
+    /// The gradient of the tokens is added to what is there.
+    pub(super) of_gradients: bool,
+}
+
+impl Additions {
+    /// The additions of all calls of a node of the forward pass.
+    fn of(plan: &Plan, origin: usize) -> Self {
+        let calls = (0..plan.call_count()).filter(|&call| plan.node(call).origin == origin);
+        calls.fold(Self::default(), |so_far, call| Self {
+            in_front: so_far.in_front || plan.sum_before(call).is_some(),
+            of_gradients: so_far.of_gradients
+                || matches!(plan.work(call), Work::Gradient(own) if own.adds),
+        })
+    }
 }
 
 /// A step that is ready to launch.
@@ -160,7 +181,7 @@ fn ready(
     step: &Step,
     device: &Device,
     sizes: &Sizes,
-    parts: Option<&[usize]>,
+    (parts, additions): (Option<&[usize]>, Additions),
     constants: &mut Constants,
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
@@ -176,7 +197,10 @@ fn ready(
         }
         Step::Frames(step) => Box::new(frames::Frames::new(step, device, sizes, constants)?),
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
-        Step::Lanes(step) => Box::new(lanes::Lanes::new(step, device, sizes, parts, constants)?),
+        Step::Lanes(step) => {
+            let own = lanes::Lanes::new(step, device, sizes, (parts, additions), constants)?;
+            Box::new(own)
+        }
     })
 }
 
@@ -255,7 +279,8 @@ impl Steps {
             lens.collect::<Result<Vec<usize>, Error>>()
         });
         let lens = lens.transpose()?;
-        let own = ready(step, device, &sizes, lens.as_deref(), &mut self.constants)?;
+        let given = (lens.as_deref(), Additions::of(plan, origin));
+        let own = ready(step, device, &sizes, given, &mut self.constants)?;
         place.insert((sizes, own));
         Ok(())
     }
