@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 28] = [
+const KINDS: [(&str, Source); 26] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -36,8 +36,6 @@ const KINDS: [(&str, Source); 28] = [
     ("dropout.cu", Source::Portable),
     ("network.cu", Source::Portable),
     // Each thread or group of threads has items of its own.
-    ("item_norm.cu", Source::Portable),
-    ("item_gate.cu", Source::Portable),
     ("item_heads.cu", Source::Portable),
     ("item_merge.cu", Source::Portable),
     ("item_sums.cu", Source::Portable),

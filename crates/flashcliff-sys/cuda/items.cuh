@@ -46,14 +46,6 @@ struct Items {
   }
 };
 
-// A value as it is read back after it was stored.
-template <class S, class T, int V>
-FC_INLINE Lanes<T, V> stored(const Lanes<T, V> &value, int dtype) {
-  Lanes<T, V> r;
-  FC_EACH(V, r.v[i] = widen(Narrow<S, T>::from(value.v[i], dtype), dtype))
-  return r;
-}
-
 // The dimensions of an algebra of so many blades.
 __host__ __device__ constexpr int dimensions(int blades) {
   int dim = 0;

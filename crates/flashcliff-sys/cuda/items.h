@@ -12,7 +12,6 @@
 #ifndef FLASHCLIFF_ITEMS_H
 #define FLASHCLIFF_ITEMS_H
 
-#include "activations.h"
 #include "flashcliff.h"
 
 #ifdef __cplusplus
@@ -49,42 +48,6 @@ typedef struct fc_item_metric {
   int8_t norms[FC_ITEM_BLADES];
 } fc_item_metric;
 
-/* The gains of norms, or null: multivectors [channels, grades] and scalars [scalars], of the elements' type. */
-typedef struct fc_item_gains {
-  const void *multivectors;
-  const void *scalars;
-  /* Gradients only: partial sums of their gradients, [fc_item_norm_partials, channels * grades + scalars] without what has no
-   * gains, in the arithmetic type (f32 or f64). */
-  void *partials;
-} fc_item_gains;
-
-/* The most rows of partial sums. */
-#define FC_ITEM_PARTIALS 1056
-
-/* The rows of partial sums that fc_item_norm_gradient writes with gains. */
-int64_t fc_item_norm_partials(const fc_items *items);
-
-/* total = x + added, and to = the norm of total times the gains: multivectors over the root of max(mean over channels of the sum
- * over grades of |squared norm of the grade|, eps), scalars by the layer norm, with scalar_eps below the root. `added` and `total`
- * may both be null; x is then normalised. */
-int fc_item_norm(const fc_items *items, const fc_item_metric *metric, const fc_item_gains *gains, double eps, double scalar_eps,
-                 const fc_item_tensor *x, const fc_item_tensor *added, const fc_item_tensor *total, const fc_item_tensor *to,
-                 void *stream);
-
-/* The gradient of the norm's input x, from the gradient g of its result; plus `through`, unless that is null. And the partial sums
- * of the gradients of gains. */
-int fc_item_norm_gradient(const fc_items *items, const fc_item_metric *metric, const fc_item_gains *gains, double eps,
-                          double scalar_eps, const fc_item_tensor *x, const fc_item_tensor *g, const fc_item_tensor *through,
-                          const fc_item_tensor *to, void *stream);
-
-/* to = multivectors times the activation of their scalar blade, and the scalar activation of scalars. */
-int fc_item_gate(const fc_items *items, fc_activation activation, fc_activation scalar_activation, const fc_item_tensor *x,
-                 const fc_item_tensor *to, void *stream);
-
-/* The gradient of the gate's input x, from the gradient g of its result. */
-int fc_item_gate_gradient(const fc_items *items, fc_activation activation, fc_activation scalar_activation,
-                          const fc_item_tensor *x, const fc_item_tensor *g, const fc_item_tensor *to, void *stream);
-
 /* The distance features of a part: of points with the components `first` to `first + dim`, of which the last is the weight. */
 typedef enum fc_distances { FC_DISTANCES_NONE = 0, FC_DISTANCES_QUERY = 1, FC_DISTANCES_KEY = 2 } fc_distances;
 
@@ -109,7 +72,8 @@ typedef struct fc_item_part {
 /* The norm of each head before anything else. */
 typedef enum fc_head_norm {
   FC_HEAD_NORM_NONE = 0,
-  /* As fc_item_norm. */
+  /* Multivectors over the root of max(mean over channels of the sum over grades of |squared norm of the grade|, eps), scalars by the layer norm,
+   * with scalar_eps below the root. */
   FC_HEAD_NORM_GRADES = 1,
   /* Multivectors and scalars over one root: of eps plus the mean over all channels of |squared norm| of multivectors and of squared
    * scalars. */

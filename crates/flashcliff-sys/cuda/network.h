@@ -10,7 +10,11 @@
 #ifndef FLASHCLIFF_NETWORK_H
 #define FLASHCLIFF_NETWORK_H
 
-#include "activations.h"
+/* The functions of networks, between linear maps. */
+typedef enum fc_activation {
+  FC_ACTIVATION_RELU = 0, /* max(x, 0); the slope at 0 is 0 */
+  FC_ACTIVATION_SILU = 1  /* x / (1 + exp(-x)) */
+} fc_activation;
 #include "flashcliff.h"
 
 #ifdef __cplusplus

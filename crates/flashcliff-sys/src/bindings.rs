@@ -26,7 +26,6 @@ pub const FC_DROPOUT_GRADES: u32 = 9;
 pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
 pub const FC_ITEM_RUNS: u32 = 24;
-pub const FC_ITEM_PARTIALS: u32 = 1056;
 pub const FC_ITEM_TENSORS: u32 = 96;
 pub const FC_ITEM_PLACE_BITS: u32 = 24;
 pub const FC_ATTENTION_WIDTH: u32 = 96;
@@ -1425,22 +1424,6 @@ impl Default for fc_dropout {
         }
     }
 }
-impl fc_activation {
-    /// max(x, 0); the slope at 0 is 0
-    pub const FC_ACTIVATION_RELU: fc_activation = fc_activation(0);
-    /// by the normal distribution
-    pub const FC_ACTIVATION_GELU: fc_activation = fc_activation(1);
-    /// its approximation by a hyperbolic tangent
-    pub const FC_ACTIVATION_GELU_TANH: fc_activation = fc_activation(2);
-    /// 1 / (1 + exp(-x))
-    pub const FC_ACTIVATION_SIGMOID: fc_activation = fc_activation(3);
-    /// x / (1 + exp(-x))
-    pub const FC_ACTIVATION_SILU: fc_activation = fc_activation(4);
-    pub const FC_ACTIVATION_TANH: fc_activation = fc_activation(5);
-}
-#[repr(transparent)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct fc_activation(pub ::core::ffi::c_uint);
 /// The sizes of items.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1534,39 +1517,6 @@ const _: () = {
         "Offset of field: fc_item_metric::norms",
     ][::core::mem::offset_of!(fc_item_metric, norms) - 0usize];
 };
-/// The gains of norms, or null: multivectors \[channels, grades\] and scalars \[scalars\], of the elements' type.
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct fc_item_gains {
-    pub multivectors: *const ::core::ffi::c_void,
-    pub scalars: *const ::core::ffi::c_void,
-    /** Gradients only: partial sums of their gradients, \[fc_item_norm_partials, channels * grades + scalars\] without what has no
- gains, in the arithmetic type (f32 or f64).*/
-    pub partials: *mut ::core::ffi::c_void,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of fc_item_gains"][::core::mem::size_of::<fc_item_gains>() - 24usize];
-    ["Alignment of fc_item_gains"][::core::mem::align_of::<fc_item_gains>() - 8usize];
-    [
-        "Offset of field: fc_item_gains::multivectors",
-    ][::core::mem::offset_of!(fc_item_gains, multivectors) - 0usize];
-    [
-        "Offset of field: fc_item_gains::scalars",
-    ][::core::mem::offset_of!(fc_item_gains, scalars) - 8usize];
-    [
-        "Offset of field: fc_item_gains::partials",
-    ][::core::mem::offset_of!(fc_item_gains, partials) - 16usize];
-};
-impl Default for fc_item_gains {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 impl fc_distances {
     pub const FC_DISTANCES_NONE: fc_distances = fc_distances(0);
     pub const FC_DISTANCES_QUERY: fc_distances = fc_distances(1);
@@ -1649,7 +1599,8 @@ impl Default for fc_item_part {
 }
 impl fc_head_norm {
     pub const FC_HEAD_NORM_NONE: fc_head_norm = fc_head_norm(0);
-    /// As fc_item_norm.
+    /** Multivectors over the root of max(mean over channels of the sum over grades of |squared norm of the grade|, eps), scalars by the layer norm,
+ with scalar_eps below the root.*/
     pub const FC_HEAD_NORM_GRADES: fc_head_norm = fc_head_norm(1);
     /** Multivectors and scalars over one root: of eps plus the mean over all channels of |squared norm| of multivectors and of squared
  scalars.*/
@@ -2276,6 +2227,16 @@ impl Default for fc_block_sparse_gradient {
         }
     }
 }
+impl fc_activation {
+    /// max(x, 0); the slope at 0 is 0
+    pub const FC_ACTIVATION_RELU: fc_activation = fc_activation(0);
+    /// x / (1 + exp(-x))
+    pub const FC_ACTIVATION_SILU: fc_activation = fc_activation(1);
+}
+#[repr(transparent)]
+/// The functions of networks, between linear maps.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct fc_activation(pub ::core::ffi::c_uint);
 unsafe extern "C" {
     /** The kernel of a program, by the upper and the lower half of its digest, in f32 (is_f64 = 0) or f64
  arithmetic; null if there is none.*/
@@ -2570,56 +2531,6 @@ unsafe extern "C" {
     /// Writes `to`.
     pub fn fc_drop(
         dropout: *const fc_dropout,
-        stream: *mut ::core::ffi::c_void,
-    ) -> ::core::ffi::c_int;
-    /// The rows of partial sums that fc_item_norm_gradient writes with gains.
-    pub fn fc_item_norm_partials(items: *const fc_items) -> i64;
-    /** total = x + added, and to = the norm of total times the gains: multivectors over the root of max(mean over channels of the sum
- over grades of |squared norm of the grade|, eps), scalars by the layer norm, with scalar_eps below the root. `added` and `total`
- may both be null; x is then normalised.*/
-    pub fn fc_item_norm(
-        items: *const fc_items,
-        metric: *const fc_item_metric,
-        gains: *const fc_item_gains,
-        eps: f64,
-        scalar_eps: f64,
-        x: *const fc_item_tensor,
-        added: *const fc_item_tensor,
-        total: *const fc_item_tensor,
-        to: *const fc_item_tensor,
-        stream: *mut ::core::ffi::c_void,
-    ) -> ::core::ffi::c_int;
-    /** The gradient of the norm's input x, from the gradient g of its result; plus `through`, unless that is null. And the partial sums
- of the gradients of gains.*/
-    pub fn fc_item_norm_gradient(
-        items: *const fc_items,
-        metric: *const fc_item_metric,
-        gains: *const fc_item_gains,
-        eps: f64,
-        scalar_eps: f64,
-        x: *const fc_item_tensor,
-        g: *const fc_item_tensor,
-        through: *const fc_item_tensor,
-        to: *const fc_item_tensor,
-        stream: *mut ::core::ffi::c_void,
-    ) -> ::core::ffi::c_int;
-    /// to = multivectors times the activation of their scalar blade, and the scalar activation of scalars.
-    pub fn fc_item_gate(
-        items: *const fc_items,
-        activation: fc_activation,
-        scalar_activation: fc_activation,
-        x: *const fc_item_tensor,
-        to: *const fc_item_tensor,
-        stream: *mut ::core::ffi::c_void,
-    ) -> ::core::ffi::c_int;
-    /// The gradient of the gate's input x, from the gradient g of its result.
-    pub fn fc_item_gate_gradient(
-        items: *const fc_items,
-        activation: fc_activation,
-        scalar_activation: fc_activation,
-        x: *const fc_item_tensor,
-        g: *const fc_item_tensor,
-        to: *const fc_item_tensor,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Writes the features of all parts.

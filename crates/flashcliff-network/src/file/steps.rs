@@ -10,8 +10,8 @@ use super::graph::{
 };
 use super::work::Lists;
 use crate::tokens::{
-    Attention, Channels, Dropout, Frames, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
-    Reinserted, Rotary, Step,
+    Attention, Channels, Dropout, Frames, Gains, Geometry, Lanes, Linear, Products, Reinserted,
+    Rotary, Step,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -242,19 +242,10 @@ impl StepRecord {
                     },
                 }
             }
-            Step::Norm(step) => Self::Norm {
-                geometry: listed(step.geometry),
-                channels: step.channels.into(),
-                gains: step.gains.is_some(),
-            },
             Step::Gains(step) => Self::Gains {
                 geometry: listed(step.geometry),
                 channels: step.channels.into(),
                 heads: step.heads(),
-            },
-            Step::Gated(step) => Self::Gated {
-                geometry: listed(step.geometry),
-                channels: step.channels.into(),
             },
             Step::Products(step) => Self::Products {
                 geometry: listed(step.geometry),
@@ -323,10 +314,10 @@ impl StepRecord {
                 geometry: at,
                 channels,
                 gains,
-            } => Step::Norm(match gains {
-                true => Norm::with_gains(geometry(*at)?, channels.channels()?),
-                false => Norm::new(geometry(*at)?, channels.channels()?),
-            }),
+            } => {
+                let step = Lanes::norm(geometry(*at)?, channels.channels()?, *gains);
+                Step::Lanes(step.map_err(refused)?)
+            }
             Self::Gains {
                 geometry: at,
                 channels,
@@ -336,8 +327,8 @@ impl StepRecord {
                 geometry: at,
                 channels,
             } => {
-                let step = Gated::new(geometry(*at)?, channels.channels()?);
-                Step::Gated(step.map_err(refused)?)
+                let step = Lanes::gated(geometry(*at)?, channels.channels()?);
+                Step::Lanes(step.map_err(refused)?)
             }
             Self::Products {
                 geometry: at,

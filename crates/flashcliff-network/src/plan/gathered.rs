@@ -268,7 +268,6 @@ impl Readers {
 fn has_matrix(step: &Step) -> bool {
     match step {
         Step::Linear(_) | Step::Gains(_) => true,
-        Step::Norm(step) => step.gains.is_some(),
         Step::Lanes(step) => step.parameter_len() > 0,
         _ => false,
     }

@@ -52,7 +52,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::plan::gathered::tests::{check_memory, plan, transformer};
-    use crate::tokens::Step;
+    use crate::tokens::{Lanes, Step};
     use crate::{Axis, Keep, Network};
 
     fn sums(plan: &Plan) -> usize {
@@ -111,8 +111,8 @@ mod tests {
             let [a, b] = ["a", "b"].map(|name| network.input(name, &axes));
             let sum = network.scaled_sum([a, b], scale).unwrap();
             let other = between.then(|| network.scaled_sum([a, a], 1.0).unwrap());
-            let step = crate::tokens::Norm::new(geometry, channels);
-            let normed = network.step(Step::Norm(step), &[sum]).unwrap();
+            let step = Lanes::norm(geometry, channels, false).unwrap();
+            let normed = network.step(Step::Lanes(step), &[sum]).unwrap();
             let outputs: Vec<Value> = [Some(sum), Some(normed), other]
                 .into_iter()
                 .flatten()

@@ -1,119 +1,46 @@
-//! Gated nonlinearities.
+//! Gated nonlinearities, as a program.
 
-use flashcliff::{Algebra, Gate, Operator, Signature, ops};
+use flashcliff::program::{Function, Program, Width};
+use flashcliff::{Gate, Operator, ProgramOptions};
 
-use super::chunk::Layout;
-use super::step::Given;
-use super::{Channels, Geometry, operators};
-use crate::scratch::Buffer;
-use crate::{Error, Number};
+use super::programs::{blades, gelu_tanh_gate, one};
+use super::{Channels, Geometry, Lanes};
+use crate::Error;
 
-/// Multivectors times GELU of their scalar blade in its tanh form, and GELU of scalars, exact or in that form too.
-///
-/// The core's gate of GELU multiplies a multivector by `GELU(x_0) / x_0`. Over the algebra with one blade it is GELU itself.
-#[derive(Clone, Debug)]
-pub struct Gated {
-    pub(crate) geometry: Geometry,
-    of_scalar_blade: Operator,
-    of_scalars: Operator,
-    pub(crate) blades: usize,
-    pub(crate) channels: Channels,
-    /// Whether scalars have the tanh form.
-    #[cfg(feature = "cuda")]
-    pub(crate) tanh_scalars: bool,
-}
-
-impl Gated {
-    /// The nonlinearity of a geometry.
+impl Lanes {
+    /// Multivectors times GELU of their scalar blade in its tanh form, and GELU of scalars, exact or in that form too.
     ///
     /// # Errors
-    /// [`Error::Geometry`] for [vectors](Geometry::slim), and the errors of the operators.
-    pub fn new(geometry: Geometry, channels: Channels) -> Result<Self, Error> {
+    /// [`Error::Geometry`] for [vectors](Geometry::slim).
+    pub fn gated(geometry: Geometry, channels: Channels) -> Result<Self, Error> {
         geometry.check_multivectors("a gate by the scalar blade")?;
-        let one_blade = Signature::new(0, 0, 0).map_err(flashcliff::Error::from)?;
-        let one_blade = Algebra::new(one_blade)?;
-        let of_scalars = match geometry.tanh_scalars {
-            true => Gate::GeluTanh,
-            false => Gate::Gelu,
+        let algebra = geometry.algebra;
+        let mut p = Program::new("scalar_gate", "o = gelu(x_0) x, t = gelu(s)");
+        let all = 0..geometry.blades();
+        let x = (channels.multivectors > 0).then(|| p.input("x", blades(algebra, all.clone())));
+        let s = (channels.scalars > 0).then(|| p.input_of(Width::Scalars, "s", one())[0]);
+        if let Some(x) = x {
+            let g = &mut p.graph;
+            let gate = gelu_tanh_gate(g, x[0]);
+            let gate = g.mul(gate, x[0]);
+            let o = x.iter().map(|&x| g.mul(x, gate)).collect();
+            p.output("o", blades(algebra, all), o);
+        }
+        if let Some(s) = s {
+            let g = &mut p.graph;
+            let gate = match geometry.tanh_scalars {
+                true => gelu_tanh_gate(g, s),
+                // The gate of the operator is the normal distribution function.
+                false => g.call(Function::Gate { order: 0 }, s),
+            };
+            let t = g.mul(s, gate);
+            p.output_of(Width::Scalars, "t", one(), vec![t]);
+        }
+        let options = ProgramOptions {
+            gate: Gate::Gelu,
+            ..ProgramOptions::default()
         };
-        Ok(Self {
-            geometry,
-            of_scalar_blade: ops::gate(one_blade, Gate::GeluTanh)?,
-            of_scalars: ops::gate(one_blade, of_scalars)?,
-            blades: geometry.blades(),
-            channels,
-            #[cfg(feature = "cuda")]
-            tanh_scalars: geometry.tanh_scalars,
-        })
+        let operator = Operator::of(algebra, &p, &options)?;
+        Self::new(operator, geometry.blades(), channels)
     }
-
-    fn layout(&self, rows: usize) -> Layout {
-        Layout {
-            blades: self.blades,
-            rows,
-            channels: self.channels,
-        }
-    }
-
-    pub(crate) fn forward<T: Number>(
-        &self,
-        given: &Given<'_, T>,
-        y: &mut [T],
-    ) -> Result<(), Error> {
-        let layout = self.layout(given.chunk.rows());
-        let (mv, s) = layout.split(given.x);
-        let (to, to_s) = layout.split_mut(y);
-        activate(&self.of_scalars, s, to_s)?;
-        let len = mv.len() / self.blades;
-        let mut gate = Buffer::take(len);
-        activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
-        let blades = mv.chunks_exact(len.max(1));
-        for (x, to) in blades.zip(to.chunks_exact_mut(len.max(1))) {
-            for ((to, &x), &gate) in to.iter_mut().zip(x).zip(&*gate) {
-                *to = x * gate;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn backward<T: Number>(
-        &self,
-        given: &Given<'_, T>,
-        g: &[T],
-        to: &mut [T],
-    ) -> Result<(), Error> {
-        let layout = self.layout(given.chunk.rows());
-        let (mv, s) = layout.split(given.x);
-        let (g, g_s) = layout.split(g);
-        let (to, to_s) = layout.split_mut(to);
-        gradient(&self.of_scalars, s, g_s, to_s)?;
-        let len = mv.len() / self.blades;
-        let (mut gate, mut of_gate) = (Buffer::take(len), Buffer::take(len));
-        activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
-        of_gate.fill(T::default());
-        let step = len.max(1);
-        let blades = mv.chunks_exact(step).zip(g.chunks_exact(step));
-        for ((x, g), to) in blades.zip(to.chunks_exact_mut(step)) {
-            let sums = of_gate.iter_mut().zip(x);
-            for (((to, &g), &gate), (sum, &x)) in to.iter_mut().zip(g).zip(&*gate).zip(sums) {
-                *to = g * gate;
-                *sum += g * x;
-            }
-        }
-        gradient(&self.of_scalar_blade, &mv[..len], &of_gate, &mut gate)?;
-        for (to, &through_gate) in to.iter_mut().zip(&*gate) {
-            *to += through_gate;
-        }
-        Ok(())
-    }
-}
-
-/// Applies an operator of one blade.
-fn activate<T: Number>(operator: &Operator, x: &[T], to: &mut [T]) -> Result<(), Error> {
-    operators::forward(operator, &[x], &[1, 1, x.len()], to)
-}
-
-/// Writes the gradient of [`activate`].
-fn gradient<T: Number>(operator: &Operator, x: &[T], g: &[T], to: &mut [T]) -> Result<(), Error> {
-    operators::backward(operator, &[x], &[1, 1, x.len()], g, &mut [to])
 }

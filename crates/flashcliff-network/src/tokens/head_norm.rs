@@ -7,7 +7,8 @@ use super::Channels;
 use super::attention::passes::Side;
 use super::attention::{Attention, Place};
 use super::joint::Joint;
-use super::norm::{self, standardise, standardise_gradient};
+use super::norm::{self, SCALAR_EPS};
+use super::number;
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
@@ -231,4 +232,36 @@ impl Spread {
             data[self.first + at * self.step] = value;
         }
     }
+}
+/// The layer norm of some scalars.
+fn standardise<T: Number>(s: &mut [T]) {
+    let (mean, scale) = statistics(s);
+    s.iter_mut().for_each(|s| *s = (*s - mean) * scale);
+}
+
+/// Turns the gradient of the result of [`standardise`] into that of its input `s`.
+fn standardise_gradient<T: Number>(s: &[T], g: &mut [T]) {
+    let (mean, scale) = statistics(s);
+    let count: T = number(s.len() as f64);
+    let mut sums = (T::default(), T::default());
+    for (&s, &g) in s.iter().zip(&*g) {
+        sums.0 += g;
+        sums.1 += g * (s - mean) * scale;
+    }
+    let (of_g, of_product) = (sums.0 / count, sums.1 / count);
+    for (&s, g) in s.iter().zip(g) {
+        *g = (*g - of_g - (s - mean) * scale * of_product) * scale;
+    }
+}
+
+/// The mean, and one over the standard deviation.
+fn statistics<T: Number>(s: &[T]) -> (T, T) {
+    let count: T = number(s.len() as f64);
+    let mut sum = T::default();
+    s.iter().for_each(|&s| sum += s);
+    let mean = sum / count;
+    let mut squares = T::default();
+    s.iter().for_each(|&s| squares += (s - mean) * (s - mean));
+    let deviation = (squares / count + number(SCALAR_EPS)).root();
+    (mean, number::<T>(1.0) / deviation)
 }

@@ -6,8 +6,9 @@
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
 //! * `linear` - equivariant linear maps that share an input.
-//! * `lanes` - operators of programs, whose lanes are channels of tokens.
-//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades and of heads, and gated nonlinearities.
+//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate` - the programs of the invariant norm and of gated
+//!   nonlinearities; `programs` - what they share.
+//! * `gains` - factors of grades and of heads.
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
 //! * `frames` - maps to and from the frame of each token, by an `outermorphism`.
@@ -26,7 +27,7 @@ pub(crate) mod dropout;
 pub(crate) mod features;
 pub(crate) mod frames;
 pub(crate) mod gains;
-pub(crate) mod gate;
+mod gate;
 pub(crate) mod geometry;
 mod head_norm;
 pub(crate) mod joint;
@@ -36,6 +37,7 @@ pub(crate) mod norm;
 mod operators;
 pub(crate) mod outermorphism;
 pub(crate) mod products;
+mod programs;
 pub(crate) mod reinserted;
 pub(crate) mod rotary;
 mod slim;
@@ -48,11 +50,9 @@ pub use chunk::Draw;
 pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;
-pub use gate::Gated;
 pub use geometry::Geometry;
 pub use lanes::Lanes;
 pub use linear::Linear;
-pub use norm::Norm;
 pub use products::Products;
 pub use reinserted::Reinserted;
 pub use rotary::Rotary;

@@ -1,166 +1,104 @@
-//! The invariant norm of multivectors, and the layer norm of scalars.
+//! The invariant norm of multivectors beside the layer norm of scalars, as a program.
 
-use flashcliff::equivariant::{InvariantNorm, NormSizes};
+use std::ops::Range;
 
-use super::chunk::Layout;
-use super::step::{Given, Gradients};
-use super::{Channels, Gains, Geometry, number};
-use crate::scratch::Buffer;
-use crate::{Error, Number};
+use flashcliff::program::{Graph, Id, Program, Uniform, Width};
+use flashcliff::{Algebra, Operator, ProgramOptions};
+
+use super::programs::{blades, inner, one, one_over_root};
+use super::{Channels, Geometry, Lanes};
+use crate::Error;
 
 /// The smallest mean of squared norms that is divided by.
 pub(crate) const EPS: f64 = 0.01;
 /// The number that is added to the variance of scalars.
 pub(crate) const SCALAR_EPS: f64 = 1e-5;
 
-/// `x / sqrt(max(mean over channels of the invariant norm, 0.01))`, and for scalars a layer norm without bias; both times gains, if it has some.
-#[derive(Clone, Debug)]
-pub struct Norm {
-    core: InvariantNorm,
-    pub(crate) geometry: Geometry,
-    pub(crate) channels: Channels,
-    pub(crate) gains: Option<Gains>,
-}
-
-impl Norm {
-    /// The norm without gains.
-    pub fn new(geometry: Geometry, channels: Channels) -> Self {
-        Self {
-            core: InvariantNorm::new(geometry.algebra),
-            geometry,
-            channels,
-            gains: None,
+impl Lanes {
+    /// The norm of GATr and L-GATr: `x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, 0.01))` of multivectors, and a layer norm
+    /// of scalars without bias. With gains both are times those, in the order of [`Gains`](super::Gains). Blades with a null vector do not count, but
+    /// are divided too.
+    ///
+    /// Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806, section 3).
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for [vectors](Geometry::slim).
+    pub fn norm(geometry: Geometry, channels: Channels, has_gains: bool) -> Result<Self, Error> {
+        geometry.check_multivectors("the invariant norm")?;
+        let algebra = geometry.algebra;
+        let mut p = Program::new(
+            "invariant_norm",
+            "o = a x / sqrt(max(|x|^2, eps)), t = b (s - m) / d",
+        );
+        let all = 0..geometry.blades();
+        let x = (channels.multivectors > 0).then(|| p.input("x", blades(algebra, all.clone())));
+        let s = (channels.scalars > 0).then(|| p.input_of(Width::Scalars, "s", one())[0]);
+        let grades = algebra.cayley().grade_count();
+        let gains = (has_gains && x.is_some()).then(|| p.param("a", grades));
+        let gain = (has_gains && s.is_some()).then(|| p.param_of(Width::Scalars, "b", 1)[0]);
+        if let Some(x) = x {
+            let o = multivectors(&mut p, algebra, &x, gains.as_deref());
+            p.output("o", blades(algebra, all), o);
         }
-    }
-
-    /// The norm with [`Gains`] of grades.
-    pub fn with_gains(geometry: Geometry, channels: Channels) -> Self {
-        Self {
-            gains: Some(Gains::new(geometry, channels)),
-            ..Self::new(geometry, channels)
+        if let Some(s) = s {
+            let t = scalars(&mut p, s, gain);
+            p.output_of(Width::Scalars, "t", one(), vec![t]);
         }
-    }
-
-    fn sizes(&self, rows: usize) -> NormSizes {
-        NormSizes {
-            rows,
-            channels: self.channels.multivectors,
-            groups: 1,
-        }
-    }
-
-    fn layout(&self, rows: usize) -> Layout {
-        Layout {
-            blades: self.geometry.blades(),
-            rows,
-            channels: self.channels,
-        }
-    }
-
-    pub(crate) fn forward<T: Number>(
-        &self,
-        given: &Given<'_, T>,
-        y: &mut [T],
-    ) -> Result<(), Error> {
-        let rows = given.chunk.rows();
-        self.normalise(rows, given.x, y)?;
-        if let Some(gains) = &self.gains {
-            gains.scale(rows, given.parameters, y);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn backward<T: Number>(
-        &self,
-        given: &Given<'_, T>,
-        g: &[T],
-        to: Gradients<'_, T>,
-    ) -> Result<(), Error> {
-        let (rows, x) = (given.chunk.rows(), given.x);
-        let Some(gains) = &self.gains else {
-            return to.x.map_or(Ok(()), |to| self.gradient(rows, x, g, to));
-        };
-        let (mut normalised, mut of_normalised) = (Buffer::take(x.len()), Buffer::take(x.len()));
-        if to.parameters.is_some() {
-            self.normalise(rows, x, &mut normalised)?;
-        }
-        let given = Given {
-            x: &normalised,
-            ..*given
-        };
-        let of_gains = Gradients {
-            x: Some(&mut of_normalised),
-            parameters: to.parameters,
-            ..Gradients::default()
-        };
-        gains.backward(&given, g, of_gains);
-        to.x.map_or(Ok(()), |to| self.gradient(rows, x, &of_normalised, to))
-    }
-
-    /// The norm without gains.
-    fn normalise<T: Number>(&self, rows: usize, x: &[T], y: &mut [T]) -> Result<(), Error> {
-        let (mv, s) = self.layout(rows).split(x);
-        let (to, to_s) = self.layout(rows).split_mut(y);
-        self.core.forward(self.sizes(rows), EPS, mv, to)?;
-        let width = self.channels.scalars.max(1);
-        for (s, to) in s.chunks_exact(width).zip(to_s.chunks_exact_mut(width)) {
-            to.copy_from_slice(s);
-            standardise(to);
-        }
-        Ok(())
-    }
-
-    /// Writes the gradient of [`Self::normalise`].
-    fn gradient<T: Number>(
-        &self,
-        rows: usize,
-        x: &[T],
-        g: &[T],
-        to: &mut [T],
-    ) -> Result<(), Error> {
-        let (mv, s) = self.layout(rows).split(x);
-        let (g, g_s) = self.layout(rows).split(g);
-        let (to, to_s) = self.layout(rows).split_mut(to);
-        self.core.backward(self.sizes(rows), EPS, mv, g, to)?;
-        let width = self.channels.scalars.max(1);
-        let pairs = s.chunks_exact(width).zip(g_s.chunks_exact(width));
-        for ((s, g), to) in pairs.zip(to_s.chunks_exact_mut(width)) {
-            to.copy_from_slice(g);
-            standardise_gradient(s, to);
-        }
-        Ok(())
+        let operator = Operator::of(algebra, &p, &ProgramOptions::default())?;
+        Self::new(operator, geometry.blades(), channels)
     }
 }
 
-/// The layer norm of some scalars.
-pub(crate) fn standardise<T: Number>(s: &mut [T]) {
-    let (mean, scale) = statistics(s);
-    s.iter_mut().for_each(|s| *s = (*s - mean) * scale);
+/// The normalised components, grade by grade times gains.
+fn multivectors(p: &mut Program, algebra: Algebra, x: &[Id], gains: Option<&[Id]>) -> Vec<Id> {
+    let cayley = algebra.cayley();
+    let grades = || (0..cayley.grade_count()).map(|grade| cayley.grade_range(grade));
+    let sizes = grades().map(|range| {
+        let own = &x[range.clone()];
+        let square = inner(&mut p.graph, algebra, range.clone(), [own, own]);
+        magnitude(&mut p.graph, algebra, range, square)
+    });
+    let sizes: Vec<Id> = sizes.collect();
+    let size = sizes.into_iter().reduce(|sum, size| p.graph.add(sum, size));
+    let size = size.unwrap_or_else(|| p.graph.constant(0.0));
+    let sum = p.row_sum(size);
+    let g = &mut p.graph;
+    let (count, eps) = (g.uniform(Uniform::Count(Width::Channels)), g.constant(EPS));
+    let mean = g.div(sum, count);
+    let mean = g.max(mean, eps);
+    let scale = one_over_root(g, mean);
+    let of_grade = |(grade, range): (usize, Range<usize>)| {
+        let scale = gains.map_or(scale, |gains| g.mul(scale, gains[grade]));
+        x[range]
+            .iter()
+            .map(|&x| g.mul(x, scale))
+            .collect::<Vec<Id>>()
+    };
+    grades().enumerate().flat_map(of_grade).collect()
 }
 
-/// Turns the gradient of the result of [`standardise`] into that of its input `s`.
-pub(crate) fn standardise_gradient<T: Number>(s: &[T], g: &mut [T]) {
-    let (mean, scale) = statistics(s);
-    let count: T = number(s.len() as f64);
-    let mut sums = (T::default(), T::default());
-    for (&s, &g) in s.iter().zip(&*g) {
-        sums.0 += g;
-        sums.1 += g * (s - mean) * scale;
+/// The magnitude of the squared norm of a grade.
+fn magnitude(g: &mut Graph, algebra: Algebra, mut range: Range<usize>, square: Id) -> Id {
+    let cayley = algebra.cayley();
+    if range.all(|at| cayley.square_of_blade_norm(at) >= 0) {
+        return square;
     }
-    let (of_g, of_product) = (sums.0 / count, sums.1 / count);
-    for (&s, g) in s.iter().zip(g) {
-        *g = (*g - of_g - (s - mean) * scale * of_product) * scale;
-    }
+    let minus = g.neg(square);
+    g.max(square, minus)
 }
 
-/// The mean, and one over the standard deviation.
-fn statistics<T: Number>(s: &[T]) -> (T, T) {
-    let count: T = number(s.len() as f64);
-    let mut sum = T::default();
-    s.iter().for_each(|&s| sum += s);
-    let mean = sum / count;
-    let mut squares = T::default();
-    s.iter().for_each(|&s| squares += (s - mean) * (s - mean));
-    let deviation = (squares / count + number(SCALAR_EPS)).root();
-    (mean, number::<T>(1.0) / deviation)
+/// A scalar minus the mean, over the deviation.
+fn scalars(p: &mut Program, s: Id, gain: Option<Id>) -> Id {
+    let sum = p.row_sum(s);
+    let count = p.graph.uniform(Uniform::Count(Width::Scalars));
+    let mean = p.graph.div(sum, count);
+    let distance = p.graph.sub(s, mean);
+    let square = p.graph.mul(distance, distance);
+    let sum = p.row_sum(square);
+    let g = &mut p.graph;
+    let (variance, eps) = (g.div(sum, count), g.constant(SCALAR_EPS));
+    let variance = g.add(variance, eps);
+    let scale = one_over_root(g, variance);
+    let scale = gain.map_or(scale, |gain| g.mul(scale, gain));
+    g.mul(distance, scale)
 }

@@ -1,5 +1,7 @@
 //! Geometric products and joins of linear maps.
 
+use std::sync::Arc;
+
 use flashcliff::{Operator, ProductKind, ops};
 
 use super::chunk::Layout;
@@ -17,9 +19,9 @@ use crate::{Error, Number};
 pub struct Products {
     pub(crate) geometry: Geometry,
     pub(crate) blades: usize,
-    pub(crate) geometric: Operator,
+    pub(crate) geometric: Arc<Operator>,
     /// The regressive product, if there are joins.
-    pub(crate) regressive: Option<Operator>,
+    pub(crate) regressive: Option<Arc<Operator>>,
     /// The blades of geometric products that are zero in the output.
     pub(crate) dropped: Vec<usize>,
     /// The sign of each blade of a join.
@@ -46,7 +48,7 @@ impl Products {
                 -1.0
             }
         };
-        let product = |kind| ops::product(algebra, kind, None, None);
+        let product = |kind| ops::product(algebra, kind, None, None).map(Arc::new);
         let regressive = geometry.join.then(|| product(ProductKind::Regressive));
         let is_dropped = |&blade: &usize| !geometry.bivectors && cayley.grade_of(blade) == 2;
         Ok(Self {
@@ -63,7 +65,8 @@ impl Products {
 
     /// The products of factors, in order.
     pub(crate) fn operators(&self) -> impl Iterator<Item = &Operator> {
-        std::iter::once(&self.geometric).chain(&self.regressive)
+        let all = std::iter::once(&self.geometric).chain(&self.regressive);
+        all.map(|operator| &**operator)
     }
 
     /// The number of products of factors.

@@ -3,8 +3,7 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Dropout, Frames, Gains, Gated, Lanes, Linear, Norm, Products, Reinserted,
-    Rotary,
+    Attention, Channels, Dropout, Frames, Gains, Lanes, Linear, Products, Reinserted, Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -15,12 +14,8 @@ use crate::{Error, Number};
 pub enum Step {
     /// Equivariant linear layers. Inputs: tokens, and all parameters one after another in the order of [`Linear::order`].
     Linear(Linear),
-    /// The invariant norm. Inputs: tokens; with gains all gains one after another.
-    Norm(Norm),
     /// Factors of grades or heads. Inputs: tokens, and all gains one after another.
     Gains(Gains),
-    /// A gated nonlinearity of tokens.
-    Gated(Gated),
     /// Geometric products and joins. Inputs: tokens; with joins the reference `[rows]`.
     Products(Products),
     /// Attention. Inputs: tokens; tokens of the context, if it attends to them; with a mask its numbers `[samples or 1, heads or 1, items or 1, keys]`;
@@ -86,17 +81,12 @@ pub(crate) enum Input {
     Parameters(usize),
 }
 
-/// The operations of GELU, as operators count them: each function as one.
-const GELU: usize = 4;
-
 impl Step {
     /// The name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Linear(_) => "equivariant_linear",
-            Self::Norm(_) => "invariant_norm",
             Self::Gains(_) => "gains",
-            Self::Gated(_) => "scalar_gate",
             Self::Products(_) => "products",
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
@@ -111,9 +101,7 @@ impl Step {
     pub fn blades(&self) -> usize {
         match self {
             Self::Linear(step) => step.geometry.blades(),
-            Self::Norm(step) => step.geometry.blades(),
             Self::Gains(step) => step.geometry.blades(),
-            Self::Gated(step) => step.blades,
             Self::Products(step) => step.blades,
             Self::Attention(step) => step.head.blades,
             Self::Rotary(step) => step.blades,
@@ -128,9 +116,7 @@ impl Step {
     pub fn input(&self) -> Channels {
         match self {
             Self::Linear(step) => step.input,
-            Self::Norm(step) => step.channels,
             Self::Gains(step) => step.channels,
-            Self::Gated(step) => step.channels,
             Self::Products(step) => step.input(),
             Self::Attention(step) => step.input(),
             Self::Rotary(step) => step.channels,
@@ -156,7 +142,6 @@ impl Step {
     /// Checks that the geometry has what the step needs.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Norm(step) => step.geometry.check_multivectors("the invariant norm"),
             Self::Gains(step) => step.geometry.check_multivectors("gains"),
             Self::Attention(step) if step.geometry.distances => {
                 step.geometry.check_multivectors("distances")
@@ -171,7 +156,6 @@ impl Step {
             |shapes: Vec<Vec<usize>>| shapes.iter().map(|s| s.iter().product::<usize>()).sum();
         let parameters = match self {
             Self::Linear(step) => step.lens().iter().sum(),
-            Self::Norm(step) => step.gains.as_ref().map_or(0, Gains::len),
             Self::Gains(step) => step.len(),
             Self::Attention(step) => elements(step.shapes()),
             Self::Lanes(step) => step.parameter_len(),
@@ -217,7 +201,6 @@ impl Step {
     /// Whether kernels of the step add a gradient of the tokens so far to that of their own.
     pub(crate) fn adds_to_gradient(&self) -> bool {
         match self {
-            Self::Norm(_) => true,
             Self::Lanes(step) => step.adding.is_some(),
             _ => false,
         }
@@ -226,7 +209,6 @@ impl Step {
     /// Whether kernels of the step can add two values, write the sum, and work on it.
     pub(crate) fn takes_sums(&self) -> bool {
         match self {
-            Self::Norm(_) => true,
             Self::Lanes(step) => step.of_sums.is_some(),
             _ => false,
         }
@@ -249,9 +231,7 @@ impl Step {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(step) => step.forward(given, y)?,
-            Self::Norm(step) => step.forward(given, y)?,
             Self::Gains(step) => step.forward(given, y),
-            Self::Gated(step) => step.forward(given, y)?,
             Self::Products(step) => step.forward(given, y)?,
             Self::Attention(step) => step.forward(given, y, kept)?,
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
@@ -273,16 +253,12 @@ impl Step {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(step) => return step.backward(given, g, to),
-            Self::Norm(step) => return step.backward(given, g, to),
             Self::Gains(step) => step.backward(given, g, to),
             Self::Products(step) => return step.backward(given, g, to),
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
             Self::Frames(step) => step.backward(given, g, to),
-            Self::Gated(step) => {
-                return to.x.map_or(Ok(()), |to| step.backward(given, g, to));
-            }
             Self::Rotary(step) => {
                 if let Some(to) = to.x {
                     step.turn(&given.chunk, Way::Back, g, to);
@@ -300,18 +276,12 @@ impl Step {
     /// The operations of a pass over rows, forwards and backwards. Each item looks at so many keys.
     pub(crate) fn flops(&self, rows: usize, keys: usize) -> [usize; 2] {
         let (blades, channels) = (self.blades(), self.input());
-        let (mv, width) = (channels.multivectors, channels.width_over(blades));
+        let width = channels.width_over(blades);
         // The gradients of the input and of parameters take as many operations each as the result.
         let twice = |each: usize| [rows * each, 2 * rows * each];
         match self {
             Self::Linear(step) => twice(step.flops_of_a_row()),
-            // Squares of half of the blades, their sum, and the division; two sums for scalars.
-            Self::Norm(step) => {
-                let of_gains = step.gains.as_ref().map_or(0, |_| width);
-                twice(2 * blades * mv + 5 * channels.scalars + of_gains)
-            }
             Self::Gains(_) => twice(width),
-            Self::Gated(_) => twice((blades + GELU) * mv + GELU * channels.scalars),
             Self::Products(step) => step.flops(rows),
             Self::Attention(step) => step.flops_of_pair().map(|each| rows * keys * each),
             // Two products and a sum, the same in the backward pass.

@@ -3,7 +3,7 @@
 use flashcliff::Dtype;
 use flashcliff::cuda::MatmulPrecision;
 use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
-use flashcliff_network::tokens::{Attention, Channels, Geometry, Norm, Step};
+use flashcliff_network::tokens::{Attention, Channels, Geometry, Lanes, Step};
 use flashcliff_network::{Axis, Error, Network, Rows, Value};
 
 use crate::blocks::{flat, signature};
@@ -53,7 +53,11 @@ fn assert_refused(result: Result<Gpu, Error>, reason: &str) {
 
 fn types() {
     let geometry = Geometry::gatr().unwrap();
-    let of = of(Step::Norm(Norm::new(geometry, CHANNELS)), geometry, &[]);
+    let of = of(
+        Step::Lanes(Lanes::norm(geometry, CHANNELS, false).unwrap()),
+        geometry,
+        &[],
+    );
     let refused = "got features of bf16 and a model of f32";
     assert_refused(planned(&of, [Dtype::Bf16, Dtype::F32]), refused);
     assert!(planned(&of, [Dtype::F32; 2]).is_ok());
@@ -61,7 +65,8 @@ fn types() {
 
 fn algebras() {
     let geometry = Geometry::of(signature(6, 0, 0));
-    let of = of(Step::Norm(Norm::new(geometry, CHANNELS)), geometry, &[]);
+    let step = Attention::new(geometry, 2, CHANNELS, false);
+    let of = of(Step::Attention(step), geometry, &[]);
     let refused = "expected 4, 8, 16 or 32 blades";
     assert_refused(planned(&of, [Dtype::F64; 2]), refused);
 }

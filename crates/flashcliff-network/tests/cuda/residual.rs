@@ -2,7 +2,7 @@
 
 use flashcliff::Element;
 use flashcliff::cuda::{DeviceElement, MatmulPrecision};
-use flashcliff_network::tokens::{Channels, Gated, Geometry, Norm, Step};
+use flashcliff_network::tokens::{Channels, Geometry, Lanes, Step};
 use flashcliff_network::{Axis, Keep, Network, Plan, Rows};
 
 use crate::compare::{Case, There, Whole, assert_same};
@@ -38,8 +38,8 @@ fn case(geometry: Geometry, channels: Channels, apart: bool) -> Case {
     let mut network = Network::new();
     let [first, other] = ["x", "other"].map(|name| network.input(name, &axes));
     let gate = |network: &mut Network, x| {
-        let step = Gated::new(geometry, channels).unwrap();
-        network.step(Step::Gated(step), &[x]).unwrap()
+        let step = Lanes::gated(geometry, channels).unwrap();
+        network.step(Step::Lanes(step), &[x]).unwrap()
     };
     let mut x = gate(&mut network, first);
     let mut made = gate(&mut network, x);
@@ -48,13 +48,16 @@ fn case(geometry: Geometry, channels: Channels, apart: bool) -> Case {
         let mut more = (!apart).then(|| gate(&mut network, other));
         let sum = network.scaled_sum([x, made], 1.0).unwrap();
         let more = *more.get_or_insert_with(|| gate(&mut network, other));
-        let step = Norm::new(geometry, channels);
-        let normed = network.step(Step::Norm(step), &[sum]).unwrap();
+        let step = Lanes::norm(geometry, channels, false).unwrap();
+        let normed = network.step(Step::Lanes(step), &[sum]).unwrap();
         made = gate(&mut network, normed);
         x = network.scaled_sum([sum, more], 0.5).unwrap();
     }
+    let mut more = (!apart).then(|| gate(&mut network, other));
     let last = network.scaled_sum([x, made], 1.0).unwrap();
-    let output = gate(&mut network, last);
+    let more = *more.get_or_insert_with(|| gate(&mut network, other));
+    let last = gate(&mut network, last);
+    let output = network.scaled_sum([last, more], 0.5).unwrap();
     let seed = network.input("seed", &axes);
     let mut case = Case::new(network, [output, seed], Rows::new(9, 5));
     case.by = vec![first, other];

@@ -1,7 +1,7 @@
 //! Each step by itself: its result, and the gradients of its tokens, of what else it reads, and of its parameters.
 
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Frames, Gains, Gated, Geometry, Linear, Norm, Products,
+    Attention, Channels, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear, Products,
     Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Rows, Value};
@@ -158,13 +158,13 @@ pub(crate) fn linear_without_zeros(name: &str, geometry: Geometry) {
 
 fn norm(name: &str, geometry: Geometry) {
     let tokens = Tokens::new(geometry, CHANNELS, ROWS);
-    let step = Step::Norm(Norm::new(geometry, CHANNELS));
+    let step = Step::Lanes(Lanes::norm(geometry, CHANNELS, false).unwrap());
     compare(name, &tokens.case(step, &[], &[]));
     for channels in [CHANNELS, Channels::new(4, 0)] {
         let mut tokens = Tokens::new(geometry, channels, ROWS);
         let shapes = Gains::new(geometry, channels).shapes();
         let gains = tokens.parameters(&shapes).unwrap();
-        let step = Step::Norm(Norm::with_gains(geometry, channels));
+        let step = Step::Lanes(Lanes::norm(geometry, channels, true).unwrap());
         let name = format!("{name}, with gains of {channels:?}");
         compare(&name, &tokens.case(step, &[gains], &[]));
     }
@@ -175,13 +175,13 @@ fn norm(name: &str, geometry: Geometry) {
 fn residual(name: &str, geometry: Geometry) {
     let mut tokens = Tokens::new(geometry, CHANNELS, ROWS);
     let gated = |network: &mut Network, x| {
-        let step = Gated::new(geometry, CHANNELS).unwrap();
-        network.step(Step::Gated(step), &[x]).unwrap()
+        let step = Lanes::gated(geometry, CHANNELS).unwrap();
+        network.step(Step::Lanes(step), &[x]).unwrap()
     };
     let network = &mut tokens.network;
     let x = gated(network, tokens.x);
-    let step = Norm::new(geometry, CHANNELS);
-    let normed = network.step(Step::Norm(step), &[x]).unwrap();
+    let step = Lanes::norm(geometry, CHANNELS, false).unwrap();
+    let normed = network.step(Step::Lanes(step), &[x]).unwrap();
     let made = gated(network, normed);
     let sum = network.scaled_sum([x, made], 1.0).unwrap();
     // The gradient of the sum is computed, so the norm can add to it.
@@ -208,8 +208,8 @@ fn gains(name: &str, geometry: Geometry) {
 
 fn gate(name: &str, geometry: Geometry) {
     let tokens = Tokens::new(geometry, CHANNELS, ROWS);
-    let step = Gated::new(geometry, CHANNELS).unwrap();
-    compare(name, &tokens.case(Step::Gated(step), &[], &[]));
+    let step = Lanes::gated(geometry, CHANNELS).unwrap();
+    compare(name, &tokens.case(Step::Lanes(step), &[], &[]));
 }
 
 fn products(name: &str, geometry: Geometry) {

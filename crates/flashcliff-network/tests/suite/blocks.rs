@@ -2,8 +2,8 @@
 
 use flashcliff::{Algebra, Signature};
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, Gated, Geometry, Linear, Norm, Products, Reinserted,
-    Rotary, Step,
+    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, Products, Reinserted, Rotary,
+    Step,
 };
 use flashcliff_network::{Axis, Network, Value};
 
@@ -64,13 +64,13 @@ pub(crate) fn linear(network: &mut Network, step: Linear, x: Value) -> Value {
 
 pub(crate) fn norm(network: &mut Network, own: Block, x: Value) -> Value {
     if !own.geometry.norm_gains {
-        let step = Norm::new(own.geometry, own.channels);
-        return network.step(Step::Norm(step), &[x]).unwrap();
+        let step = Lanes::norm(own.geometry, own.channels, false).unwrap();
+        return network.step(Step::Lanes(step), &[x]).unwrap();
     }
     let gains = Gains::new(own.geometry, own.channels).shapes();
     let gains = flat(network, &gains, &(0..gains.len()).collect::<Vec<_>>());
-    let step = Norm::with_gains(own.geometry, own.channels);
-    network.step(Step::Norm(step), &[x, gains]).unwrap()
+    let step = Lanes::norm(own.geometry, own.channels, true).unwrap();
+    network.step(Step::Lanes(step), &[x, gains]).unwrap()
 }
 
 pub(crate) fn dropped(network: &mut Network, own: Block, channels: Channels, x: Value) -> Value {
@@ -137,8 +137,8 @@ pub(crate) fn block(
     let input = Channels::new(each * factors / 2, channels.scalars);
     let step = Linear::new(geometry, input, vec![channels]).unwrap();
     let made = linear(network, step, made);
-    let step = Gated::new(geometry, channels).unwrap();
-    let made = network.step(Step::Gated(step), &[made]).unwrap();
+    let step = Lanes::gated(geometry, channels).unwrap();
+    let made = network.step(Step::Lanes(step), &[made]).unwrap();
     network.scaled_sum([x, made], 1.0).unwrap()
 }
 

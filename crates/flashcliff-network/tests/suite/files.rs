@@ -777,8 +777,8 @@ fn bad_steps_are_refused() {
         ),
         ("products", "each", json!(3), "node"),
         (
-            "gated",
-            "channels",
+            "lanes",
+            "each",
             json!({"multivectors": 3, "scalars": 3}),
             "node",
         ),
@@ -801,6 +801,49 @@ fn bad_steps_are_refused() {
     assert!(geometry("signature", json!([9, 0, 0])).contains("geometry 0"));
     assert!(geometry("signature", json!([0, 0, 0])).contains("geometry 0"));
     assert!(geometry("group", json!("none")).contains("unknown variant `none`"));
+}
+
+/// Norms and gates were steps of their own before they were programs.
+#[test]
+fn norms_and_gates_of_older_files_are_their_programs() {
+    use serde_json::{Value as Json, json};
+    for geometry in [Geometry::gatr().unwrap(), Geometry::lgatr_2().unwrap()] {
+        let made = transformer(&small(geometry));
+        let mut count = 0;
+        let older = with_network(&bytes(&made), |network| {
+            let operators = network["operators"].take();
+            let name = |operator: &Json| {
+                operators[operator.as_u64().unwrap() as usize]["form"]["program"]["name"].clone()
+            };
+            for node in network["nodes"].as_array_mut().unwrap() {
+                let has_gains = node["inputs"].as_array().unwrap().len() == 2;
+                let Some(step) = node["work"].get_mut("step") else {
+                    continue;
+                };
+                let Some(lanes) = step.get("lanes") else {
+                    continue;
+                };
+                let channels = lanes["each"].clone();
+                *step = match name(&lanes["operator"]).as_str().unwrap() {
+                    "invariant_norm" => {
+                        json!({"norm": {"geometry": 0, "channels": channels, "gains": has_gains}})
+                    }
+                    "scalar_gate" => json!({"gated": {"geometry": 0, "channels": channels}}),
+                    other => panic!("{other}"),
+                };
+                count += 1;
+            }
+            network["operators"] = json!([]);
+        });
+        assert!(count > 2, "{count}");
+        let stored = file::read(older).unwrap();
+        let given = parameters::<f32>(&made.network);
+        let outputs = stored.outputs().iter();
+        let outputs: Vec<(&str, Value)> = outputs.map(|(name, value)| (&**name, *value)).collect();
+        let mut now = Vec::new();
+        file::write(&mut now, stored.network(), &outputs, &slices(&given)).unwrap();
+        assert!(now == bytes(&made));
+    }
 }
 
 #[test]
@@ -866,7 +909,8 @@ fn truncated_files_are_refused() {
     ));
 }
 
-/// Every byte of the header, with each bit and with all bits flipped. What can be loaded can be planned and run.
+/// Every byte of the header, with each bit and with all bits flipped. What can be loaded can be planned and run. Programs of transformers are long, and
+/// of one form with the short one of all nodes, so one in 16 of their bytes is enough.
 #[test]
 fn damaged_headers_never_panic() {
     let geometry = Geometry::gatr().unwrap();
@@ -874,11 +918,15 @@ fn damaged_headers_never_panic() {
         blocks: 1,
         ..small(geometry)
     };
-    for made in [of_all_nodes(), transformer(&one)] {
+    for (made, step) in [(of_all_nodes(), 1), (transformer(&one), 16)] {
         let good = bytes(&made);
         let len = 8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+        let text = String::from_utf8_lossy(&good[8..len]);
+        let key = |name: &str| 8 + text.find(&format!("\\\"{name}\\\":")).unwrap();
+        let programs = key("operators")..key("nodes");
+        assert!(programs.len() > 100, "{programs:?}");
         let mut loaded = 0;
-        for at in 0..len {
+        for at in (0..len).filter(|at| !programs.contains(at) || at.is_multiple_of(step)) {
             for flipped in (0..8).map(|bit| 1 << bit).chain([0xff]) {
                 let mut bad = good.clone();
                 bad[at] ^= flipped;
@@ -912,7 +960,7 @@ fn pointers(json: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Every number of a network becomes others: nothing, few, many, no whole number.
+/// Every number of a network becomes others: nothing, few, many, no whole number. One in 16 is enough of long programs, as above.
 #[test]
 fn other_numbers_never_panic() {
     use serde_json::json;
@@ -922,8 +970,8 @@ fn other_numbers_never_panic() {
             ..options
         })
     };
-    let mut made: Vec<Made> = transformers().into_iter().map(one).collect();
-    made.push(of_all_nodes());
+    let transformers = transformers().into_iter().map(|options| (one(options), 16));
+    let made = transformers.chain([(of_all_nodes(), 1)]);
     let others = [
         json!(0),
         json!(1),
@@ -936,10 +984,14 @@ fn other_numbers_never_panic() {
         json!(0.5),
         json!(1e300),
     ];
-    for made in &made {
-        let good = bytes(made);
+    for (made, step) in made {
+        let good = bytes(&made);
         let mut places = Vec::new();
         with_network(&good, |network| pointers(network, "", &mut places));
+        let is_taken =
+            |(at, place): (usize, &String)| !place.starts_with("/operators") || at % step == 0;
+        let mut at = 0..;
+        places.retain(|place| at.next().is_some_and(|at| is_taken((at, place))));
         assert!(places.len() > 100);
         for place in &places {
             for other in &others {

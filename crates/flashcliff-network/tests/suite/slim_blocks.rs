@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Gated, Geometry, Lanes, Linear, Norm, Products, Slim,
-    SlimGate, Step,
+    Attention, Channels, Draw, Dropout, Geometry, Lanes, Linear, Products, Slim, SlimGate, Step,
 };
 use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
@@ -150,22 +149,14 @@ fn dropout_drops_whole_vectors() {
     assert!((150..400).contains(&dropped), "{dropped} of 680");
 }
 
-fn refused(step: Step) -> String {
-    let mut network = Network::new();
-    let blades = step.blades();
-    let channels = step.input();
-    let x = network.input("x", &[Axis::Rows, Axis::Token { blades, channels }]);
-    network.step(step, &[x]).unwrap_err().to_string()
-}
-
 #[test]
 fn what_needs_multivectors_refuses_vectors() {
     let geometry = slim::geometry();
     let expected =
         |what: &str| format!("{what}: expected tokens of multivectors, got vectors of cl130");
-    let norm = Step::Norm(Norm::new(geometry, CHANNELS));
-    assert_eq!(refused(norm), expected("the invariant norm"));
-    let gate = Gated::new(geometry, CHANNELS).unwrap_err();
+    let norm = Lanes::norm(geometry, CHANNELS, false).unwrap_err();
+    assert_eq!(norm.to_string(), expected("the invariant norm"));
+    let gate = Lanes::gated(geometry, CHANNELS).unwrap_err();
     assert_eq!(gate.to_string(), expected("a gate by the scalar blade"));
     let products = Products::new(geometry, 2, 2).unwrap_err();
     assert_eq!(products.to_string(), expected("products"));

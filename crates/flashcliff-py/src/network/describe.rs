@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, Gated, Geometry, Lanes, Linear, Norm, Products,
-    Reinserted, Rotary, Step,
+    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, Products, Reinserted, Rotary,
+    Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -205,12 +205,9 @@ impl Network {
         gains: Vec<usize>,
     ) -> PyResult<usize> {
         let channels = self::channels(channels);
-        let step = match gains[..] {
-            [] => Norm::new(geometry.0, channels),
-            _ => Norm::with_gains(geometry.0, channels),
-        };
+        let step = caught(|| Lanes::norm(geometry.0, channels, !gains.is_empty()))?;
         let (x, gains) = (self.value(x)?, self.all(gains)?);
-        self.step(Step::Norm(step), vec![x], &gains)
+        self.step(Step::Lanes(step), vec![x], &gains)
     }
 
     fn gate(
@@ -219,9 +216,9 @@ impl Network {
         x: usize,
         channels: PyChannels,
     ) -> PyResult<usize> {
-        let step = caught(|| Gated::new(geometry.0, self::channels(channels)))?;
+        let step = caught(|| Lanes::gated(geometry.0, self::channels(channels)))?;
         let x = self.value(x)?;
-        self.step(Step::Gated(step), vec![x], &[])
+        self.step(Step::Lanes(step), vec![x], &[])
     }
 
     /// Dropout of grades with a number of its own among those of a call.

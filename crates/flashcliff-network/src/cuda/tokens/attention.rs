@@ -5,17 +5,18 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::items::{Distances, Features, HeadNorm, ItemPart, ItemTensor, Items, Split};
+use flashcliff::cuda::items::{
+    Distances, Features, HeadNorm, ItemEps, ItemPart, ItemTensor, Items, Split,
+};
 
 use super::fused::Fused;
-use super::norm::NORM_EPS;
 use super::scores::Scores;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
 use crate::cuda::room::Room;
 use crate::tokens;
 use crate::tokens::features::{EPS, Part};
-use crate::tokens::joint;
+use crate::tokens::{joint, norm};
 
 /// The features of heads: what both ways to attend share.
 #[derive(Debug)]
@@ -169,7 +170,10 @@ impl Heads {
         let points = self.step.head.points;
         let norm = match geometry.vectors {
             true => HeadNorm::Joint(joint::EPS),
-            false => HeadNorm::Grades(NORM_EPS),
+            false => HeadNorm::Grades(ItemEps {
+                multivectors: norm::EPS,
+                scalars: norm::SCALAR_EPS,
+            }),
         };
         Split {
             features: sizes.dtype,

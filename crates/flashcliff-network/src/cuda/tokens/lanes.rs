@@ -1,17 +1,15 @@
 //! Operators of programs on channels of packed rows. Kernels read and write the rows where they lie.
 
-use std::sync::Arc;
-
-use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
+use flashcliff::{Device, Dtype};
 
 use super::constants::Constants;
 use super::sums::Ways;
 use super::{Additions, Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
 use crate::tokens::lanes::Place;
-use crate::tokens::{self, Channels};
+use crate::tokens::{self, Channels, Step};
 
 #[derive(Debug)]
 pub(super) struct Lanes {
@@ -24,6 +22,27 @@ pub(super) struct Lanes {
     adding: Option<Kernel>,
     /// How parameters are put one after another before the step runs, if they are.
     ways: Option<Ways>,
+}
+
+/// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so when its step is made ready.
+pub(super) fn compile(steps: &[(usize, &Step, Additions)], device: &Device, dtype: Dtype) {
+    let mut operators: Vec<&flashcliff::Operator> = Vec::new();
+    for (_, step, additions) in steps {
+        let Step::Lanes(step) = step else { continue };
+        operators.extend([&*step.operator, &*step.gradient]);
+        operators.extend(step.additional(*additions).into_iter().flatten());
+    }
+    let program = |operator: &&flashcliff::Operator| operator.program().map(std::ptr::from_ref);
+    operators.sort_by_key(program);
+    operators.dedup_by_key(|operator| program(operator));
+    std::thread::scope(|scope| {
+        for operator in operators {
+            scope.spawn(move || {
+                let own = operator.on_cuda(device)?;
+                own.prepare_strided(Dtypes::uniform(dtype))
+            });
+        }
+    });
 }
 
 /// An operator that is compiled, with the bytes of its workspace.
@@ -54,6 +73,17 @@ impl Kernel {
     }
 }
 
+impl tokens::Lanes {
+    /// The operator of sums and the adding gradient, each if a plan needs it.
+    fn additional(&self, additions: Additions) -> [Option<&flashcliff::Operator>; 2] {
+        [
+            (&self.of_sums, additions.in_front),
+            (&self.adding, additions.of_gradients),
+        ]
+        .map(|(operator, needed)| operator.as_deref().filter(|_| needed))
+    }
+}
+
 impl Lanes {
     pub(super) fn new(
         step: &tokens::Lanes,
@@ -64,15 +94,12 @@ impl Lanes {
     ) -> Result<Self, Error> {
         let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
         let ready = |operator: &flashcliff::Operator| Kernel::new(operator, step, device, sizes);
-        let if_needed = |operator: &Option<Arc<flashcliff::Operator>>, needed| {
-            let operator = operator.as_ref().filter(|_| needed);
-            operator.map(|operator| ready(operator)).transpose()
-        };
+        let [of_sums, adding] = step.additional(additions);
         Ok(Self {
             operator: ready(&step.operator)?,
             gradient: ready(&step.gradient)?,
-            of_sums: if_needed(&step.of_sums, additions.in_front)?,
-            adding: if_needed(&step.adding, additions.of_gradients)?,
+            of_sums: of_sums.map(ready).transpose()?,
+            adding: adding.map(ready).transpose()?,
             step: step.clone(),
             ways: ways.transpose()?,
         })

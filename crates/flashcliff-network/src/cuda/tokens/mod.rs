@@ -6,7 +6,7 @@
 //! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
-//! * `norm`, `gains`, `gate`, `dropout`, `frames` - functions of each token; `lanes` - operators of programs.
+//! * `lanes` - operators of programs: norms, gates; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
@@ -21,13 +21,11 @@ mod dropout;
 mod frames;
 mod fused;
 mod gains;
-mod gate;
 mod gathered;
 mod lanes;
 mod linear;
 mod mask;
 mod matrix;
-mod norm;
 mod products;
 mod scores;
 mod site;
@@ -45,8 +43,8 @@ use flashcliff::{Algebra, Device, Dtype, Signature};
 
 use super::beside::Line;
 use crate::plan::Plan;
+use crate::tokens::Step;
 use crate::tokens::step::Input;
-use crate::tokens::{self, Step};
 use crate::work::Work;
 use crate::{Error, Network};
 pub(super) use constants::Constants;
@@ -104,14 +102,15 @@ pub(super) struct Additions {
 }
 
 impl Additions {
-    /// The additions of all calls of a node of the forward pass.
-    fn of(plan: &Plan, origin: usize) -> Self {
-        let calls = (0..plan.call_count()).filter(|&call| plan.node(call).origin == origin);
-        calls.fold(Self::default(), |so_far, call| Self {
-            in_front: so_far.in_front || plan.sum_before(call).is_some(),
-            of_gradients: so_far.of_gradients
-                || matches!(plan.work(call), Work::Gradient(own) if own.adds),
-        })
+    /// The additions of all calls of each node of the forward pass.
+    fn of(plan: &Plan) -> HashMap<usize, Self> {
+        let mut all: HashMap<usize, Self> = HashMap::new();
+        for call in 0..plan.call_count() {
+            let own = all.entry(plan.node(call).origin).or_default();
+            own.in_front |= plan.sum_before(call).is_some();
+            own.of_gradients |= matches!(plan.work(call), Work::Gradient(own) if own.adds);
+        }
+        all
     }
 }
 
@@ -169,7 +168,6 @@ pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
     match step {
         Step::Linear(step) => matrix::Layout::of(step, sizes.dtype).len,
         Step::Gains(step) => gains::width(step),
-        Step::Norm(step) => step.gains.as_ref().map_or(0, tokens::Gains::len),
         Step::Lanes(step) => step.parameter_len(),
         Step::Attention(step) => attention::kept(step, sizes),
         _ => 0,
@@ -186,9 +184,7 @@ fn ready(
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
         Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, parts, constants)?),
-        Step::Norm(step) => Box::new(norm::Norm::new(step, sizes, parts, constants)?),
         Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, parts, constants)?),
-        Step::Gated(step) => Box::new(gate::Gated::new(step)?),
         Step::Products(step) => Box::new(products::Products::new(step, device, sizes, constants)?),
         Step::Attention(step) => Box::new(attention::Attention::new(step, device, sizes)?),
         Step::Rotary(step) => Box::new(columns::Rotary::new(step, device, sizes, constants)?),
@@ -241,10 +237,15 @@ impl Steps {
             rows,
             together: None,
         };
-        for call in 0..plan.call_count() {
-            if let Some(step) = step_of(plan.work(call)) {
-                made.add(plan, (call, step), device, precision)?;
-            }
+        let additions = Additions::of(plan);
+        let steps = (0..plan.call_count()).filter_map(|call| {
+            let additions = *additions.get(&plan.node(call).origin)?;
+            Some((call, step_of(plan.work(call))?, additions))
+        });
+        let steps: Vec<(usize, &Step, Additions)> = steps.collect();
+        lanes::compile(&steps, device, plan.types()[1]);
+        for &own in &steps {
+            made.add(plan, own, device, precision)?;
         }
         if made.ready.is_empty() {
             return Ok(None);
@@ -263,7 +264,7 @@ impl Steps {
     fn add(
         &mut self,
         plan: &Plan,
-        (call, step): (usize, &Step),
+        (call, step, additions): (usize, &Step, Additions),
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<(), Error> {
@@ -279,7 +280,7 @@ impl Steps {
             lens.collect::<Result<Vec<usize>, Error>>()
         });
         let lens = lens.transpose()?;
-        let given = (lens.as_deref(), Additions::of(plan, origin));
+        let given = (lens.as_deref(), additions);
         let own = ready(step, device, &sizes, given, &mut self.constants)?;
         place.insert((sizes, own));
         Ok(())

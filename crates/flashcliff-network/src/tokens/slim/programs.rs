@@ -1,12 +1,11 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 
-use std::f64::consts::PI;
-
 use flashcliff::program::{Function, Graph, Id, Program, Uniform, Width};
 use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
 
 use super::SlimGate;
 use crate::Error;
+use crate::tokens::programs::{self, gelu_tanh_gate, one, one_over_root};
 
 /// The number that is added to the mean squares of norms.
 const EPS: f64 = 0.01;
@@ -25,8 +24,7 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error>
     let (total, count) = (g.add(of_x, of_s), g.add(channels, scalars));
     let (mean, eps) = (g.div(total, count), g.uniform(Uniform::Eps));
     let sum = g.add(mean, eps);
-    let (root, one_over) = (g.call(Function::Sqrt, sum), g.constant(1.0));
-    let scale = g.div(one_over, root);
+    let scale = one_over_root(g, sum);
     let [a, b] = match gains {
         Some(gains) => gains.map(|gain| g.mul(scale, gain)),
         None => [scale; 2],
@@ -77,16 +75,9 @@ impl SlimGate {
                 let sigmoid = g.call(Function::Sigmoid, x);
                 g.mul(x, sigmoid)
             }
-            // x (1 + tanh(y)) / 2 is x sigmoid(2 y).
             Self::GeluTanh => {
-                let (cubic, slope) = (g.constant(0.044715), g.constant(2.0 * (2.0 / PI).sqrt()));
-                let square = g.mul(x, x);
-                let cube = g.mul(square, x);
-                let more = g.mul(cubic, cube);
-                let sum = g.add(x, more);
-                let y = g.mul(slope, sum);
-                let sigmoid = g.call(Function::Sigmoid, y);
-                g.mul(x, sigmoid)
+                let gate = gelu_tanh_gate(g, x);
+                g.mul(x, gate)
             }
             // The gate of the operator is the normal distribution function.
             Self::Gelu => {
@@ -98,29 +89,12 @@ impl SlimGate {
 }
 
 fn blades(algebra: Algebra) -> Vec<String> {
-    let cayley = algebra.cayley();
-    cayley
-        .grade_range(1)
-        .map(|at| cayley.blade_name(at))
-        .collect()
-}
-
-fn one() -> Vec<String> {
-    vec!["1".to_owned()]
+    programs::blades(algebra, algebra.cayley().grade_range(1))
 }
 
 /// The inner product of two vectors.
 fn inner(g: &mut Graph, algebra: Algebra, x: &[Id], y: &[Id]) -> Id {
-    let cayley = algebra.cayley();
-    let signs = cayley
-        .grade_range(1)
-        .map(|at| cayley.square_of_blade_norm(at));
-    let terms: Vec<(i8, Id)> = signs
-        .zip(x.iter().zip(y))
-        .filter(|(sign, _)| *sign != 0)
-        .map(|(sign, (&x, &y))| (sign, g.mul(x, y)))
-        .collect();
-    g.signed_sum(terms)
+    programs::inner(g, algebra, algebra.cayley().grade_range(1), [x, y])
 }
 
 fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {

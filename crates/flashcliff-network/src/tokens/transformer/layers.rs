@@ -1,13 +1,13 @@
 //! The layers that networks of transformers are made of.
 
 use super::start::{Initialization, Start};
-use crate::tokens::{Channels, Dropout, Gains, Gated, Geometry, Linear, Norm, Step};
+use crate::tokens::{Channels, Dropout, Gains, Geometry, Lanes, Linear, Step};
 use crate::{Error, Network, Value};
 
 /// A network that gets layers of transformers, with the starts of their parameters.
 ///
 /// Each method adds a layer to the network: it takes and returns values of it. Parameters have the names of GATr's state dict behind a prefix and a
-/// dot, or without both behind an empty prefix, and the shapes that [`Linear`], [`Norm::with_gains`] and [`Attention`](super::super::Attention) say. A
+/// dot, or without both behind an empty prefix, and the shapes that [`Linear`], [`Lanes::norm`] and [`Attention`](super::super::Attention) say. A
 /// host that binds parameters in the order of [`Network::parameters`] needs to know no more of a layer.
 ///
 /// ```
@@ -175,8 +175,8 @@ impl Layers {
         });
         let gains = self.gains(named.collect())?;
         self.with_algebra.push(prefix.to_owned());
-        let step = Norm::with_gains(self.geometry, channels);
-        self.network.step(Step::Norm(step), &[x, gains])
+        let step = Lanes::norm(self.geometry, channels, true)?;
+        self.network.step(Step::Lanes(step), &[x, gains])
     }
 
     /// The norm without gains.
@@ -184,8 +184,8 @@ impl Layers {
     /// # Errors
     /// [`Error::Shape`] for tokens of other channels.
     pub fn norm(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
-        let step = Norm::new(self.geometry, channels);
-        self.network.step(Step::Norm(step), &[x])
+        let step = Lanes::norm(self.geometry, channels, false)?;
+        self.network.step(Step::Lanes(step), &[x])
     }
 
     /// The gated nonlinearity.
@@ -193,8 +193,8 @@ impl Layers {
     /// # Errors
     /// [`Error::Shape`] for tokens of other channels, and the errors of the core.
     pub fn gate(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
-        let step = Gated::new(self.geometry, channels)?;
-        self.network.step(Step::Gated(step), &[x])
+        let step = Lanes::gated(self.geometry, channels)?;
+        self.network.step(Step::Lanes(step), &[x])
     }
 
     /// Dropout of grades with a probability, if there is one. Layers with another place drop others.

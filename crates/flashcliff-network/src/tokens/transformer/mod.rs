@@ -20,7 +20,7 @@ pub use start::{Initialization, Start};
 /// The sizes and options of a geometric algebra transformer: GATr over Cl(3,0,1), L-GATr over Cl(1,3), their relatives over other algebras.
 ///
 /// Parameters of the network have the names of GATr's state dict, such as `blocks.0.attention.out_linear.weight`, and the shapes that
-/// [`Linear`](super::Linear), [`Norm::with_gains`](super::Norm::with_gains) and [`Attention`](super::Attention) say.
+/// [`Linear`](super::Linear), [`Lanes::norm`](super::Lanes::norm) and [`Attention`](super::Attention) say.
 ///
 /// Sources: GATr (arXiv 2305.18415), L-GATr (arXiv 2405.14806).
 ///

@@ -3,7 +3,7 @@
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
-use super::{ItemEps, ItemSizes, ItemTensor, Items, Target};
+use super::{ItemSizes, ItemTensor, Items, Target};
 use crate::cuda::dtype::code;
 use crate::cuda::tensor::pointer;
 use crate::{Dtype, Error};
@@ -43,10 +43,19 @@ pub struct ItemPart {
     pub distances: Option<Distances>,
 }
 
+/// The smallest numbers below the roots of norms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemEps {
+    /// The smallest mean norm of multivectors.
+    pub multivectors: f64,
+    /// The number that is added to the variance of scalars.
+    pub scalars: f64,
+}
+
 /// The norm of each head of queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HeadNorm {
-    /// The invariant norm of multivectors and the layer norm of scalars, as [`Items::norm`].
+    /// The invariant norm of multivectors and the layer norm of scalars, as [`InvariantNorm`](crate::equivariant::InvariantNorm).
     Grades(ItemEps),
     /// Multivectors and scalars over one root: of this number plus the mean over all channels of the magnitudes of squared norms of multivectors,
     /// all blades together, and of squared scalars.

@@ -1,16 +1,12 @@
 //! The items of geometric algebra transformers between matrix products.
 //!
-//! * `norm` - norms.
-//! * `gate` - gates and activations.
 //! * `combine` - sums of items, and items times factors.
 //! * `heads` - the features of attention.
 //! * `sums` - sums of columns, for the gradients of biases.
 //! * `pack` - matrices from the parameters of layers.
 
 mod combine;
-mod gate;
 mod heads;
-mod norm;
 mod pack;
 mod sums;
 
@@ -20,9 +16,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 pub use combine::ItemFactors;
-pub use gate::Activation;
-pub use heads::{Distances, Features, HeadNorm, ItemPart, Split};
-pub use norm::{ItemEps, ItemGains};
+pub use heads::{Distances, Features, HeadNorm, ItemEps, ItemPart, Split};
 pub use pack::Pack;
 pub use sums::Columns;
 

@@ -1,8 +1,8 @@
-//! The kernels of items: norms, gates and features of attention.
+//! The kernels of items: features of attention, merged heads, and sums.
 
 use flashcliff::cuda::items::{
-    Activation, Distances, Features, HeadNorm, ItemEps, ItemFactors, ItemGains, ItemPart,
-    ItemSizes, ItemTensor, Items, Split,
+    Distances, Features, HeadNorm, ItemEps, ItemFactors, ItemPart, ItemSizes, ItemTensor, Items,
+    Split,
 };
 use flashcliff::{Algebra, Dtype, Signature};
 
@@ -39,8 +39,6 @@ pub(super) fn run() {
                     dtype,
                 };
                 let mut kit = Kit::new(algebra, sizes);
-                kit.norms();
-                kit.gates();
                 kit.heads();
                 kit.merged();
                 kit.nothing();
@@ -101,75 +99,6 @@ impl Kit {
         if reads_back() {
             let all = tensors.iter().flat_map(|tensors| &tensors.0);
             all.for_each(|numbers| drop(self.bench.read(numbers, what)));
-        }
-    }
-
-    fn norms(&mut self) {
-        let (sizes, dtype) = (self.whole(), self.sizes.dtype);
-        let eps = ItemEps {
-            multivectors: 1e-2,
-            scalars: 1e-5,
-        };
-        let [x, added, gradient, through] = [(); 4].map(|()| self.given());
-        let grades = self.blades.ilog2() as usize + 1;
-        let numbers = self.channels * grades + self.scalars;
-        let gains =
-            [self.channels * grades, self.scalars].map(|count| self.bench.reals(dtype, count));
-        let arithmetic = dtype.arithmetic();
-        let partials = self.items.norm_partials(sizes) * numbers;
-        let partials = self.bench.result(arithmetic, partials);
-        let gains = ItemGains {
-            multivectors: gains[0].address(),
-            scalars: gains[1].address(),
-            partials: partials.address(),
-        };
-        let [sum, normed, plain, slope, own] = [(); 5].map(|()| self.result());
-        let target = self.bench.target();
-        let at = |tensors| self.at(tensors);
-        // SAFETY: each tensor is an allocation that has what its strides and the sizes reach, and lives until results were read.
-        unsafe {
-            let residual = Some([at(&added), at(&sum)]);
-            let items = &self.items;
-            let done = items.norm(target, sizes, eps, gains, at(&x), residual, at(&normed));
-            done.expect("a call");
-            let none = ItemGains::default();
-            let done = items.norm(target, sizes, eps, none, at(&x), None, at(&plain));
-            done.expect("a call");
-            let g = at(&gradient);
-            let more = Some(at(&through));
-            let done =
-                items.norm_gradient(target, sizes, eps, gains, at(&sum), g, more, at(&slope));
-            done.expect("a call");
-            let done = items.norm_gradient(target, sizes, eps, none, at(&x), g, None, at(&own));
-            done.expect("a call");
-        }
-        self.finite(&[&sum, &normed, &plain, &slope, &own], "norm");
-        if reads_back() {
-            self.bench.read(&partials, "gradients of gains");
-            let pairs = x.0[0].given.iter().zip(&added.0[0].given);
-            let expected: Vec<f64> = pairs.map(|(a, b)| a + b).collect();
-            let bound = if dtype == Dtype::Bf16 { 1e-2 } else { 1e-6 };
-            assert_near(&self.bench.read(&sum.0[0], "sum"), &expected, bound, "sum");
-        }
-    }
-
-    fn gates(&mut self) {
-        let sizes = self.whole();
-        let (x, gradient) = (self.given(), self.given());
-        for (_, activation) in Activation::NAMES {
-            let both = [activation, Activation::Silu];
-            let (gated, slope) = (self.result(), self.result());
-            let target = self.bench.target();
-            // SAFETY: the same holds as for norms.
-            unsafe {
-                let items = &self.items;
-                let done = items.gate(target, sizes, both, self.at(&x), self.at(&gated));
-                done.expect("a call");
-                let (x, g, to) = (self.at(&x), self.at(&gradient), self.at(&slope));
-                let done = items.gate_gradient(target, sizes, both, x, g, to);
-                done.expect("a call");
-            }
-            self.finite(&[&gated, &slope], "gate");
         }
     }
 
