@@ -10,8 +10,8 @@ use super::graph::{
 };
 use super::work::Lists;
 use crate::tokens::{
-    Attention, Channels, Dropout, Frames, Gains, Geometry, Lanes, Linear, Products, Reinserted,
-    Rotary, Step,
+    Attention, Channels, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions, Products,
+    Reinserted, Rotary, Step,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -315,7 +315,11 @@ impl StepRecord {
                 channels,
                 gains,
             } => {
-                let step = Lanes::norm(geometry(*at)?, channels.channels()?, *gains);
+                let options = NormOptions {
+                    gains: [*gains; 2],
+                    ..NormOptions::default()
+                };
+                let step = Lanes::norm(geometry(*at)?, channels.channels()?, options);
                 Step::Lanes(step.map_err(refused)?)
             }
             Self::Gains {
@@ -327,7 +331,8 @@ impl StepRecord {
                 geometry: at,
                 channels,
             } => {
-                let step = Lanes::gated(geometry(*at)?, channels.channels()?);
+                let own = geometry(*at)?;
+                let step = Lanes::gated(own, channels.channels()?, own.gates());
                 Step::Lanes(step.map_err(refused)?)
             }
             Self::Products {

@@ -52,7 +52,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::plan::gathered::tests::{check_memory, plan, transformer};
-    use crate::tokens::{Lanes, Step};
+    use crate::tokens::{Lanes, NormOptions, Step};
     use crate::{Axis, Keep, Network};
 
     fn sums(plan: &Plan) -> usize {
@@ -111,7 +111,7 @@ mod tests {
             let [a, b] = ["a", "b"].map(|name| network.input(name, &axes));
             let sum = network.scaled_sum([a, b], scale).unwrap();
             let other = between.then(|| network.scaled_sum([a, a], 1.0).unwrap());
-            let step = Lanes::norm(geometry, channels, false).unwrap();
+            let step = Lanes::norm(geometry, channels, NormOptions::default()).unwrap();
             let normed = network.step(Step::Lanes(step), &[sum]).unwrap();
             let outputs: Vec<Value> = [Some(sum), Some(normed), other]
                 .into_iter()

@@ -6,7 +6,7 @@ use flashcliff::cayley::{EquivariantMap, Group};
 use flashcliff::equivariant::EquivariantLinear;
 use flashcliff::{Algebra, Signature};
 
-use super::Channels;
+use super::{Channels, GateFunction};
 use crate::Error;
 
 /// The algebra, the group, the products and the norms of a geometric algebra transformer.
@@ -119,6 +119,15 @@ impl Geometry {
     pub fn gatr() -> Result<Self, Error> {
         let signature = Signature::new(3, 0, 1).map_err(flashcliff::Error::from)?;
         Ok(Self::of(Algebra::new(signature)?))
+    }
+
+    /// The functions of gates, of the scalar blade and of scalars.
+    pub fn gates(&self) -> [GateFunction; 2] {
+        let of_scalars = match self.tanh_scalars {
+            true => GateFunction::GeluTanh,
+            false => GateFunction::Gelu,
+        };
+        [GateFunction::GeluTanh, of_scalars]
     }
 
     /// The blades of each grade of a token.

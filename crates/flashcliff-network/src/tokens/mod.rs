@@ -50,13 +50,15 @@ pub use chunk::Draw;
 pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;
+pub use gate::GateFunction;
 pub use geometry::Geometry;
 pub use lanes::Lanes;
 pub use linear::Linear;
+pub use norm::NormOptions;
 pub use products::Products;
 pub use reinserted::Reinserted;
 pub use rotary::Rotary;
-pub use slim::{Slim, SlimEnds, SlimGate};
+pub use slim::{Slim, SlimEnds};
 pub use step::Step;
 pub use transformer::{
     AttentionOptions, Beside, BlockOptions, Ends, Initialization, Layers, Start, Transformer,

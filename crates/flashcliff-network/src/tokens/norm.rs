@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use flashcliff::Algebra;
 use flashcliff::program::{Graph, Id, Program, Uniform, Width};
-use flashcliff::{Algebra, Operator, ProgramOptions};
 
-use super::programs::{blades, inner, one, one_over_root};
+use super::programs::{blades, inner, one, one_over_root, operator};
 use super::{Channels, Geometry, Lanes};
 use crate::Error;
 
@@ -14,17 +14,61 @@ pub(crate) const EPS: f64 = 0.01;
 /// The number that is added to the variance of scalars.
 pub(crate) const SCALAR_EPS: f64 = 1e-5;
 
+/// The options of [`Lanes::norm`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormOptions {
+    /// The smallest mean of squared norms that is divided by. Default: 0.01.
+    pub eps: f64,
+    /// Whether multivectors have gains, `[channels, grades]`, and scalars, `[scalars]`. Default: neither.
+    pub gains: [bool; 2],
+}
+
+impl Default for NormOptions {
+    fn default() -> Self {
+        Self {
+            eps: EPS,
+            gains: [false; 2],
+        }
+    }
+}
+
+impl NormOptions {
+    /// The options of a norm with gains of both.
+    pub fn with_gains() -> Self {
+        Self {
+            gains: [true; 2],
+            ..Self::default()
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.eps > 0.0 && self.eps.is_finite() {
+            true => Ok(()),
+            false => Err(Error::Option {
+                option: "eps",
+                expected: "a number above 0",
+                got: self.eps,
+            }),
+        }
+    }
+}
+
 impl Lanes {
-    /// The norm of GATr and L-GATr: `x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, 0.01))` of multivectors, and a layer norm
+    /// The norm of GATr and L-GATr: `x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, eps))` of multivectors, and a layer norm
     /// of scalars without bias. With gains both are times those, in the order of [`Gains`](super::Gains). Blades with a null vector do not count, but
     /// are divided too.
     ///
     /// Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806, section 3).
     ///
     /// # Errors
-    /// [`Error::Geometry`] for [vectors](Geometry::slim).
-    pub fn norm(geometry: Geometry, channels: Channels, has_gains: bool) -> Result<Self, Error> {
+    /// [`Error::Geometry`] for [vectors](Geometry::slim); [`Error::Option`] for an `eps` that is not above 0 and finite.
+    pub fn norm(
+        geometry: Geometry,
+        channels: Channels,
+        options: NormOptions,
+    ) -> Result<Self, Error> {
         geometry.check_multivectors("the invariant norm")?;
+        options.check()?;
         let algebra = geometry.algebra;
         let mut p = Program::new(
             "invariant_norm",
@@ -34,23 +78,28 @@ impl Lanes {
         let x = (channels.multivectors > 0).then(|| p.input("x", blades(algebra, all.clone())));
         let s = (channels.scalars > 0).then(|| p.input_of(Width::Scalars, "s", one())[0]);
         let grades = algebra.cayley().grade_count();
-        let gains = (has_gains && x.is_some()).then(|| p.param("a", grades));
-        let gain = (has_gains && s.is_some()).then(|| p.param_of(Width::Scalars, "b", 1)[0]);
+        let [of_multivectors, of_scalars] = options.gains;
+        let gains = (of_multivectors && x.is_some()).then(|| p.param("a", grades));
+        let gain = (of_scalars && s.is_some()).then(|| p.param_of(Width::Scalars, "b", 1)[0]);
         if let Some(x) = x {
-            let o = multivectors(&mut p, algebra, &x, gains.as_deref());
+            let o = multivectors(&mut p, algebra, (&x, gains.as_deref()), options.eps);
             p.output("o", blades(algebra, all), o);
         }
         if let Some(s) = s {
             let t = scalars(&mut p, s, gain);
             p.output_of(Width::Scalars, "t", one(), vec![t]);
         }
-        let operator = Operator::of(algebra, &p, &ProgramOptions::default())?;
-        Self::new(operator, geometry.blades(), channels)
+        Self::new(operator(algebra, &p)?, geometry.blades(), channels)
     }
 }
 
 /// The normalised components, grade by grade times gains.
-fn multivectors(p: &mut Program, algebra: Algebra, x: &[Id], gains: Option<&[Id]>) -> Vec<Id> {
+fn multivectors(
+    p: &mut Program,
+    algebra: Algebra,
+    (x, gains): (&[Id], Option<&[Id]>),
+    eps: f64,
+) -> Vec<Id> {
     let cayley = algebra.cayley();
     let grades = || (0..cayley.grade_count()).map(|grade| cayley.grade_range(grade));
     let sizes = grades().map(|range| {
@@ -63,7 +112,7 @@ fn multivectors(p: &mut Program, algebra: Algebra, x: &[Id], gains: Option<&[Id]
     let size = size.unwrap_or_else(|| p.graph.constant(0.0));
     let sum = p.row_sum(size);
     let g = &mut p.graph;
-    let (count, eps) = (g.uniform(Uniform::Count(Width::Channels)), g.constant(EPS));
+    let (count, eps) = (g.uniform(Uniform::Count(Width::Channels)), g.constant(eps));
     let mean = g.div(sum, count);
     let mean = g.max(mean, eps);
     let scale = one_over_root(g, mean);

@@ -1,10 +1,11 @@
 //! What the programs of several steps share.
 
-use std::f64::consts::PI;
 use std::ops::Range;
 
-use flashcliff::Algebra;
-use flashcliff::program::{Function, Graph, Id};
+use flashcliff::program::{Function, Graph, Id, Program};
+use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
+
+use crate::Error;
 
 /// The names of some blades.
 pub(super) fn blades(algebra: Algebra, range: Range<usize>) -> Vec<String> {
@@ -34,19 +35,17 @@ pub(super) fn inner(
     g.signed_sum(terms)
 }
 
-/// The gate of GELU in its tanh form, GELU over the value itself: `(1 + tanh(y)) / 2`, which is `sigmoid(2 y)`.
-pub(super) fn gelu_tanh_gate(g: &mut Graph, x: Id) -> Id {
-    let (cubic, slope) = (g.constant(0.044715), g.constant(2.0 * (2.0 / PI).sqrt()));
-    let square = g.mul(x, x);
-    let cube = g.mul(square, x);
-    let more = g.mul(cubic, cube);
-    let sum = g.add(x, more);
-    let y = g.mul(slope, sum);
-    g.call(Function::Sigmoid, y)
-}
-
-/// `x / sqrt(n)` as a factor: `1 / sqrt(n)`.
+/// `1 / sqrt(n)`.
 pub(super) fn one_over_root(g: &mut Graph, n: Id) -> Id {
     let (root, one) = (g.call(Function::Sqrt, n), g.constant(1.0));
     g.div(one, root)
+}
+
+/// The operator of a program, whose gate is the normal distribution function.
+pub(super) fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
+    let options = ProgramOptions {
+        gate: Gate::Gelu,
+        ..ProgramOptions::default()
+    };
+    Ok(Operator::of(algebra, program, &options)?)
 }

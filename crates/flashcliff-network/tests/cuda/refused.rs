@@ -3,7 +3,7 @@
 use flashcliff::Dtype;
 use flashcliff::cuda::MatmulPrecision;
 use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
-use flashcliff_network::tokens::{Attention, Channels, Geometry, Lanes, Step};
+use flashcliff_network::tokens::{Attention, Channels, Geometry, Lanes, NormOptions, Step};
 use flashcliff_network::{Axis, Error, Network, Rows, Value};
 
 use crate::blocks::{flat, signature};
@@ -54,7 +54,7 @@ fn assert_refused(result: Result<Gpu, Error>, reason: &str) {
 fn types() {
     let geometry = Geometry::gatr().unwrap();
     let of = of(
-        Step::Lanes(Lanes::norm(geometry, CHANNELS, false).unwrap()),
+        Step::Lanes(Lanes::norm(geometry, CHANNELS, NormOptions::default()).unwrap()),
         geometry,
         &[],
     );

@@ -2,7 +2,7 @@
 
 use flashcliff::Element;
 use flashcliff::cuda::{DeviceElement, MatmulPrecision};
-use flashcliff_network::tokens::{Channels, Geometry, Lanes, Step};
+use flashcliff_network::tokens::{Channels, Geometry, Lanes, NormOptions, Step};
 use flashcliff_network::{Axis, Keep, Network, Plan, Rows};
 
 use crate::compare::{Case, There, Whole, assert_same};
@@ -38,7 +38,7 @@ fn case(geometry: Geometry, channels: Channels, apart: bool) -> Case {
     let mut network = Network::new();
     let [first, other] = ["x", "other"].map(|name| network.input(name, &axes));
     let gate = |network: &mut Network, x| {
-        let step = Lanes::gated(geometry, channels).unwrap();
+        let step = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
         network.step(Step::Lanes(step), &[x]).unwrap()
     };
     let mut x = gate(&mut network, first);
@@ -48,7 +48,7 @@ fn case(geometry: Geometry, channels: Channels, apart: bool) -> Case {
         let mut more = (!apart).then(|| gate(&mut network, other));
         let sum = network.scaled_sum([x, made], 1.0).unwrap();
         let more = *more.get_or_insert_with(|| gate(&mut network, other));
-        let step = Lanes::norm(geometry, channels, false).unwrap();
+        let step = Lanes::norm(geometry, channels, NormOptions::default()).unwrap();
         let normed = network.step(Step::Lanes(step), &[sum]).unwrap();
         made = gate(&mut network, normed);
         x = network.scaled_sum([sum, more], 0.5).unwrap();

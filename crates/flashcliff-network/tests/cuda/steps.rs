@@ -1,8 +1,8 @@
 //! Each step by itself: its result, and the gradients of its tokens, of what else it reads, and of its parameters.
 
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear, Products,
-    Reinserted, Rotary, Step,
+    Attention, Channels, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions,
+    Products, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Rows, Value};
 
@@ -158,13 +158,13 @@ pub(crate) fn linear_without_zeros(name: &str, geometry: Geometry) {
 
 fn norm(name: &str, geometry: Geometry) {
     let tokens = Tokens::new(geometry, CHANNELS, ROWS);
-    let step = Step::Lanes(Lanes::norm(geometry, CHANNELS, false).unwrap());
+    let step = Step::Lanes(Lanes::norm(geometry, CHANNELS, NormOptions::default()).unwrap());
     compare(name, &tokens.case(step, &[], &[]));
     for channels in [CHANNELS, Channels::new(4, 0)] {
         let mut tokens = Tokens::new(geometry, channels, ROWS);
         let shapes = Gains::new(geometry, channels).shapes();
         let gains = tokens.parameters(&shapes).unwrap();
-        let step = Step::Lanes(Lanes::norm(geometry, channels, true).unwrap());
+        let step = Step::Lanes(Lanes::norm(geometry, channels, NormOptions::with_gains()).unwrap());
         let name = format!("{name}, with gains of {channels:?}");
         compare(&name, &tokens.case(step, &[gains], &[]));
     }
@@ -175,12 +175,12 @@ fn norm(name: &str, geometry: Geometry) {
 fn residual(name: &str, geometry: Geometry) {
     let mut tokens = Tokens::new(geometry, CHANNELS, ROWS);
     let gated = |network: &mut Network, x| {
-        let step = Lanes::gated(geometry, CHANNELS).unwrap();
+        let step = Lanes::gated(geometry, CHANNELS, geometry.gates()).unwrap();
         network.step(Step::Lanes(step), &[x]).unwrap()
     };
     let network = &mut tokens.network;
     let x = gated(network, tokens.x);
-    let step = Lanes::norm(geometry, CHANNELS, false).unwrap();
+    let step = Lanes::norm(geometry, CHANNELS, NormOptions::default()).unwrap();
     let normed = network.step(Step::Lanes(step), &[x]).unwrap();
     let made = gated(network, normed);
     let sum = network.scaled_sum([x, made], 1.0).unwrap();
@@ -208,7 +208,7 @@ fn gains(name: &str, geometry: Geometry) {
 
 fn gate(name: &str, geometry: Geometry) {
     let tokens = Tokens::new(geometry, CHANNELS, ROWS);
-    let step = Lanes::gated(geometry, CHANNELS).unwrap();
+    let step = Lanes::gated(geometry, CHANNELS, geometry.gates()).unwrap();
     compare(name, &tokens.case(Step::Lanes(step), &[], &[]));
 }
 

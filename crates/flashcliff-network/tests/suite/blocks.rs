@@ -2,8 +2,8 @@
 
 use flashcliff::{Algebra, Signature};
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, Products, Reinserted, Rotary,
-    Step,
+    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, NormOptions, Products,
+    Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Value};
 
@@ -64,12 +64,12 @@ pub(crate) fn linear(network: &mut Network, step: Linear, x: Value) -> Value {
 
 pub(crate) fn norm(network: &mut Network, own: Block, x: Value) -> Value {
     if !own.geometry.norm_gains {
-        let step = Lanes::norm(own.geometry, own.channels, false).unwrap();
+        let step = Lanes::norm(own.geometry, own.channels, NormOptions::default()).unwrap();
         return network.step(Step::Lanes(step), &[x]).unwrap();
     }
     let gains = Gains::new(own.geometry, own.channels).shapes();
     let gains = flat(network, &gains, &(0..gains.len()).collect::<Vec<_>>());
-    let step = Lanes::norm(own.geometry, own.channels, true).unwrap();
+    let step = Lanes::norm(own.geometry, own.channels, NormOptions::with_gains()).unwrap();
     network.step(Step::Lanes(step), &[x, gains]).unwrap()
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn block(
     let input = Channels::new(each * factors / 2, channels.scalars);
     let step = Linear::new(geometry, input, vec![channels]).unwrap();
     let made = linear(network, step, made);
-    let step = Lanes::gated(geometry, channels).unwrap();
+    let step = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
     let made = network.step(Step::Lanes(step), &[made]).unwrap();
     network.scaled_sum([x, made], 1.0).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Gradients of networks beside differences.
 
 use flashcliff::Dtype;
-use flashcliff_network::tokens::{Channels, Geometry, Lanes, Step};
+use flashcliff_network::tokens::{Channels, Geometry, Lanes, NormOptions, Step};
 use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Scales, Slices, Value};
 
 use crate::networks::{self, BLADES, CHANNELS, numbers, room, slices};
@@ -209,13 +209,13 @@ fn norms_of_tokens_add_to_the_gradient_of_a_sum() {
     let blades = geometry.blades();
     let token = [Axis::Rows, Axis::Token { blades, channels }];
     let gated = |network: &mut Network, x| {
-        let step = Lanes::gated(geometry, channels).unwrap();
+        let step = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
         network.step(Step::Lanes(step), &[x]).unwrap()
     };
     let mut network = Network::new();
     let [x, seed] = ["x", "seed"].map(|name| network.input(name, &token));
     let x_gated = gated(&mut network, x);
-    let step = Step::Lanes(Lanes::norm(geometry, channels, false).unwrap());
+    let step = Step::Lanes(Lanes::norm(geometry, channels, NormOptions::default()).unwrap());
     let normed = network.step(step, &[x_gated]).unwrap();
     let made = gated(&mut network, normed);
     let sum = network.scaled_sum([x_gated, made], 1.0).unwrap();

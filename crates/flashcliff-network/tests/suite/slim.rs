@@ -2,7 +2,7 @@
 
 use flashcliff::Operator;
 use flashcliff_network::tokens::{
-    Attention, Channels, Geometry, Lanes, Linear, Slim, SlimGate, Step,
+    Attention, Channels, GateFunction, Geometry, Lanes, Linear, Slim, Step,
 };
 use flashcliff_network::{Axis, Network, Value};
 
@@ -21,7 +21,7 @@ pub(crate) fn norm() -> Operator {
 
 /// Vectors times the sigmoid of an inner product of two others, and scalars times that of others.
 pub(crate) fn glu() -> Operator {
-    Slim::unit_operator(signature(1, 3, 0), [SlimGate::Sigmoid; 2], 1.0).unwrap()
+    Slim::unit_operator(signature(1, 3, 0), [GateFunction::Sigmoid; 2], 1.0).unwrap()
 }
 
 pub(crate) fn lanes(operator: Operator, each: Channels) -> Lanes {

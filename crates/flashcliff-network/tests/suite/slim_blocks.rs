@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Geometry, Lanes, Linear, Products, Slim, SlimGate, Step,
+    Attention, Channels, Draw, Dropout, GateFunction, Geometry, Lanes, Linear, NormOptions,
+    Products, Slim, Step,
 };
 use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
@@ -154,9 +155,9 @@ fn what_needs_multivectors_refuses_vectors() {
     let geometry = slim::geometry();
     let expected =
         |what: &str| format!("{what}: expected tokens of multivectors, got vectors of cl130");
-    let norm = Lanes::norm(geometry, CHANNELS, false).unwrap_err();
+    let norm = Lanes::norm(geometry, CHANNELS, NormOptions::default()).unwrap_err();
     assert_eq!(norm.to_string(), expected("the invariant norm"));
-    let gate = Lanes::gated(geometry, CHANNELS).unwrap_err();
+    let gate = Lanes::gated(geometry, CHANNELS, geometry.gates()).unwrap_err();
     assert_eq!(gate.to_string(), expected("a gate by the scalar blade"));
     let products = Products::new(geometry, 2, 2).unwrap_err();
     assert_eq!(products.to_string(), expected("products"));
@@ -189,14 +190,14 @@ fn inner(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3]
 }
 
-fn gate(of: SlimGate, x: f64) -> f64 {
+fn gate(of: GateFunction, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match of {
-        SlimGate::Relu => x.max(0.0),
-        SlimGate::Sigmoid => sigmoid(x),
-        SlimGate::Tanh => x.tanh(),
-        SlimGate::Silu => x * sigmoid(x),
-        SlimGate::GeluTanh | SlimGate::Gelu => {
+        GateFunction::Relu => x.max(0.0),
+        GateFunction::Sigmoid => sigmoid(x),
+        GateFunction::Tanh => x.tanh(),
+        GateFunction::Silu => x * sigmoid(x),
+        GateFunction::GeluTanh | GateFunction::Gelu => {
             let y = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             0.5 * x * (1.0 + y.tanh())
         }
@@ -346,7 +347,7 @@ fn networks_are_the_formulas_of_the_paper() {
         ..Slim::new(signature(1, 3, 0), input, output, Channels::new(4, 8))
     };
     let earlier = Slim {
-        gates: [SlimGate::Silu, SlimGate::Tanh],
+        gates: [GateFunction::Silu, GateFunction::Tanh],
         gate_scale: 1.0,
         gains: false,
         attention_bias: true,
@@ -355,7 +356,7 @@ fn networks_are_the_formulas_of_the_paper() {
     };
     let of_scalars = Slim {
         output: Channels::new(0, 2),
-        gates: [SlimGate::Relu; 2],
+        gates: [GateFunction::Relu; 2],
         ..published.clone()
     };
     for options in [published, earlier, of_scalars] {
@@ -395,7 +396,7 @@ fn exact_gates_are_nearly_those_of_the_hyperbolic_tangent() {
         };
         results(&options, Rows::new(2, 3), &x).1
     };
-    let (exact, nearly) = (of(SlimGate::Gelu), of(SlimGate::GeluTanh));
+    let (exact, nearly) = (of(GateFunction::Gelu), of(GateFunction::GeluTanh));
     let most = exact.iter().zip(&nearly).map(|(a, b)| (a - b).abs());
     let most = most.fold(0.0, f64::max);
     assert!(most > 0.0 && most < 5e-3, "{most}");

@@ -70,7 +70,6 @@ class TokenGeometry:
         distances: bool,
         bivectors: bool,
         head_norm: bool,
-        tanh_scalars: bool,
     ) -> TokenGeometry: ...
 
 Channels = tuple[int, int]
@@ -104,11 +103,18 @@ class Network:
         layers have biases, or none has. With ``keeps_scalars`` the layers have no scalar outputs, and the scalars of the input follow
         theirs."""
     def norm(
-        self, geometry: TokenGeometry, x: int, channels: Channels, gains: Sequence[int] = ()
+        self,
+        geometry: TokenGeometry,
+        x: int,
+        channels: Channels,
+        eps: float,
+        gains: tuple[int | None, int | None],
     ) -> int:
-        """The invariant norm, times gains: ``[channels, grades]`` of multivectors, ``[scalars]`` of scalars."""
-    def gate(self, geometry: TokenGeometry, x: int, channels: Channels) -> int:
-        """Multivectors times GELU of their scalar blade in its tanh form; GELU of scalars, exact or in the form of the geometry."""
+        """The invariant norm, times gains where there are some: ``[channels, grades]`` of multivectors, ``[scalars]`` of scalars."""
+    def gate(
+        self, geometry: TokenGeometry, x: int, channels: Channels, functions: tuple[str, str]
+    ) -> int:
+        """Multivectors times a function of their scalar blade, and a function of scalars, by their names."""
     def dropout(
         self, geometry: TokenGeometry, x: int, channels: Channels, p: float, place: int
     ) -> int:

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, Products, Reinserted, Rotary,
-    Step,
+    Attention, Channels, Dropout, Gains, GateFunction, Geometry, Lanes, Linear, NormOptions,
+    Products, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -30,7 +30,7 @@ pub(crate) struct TokenGeometry(Geometry);
 #[pymethods]
 impl TokenGeometry {
     #[new]
-    #[pyo3(signature = (algebra, group, *, vectors, unit_maps, join, distances, bivectors, head_norm, tanh_scalars))]
+    #[pyo3(signature = (algebra, group, *, vectors, unit_maps, join, distances, bivectors, head_norm))]
     #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         algebra: &Algebra,
@@ -41,7 +41,6 @@ impl TokenGeometry {
         distances: bool,
         bivectors: bool,
         head_norm: bool,
-        tanh_scalars: bool,
     ) -> PyResult<Self> {
         let group = group.parse::<Group>();
         let geometry = Geometry {
@@ -52,7 +51,6 @@ impl TokenGeometry {
             distances,
             bivectors,
             head_norm,
-            tanh_scalars,
             ..Geometry::of(algebra.inner)
         };
         caught(|| geometry.check().map(|()| Self(geometry)))
@@ -196,16 +194,21 @@ impl Network {
         self.step(Step::Linear(step), vec![x], &ordered)
     }
 
-    #[pyo3(signature = (geometry, x, channels, gains=Vec::new()))]
+    /// The norm, with gains of multivectors and of scalars where there are some.
     fn norm(
         &mut self,
         geometry: &TokenGeometry,
         x: usize,
         channels: PyChannels,
-        gains: Vec<usize>,
+        eps: f64,
+        gains: [Option<usize>; 2],
     ) -> PyResult<usize> {
-        let channels = self::channels(channels);
-        let step = caught(|| Lanes::norm(geometry.0, channels, !gains.is_empty()))?;
+        let options = NormOptions {
+            eps,
+            gains: gains.map(|gain| gain.is_some()),
+        };
+        let step = caught(|| Lanes::norm(geometry.0, self::channels(channels), options))?;
+        let gains: Vec<usize> = gains.into_iter().flatten().collect();
         let (x, gains) = (self.value(x)?, self.all(gains)?);
         self.step(Step::Lanes(step), vec![x], &gains)
     }
@@ -215,8 +218,14 @@ impl Network {
         geometry: &TokenGeometry,
         x: usize,
         channels: PyChannels,
+        functions: [String; 2],
     ) -> PyResult<usize> {
-        let step = caught(|| Lanes::gated(geometry.0, self::channels(channels)))?;
+        let functions = functions.map(|name| GateFunction::of_name(&name));
+        let [Some(of_multivectors), Some(of_scalars)] = functions else {
+            return Err(PyValueError::new_err("expected names of activations"));
+        };
+        let functions = [of_multivectors, of_scalars];
+        let step = caught(|| Lanes::gated(geometry.0, self::channels(channels), functions))?;
         let x = self.value(x)?;
         self.step(Step::Lanes(step), vec![x], &[])
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flashcliff::Operator;
 
 use super::transformer::at_least_one;
-use super::{Attention, Channels, Geometry, Lanes, Linear, Step};
+use super::{Attention, Channels, GateFunction, Geometry, Lanes, Linear, Step};
 use crate::{Axis, Error, Network, Value};
 
 /// The sizes and options of L-GATr-slim.
@@ -51,7 +51,7 @@ pub struct Slim {
     /// Linear layers behind each other in a block's perceptron, at least 2; all but the last are in gated units. Default: 2.
     pub mlp_layers: usize,
     /// The functions of gates of vectors and of scalars. Default: sigmoid, and GELU in its tanh form.
-    pub gates: [SlimGate; 2],
+    pub gates: [GateFunction; 2],
     /// The factor of the inner products that gate vectors. Default: 1/2; lgatr 1.4 has 1.
     pub gate_scale: f64,
     /// Whether norms have gains, a factor for each channel. Default: yes; lgatr 1.4 has none.
@@ -60,23 +60,6 @@ pub struct Slim {
     pub attention_bias: bool,
     /// The axes of a mask, as [`Transformer::mask`](super::Transformer::mask). Default: no mask.
     pub mask: Option<[Axis; 4]>,
-}
-
-/// A function of gates of [`Slim`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlimGate {
-    /// The larger of a number and 0.
-    Relu,
-    /// The logistic function.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// A number times its logistic function.
-    Silu,
-    /// A number times its normal distribution function.
-    Gelu,
-    /// GELU with a hyperbolic tangent in place of the normal distribution.
-    GeluTanh,
 }
 
 /// The values at the ends of a slim network.
@@ -116,7 +99,7 @@ impl Slim {
             attention_ratio: 1,
             mlp_ratio: 2,
             mlp_layers: 2,
-            gates: [SlimGate::Sigmoid, SlimGate::GeluTanh],
+            gates: [GateFunction::Sigmoid, GateFunction::GeluTanh],
             gate_scale: 0.5,
             gains: true,
             attention_bias: false,
@@ -139,7 +122,7 @@ impl Slim {
     /// None: the program is supported.
     pub fn unit_operator(
         algebra: flashcliff::Algebra,
-        gates: [SlimGate; 2],
+        gates: [GateFunction; 2],
         scale: f64,
     ) -> Result<Operator, Error> {
         programs::unit(algebra, gates, scale)

@@ -1,11 +1,11 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 
-use flashcliff::program::{Function, Graph, Id, Program, Uniform, Width};
-use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
+use flashcliff::program::{Graph, Id, Program, Uniform, Width};
+use flashcliff::{Algebra, Operator};
 
-use super::SlimGate;
 use crate::Error;
-use crate::tokens::programs::{self, gelu_tanh_gate, one, one_over_root};
+use crate::tokens::GateFunction;
+use crate::tokens::programs::{self, one, one_over_root, operator};
 
 /// The number that is added to the mean squares of norms.
 const EPS: f64 = 0.01;
@@ -22,7 +22,7 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error>
     let g = &mut p.graph;
     let [channels, scalars] = Width::ALL.map(|width| g.uniform(Uniform::Count(width)));
     let (total, count) = (g.add(of_x, of_s), g.add(channels, scalars));
-    let (mean, eps) = (g.div(total, count), g.uniform(Uniform::Eps));
+    let (mean, eps) = (g.div(total, count), g.constant(EPS));
     let sum = g.add(mean, eps);
     let scale = one_over_root(g, sum);
     let [a, b] = match gains {
@@ -36,7 +36,7 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error>
 
 pub(super) fn unit(
     algebra: Algebra,
-    [of_vectors, of_scalars]: [SlimGate; 2],
+    [of_vectors, of_scalars]: [GateFunction; 2],
     scale: f64,
 ) -> Result<Operator, Error> {
     let mut p = Program::new("slim_glu", "o = f_v(scale <a, b>) v, t = f(g) s");
@@ -54,40 +54,6 @@ pub(super) fn unit(
     operator(algebra, &p)
 }
 
-impl SlimGate {
-    /// The function of a value.
-    fn of(self, g: &mut Graph, x: Id) -> Id {
-        match self {
-            Self::Relu => {
-                let zero = g.constant(0.0);
-                g.max(x, zero)
-            }
-            Self::Sigmoid => g.call(Function::Sigmoid, x),
-            // 2 sigmoid(2 x) - 1.
-            Self::Tanh => {
-                let (two, one) = (g.constant(2.0), g.constant(1.0));
-                let double = g.mul(two, x);
-                let sigmoid = g.call(Function::Sigmoid, double);
-                let double = g.mul(two, sigmoid);
-                g.sub(double, one)
-            }
-            Self::Silu => {
-                let sigmoid = g.call(Function::Sigmoid, x);
-                g.mul(x, sigmoid)
-            }
-            Self::GeluTanh => {
-                let gate = gelu_tanh_gate(g, x);
-                g.mul(x, gate)
-            }
-            // The gate of the operator is the normal distribution function.
-            Self::Gelu => {
-                let gate = g.call(Function::Gate { order: 0 }, x);
-                g.mul(x, gate)
-            }
-        }
-    }
-}
-
 fn blades(algebra: Algebra) -> Vec<String> {
     programs::blades(algebra, algebra.cayley().grade_range(1))
 }
@@ -100,12 +66,4 @@ fn inner(g: &mut Graph, algebra: Algebra, x: &[Id], y: &[Id]) -> Id {
 fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {
     p.output("o", blades(algebra), vectors);
     p.output_of(Width::Scalars, "t", one(), vec![scalars]);
-}
-
-fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
-    let options = ProgramOptions {
-        gate: Gate::Gelu,
-        eps: EPS,
-    };
-    Ok(Operator::of(algebra, program, &options)?)
 }

@@ -1,7 +1,7 @@
 //! The layers that networks of transformers are made of.
 
 use super::start::{Initialization, Start};
-use crate::tokens::{Channels, Dropout, Gains, Geometry, Lanes, Linear, Step};
+use crate::tokens::{Channels, Dropout, Gains, Geometry, Lanes, Linear, NormOptions, Step};
 use crate::{Error, Network, Value};
 
 /// A network that gets layers of transformers, with the starts of their parameters.
@@ -175,7 +175,7 @@ impl Layers {
         });
         let gains = self.gains(named.collect())?;
         self.with_algebra.push(prefix.to_owned());
-        let step = Lanes::norm(self.geometry, channels, true)?;
+        let step = Lanes::norm(self.geometry, channels, NormOptions::with_gains())?;
         self.network.step(Step::Lanes(step), &[x, gains])
     }
 
@@ -184,7 +184,7 @@ impl Layers {
     /// # Errors
     /// [`Error::Shape`] for tokens of other channels.
     pub fn norm(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
-        let step = Lanes::norm(self.geometry, channels, false)?;
+        let step = Lanes::norm(self.geometry, channels, NormOptions::default())?;
         self.network.step(Step::Lanes(step), &[x])
     }
 
@@ -193,7 +193,7 @@ impl Layers {
     /// # Errors
     /// [`Error::Shape`] for tokens of other channels, and the errors of the core.
     pub fn gate(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
-        let step = Lanes::gated(self.geometry, channels)?;
+        let step = Lanes::gated(self.geometry, channels, self.geometry.gates())?;
         self.network.step(Step::Lanes(step), &[x])
     }
 

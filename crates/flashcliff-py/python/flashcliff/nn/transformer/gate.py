@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Tokens, Undescribed, attempt, drawn
+from .described import Description, Given, Tokens, attempt, drawn
 from .geometry import Geometry, GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -71,11 +71,9 @@ class ScalarGate(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the gate to a network."""
-        network.expect(self, "activation", "gelu_tanh", "the activation")
+        network.reads(self, "activation")
         network.reads(self, "scalar_activation")
-        if x.channels[1] and self.scalar_activation not in ("gelu", "gelu_tanh"):
-            raise Undescribed(f"the activation of scalars is {self.scalar_activation!r}")
-        return network.gate(x, self.scalar_activation == "gelu_tanh")
+        return network.gate(x, (self.activation, self.scalar_activation))
 
     def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
         """The gate by operations that have derivatives of every order."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from .._module import check_count, joined
 from . import path
-from .described import Description, Given, Networked, Tokens, Undescribed, attempt
+from .described import Description, Given, Networked, Tokens, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -116,18 +116,13 @@ class EquiLayerNorm(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the norm to a network."""
         network.reads(self, "geometry")
-        network.expect(self, "eps", EPS, "the smallest norm")
+        network.reads(self, "eps")
         channels, scalars = x.channels
         grades = self.geometry.algebra.grade_count
-        gains = [network.optional(self, "weight_mv", (channels, grades))]
-        if self.weight_s is None or scalars or self.weight_s.numel():
-            of_scalars = network.optional(self, "weight_s", (scalars,))
-            if scalars:
-                gains.append(of_scalars)
-        found = [gain for gain in gains if gain is not None]
-        if len(found) not in (0, len(gains)):
-            raise Undescribed("a norm has gains of multivectors or of scalars alone")
-        return network.norm(self.geometry, x, found)
+        gains = network.optional(self, "weight_mv", (channels, grades))
+        is_empty = self.weight_s is not None and not scalars and not self.weight_s.numel()
+        of_scalars = None if is_empty else network.optional(self, "weight_s", (scalars,))
+        return network.norm(self.geometry, x, self.eps, (gains, of_scalars))
 
     def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
         """The norms, times gains, by operations that have derivatives of every order."""

@@ -218,16 +218,15 @@ class Description:
         scalars = x.channels[1] if keeps_scalars else sum(s for _, s in outputs)
         return Tokens(value, (sum(mv for mv, _ in outputs), scalars), geometry)
 
-    def norm(self, geometry: Geometry, x: Tokens, gains: Sequence[int]) -> Tokens:
-        return x._replace(
-            value=self._step(
-                self.network.norm, core_geometry(geometry), x.value, x.channels, list(gains)
-            )
-        )
+    def norm(
+        self, geometry: Geometry, x: Tokens, eps: float, gains: tuple[int | None, int | None]
+    ) -> Tokens:
+        of = core_geometry(geometry)
+        return x._replace(value=self._step(self.network.norm, of, x.value, x.channels, eps, gains))
 
-    def gate(self, x: Tokens, tanh_scalars: bool) -> Tokens:
-        of = core_geometry(x.geometry, tanh_scalars)
-        return x._replace(value=self._step(self.network.gate, of, x.value, x.channels))
+    def gate(self, x: Tokens, activations: tuple[str, str]) -> Tokens:
+        of = core_geometry(x.geometry)
+        return x._replace(value=self._step(self.network.gate, of, x.value, x.channels, activations))
 
     def dropout(self, geometry: Geometry, module: nn.Module, x: Tokens) -> Tokens:
         """Dropout of grades by a module, in calls that drop. The class says which attribute is the probability (`drops`)."""
@@ -322,7 +321,7 @@ class Description:
 
 
 @functools.cache
-def core_geometry(geometry: Geometry, tanh_scalars: bool = False) -> _core.TokenGeometry:
+def core_geometry(geometry: Geometry) -> _core.TokenGeometry:
     """The geometry of a network."""
     return _core.TokenGeometry(
         geometry.algebra._core,
@@ -333,5 +332,4 @@ def core_geometry(geometry: Geometry, tanh_scalars: bool = False) -> _core.Token
         distances=geometry.distances,
         bivectors=geometry.bivectors,
         head_norm=geometry.head_norm,
-        tanh_scalars=tanh_scalars,
     )
