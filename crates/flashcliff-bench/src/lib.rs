@@ -1,7 +1,7 @@
 //! The parts of `flashcliff bench`: cases, formulas, times beside floors, models, verdicts, reports. The program is their host.
 //!
 //! * `case`, `selection` - which operators, at which sizes; derived from the table of operators.
-//! * [`mod@reference`] - the formulas of all operators in f64, without kernels.
+//! * `reference` - the formulas of all operators in f64, without kernels.
 //! * `check` - the comparison with the formulas, before anything is timed.
 //! * [`Target`] - a device that measures: [`cpu`], and with the feature `cuda` a GPU.
 //! * [`measure`] - times in turns with floors, medians.
@@ -22,7 +22,7 @@ mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
-pub mod reference;
+mod reference;
 pub mod report;
 mod selection;
 pub mod stats;

@@ -1,16 +1,14 @@
 //! The references of operators in f64, one batch element at a time. They stand in the files of the operators.
 
 use cayley::Algebra;
-use flashcliff_program::operators::{self, Entry, Settings, Value};
+use flashcliff_program::operators::{self, Entry, Settings};
 use flashcliff_program::reference::{self, Basis};
 
 use crate::Error;
 
-pub use flashcliff_program::reference::sigmoid;
-
 /// The reference of an operator in an algebra.
 #[derive(Debug)]
-pub struct Formula {
+pub(crate) struct Formula {
     entry: &'static Entry,
     settings: Settings,
     basis: Basis,
@@ -21,7 +19,7 @@ impl Formula {
     ///
     /// # Errors
     /// [`Error::NoFormula`].
-    pub fn new(operator: &'static str, algebra: &Algebra) -> Result<Self, Error> {
+    pub(crate) fn new(operator: &'static str, algebra: &Algebra) -> Result<Self, Error> {
         let entry = operators::find(operator).ok_or(Error::NoFormula { operator })?;
         Ok(Self {
             entry,
@@ -30,15 +28,8 @@ impl Formula {
         })
     }
 
-    /// The reference with another value of an option.
-    #[must_use]
-    pub fn with(mut self, name: &'static str, value: Value) -> Self {
-        self.settings = self.settings.with(name, value);
-        self
-    }
-
     /// The output `[components, to]` of one batch element. Multivectors are `[blades, from]`; parameters have the layout of the operator.
-    pub fn row(&self, inputs: &[Vec<f64>], from: usize, to: usize) -> Vec<f64> {
+    pub(crate) fn row(&self, inputs: &[Vec<f64>], from: usize, to: usize) -> Vec<f64> {
         reference::evaluate(
             self.entry,
             &self.settings,

@@ -8,7 +8,7 @@ use flashcliff_candle::objective::{Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 
 use super::*;
-use crate::bench::networks::cases::{NetworkSelection, Run};
+use crate::bench::networks::cases::{NetworkSelection, Run, What};
 
 fn cases(run: Run) -> Vec<NetworkCase> {
     let quick = NetworkSelection {

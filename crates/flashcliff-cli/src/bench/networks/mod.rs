@@ -7,13 +7,12 @@
 //! * `cases` - what is measured, and at which sizes.
 //! * `layers`, `rotors` - the layers and the functions of rotors, and what they read.
 //! * `work` - a case with its tensors, which can run.
-//! * `check` - the comparison with f64; `tolerance` the differences that rounding explains; `formula` computes predictions of the hulls network without kernels.
+//! * `check` - the comparison with f64; `tolerance` the differences that rounding explains.
 //! * `memory` - the bytes that must be held, and the peak.
 //! * `meter` - how a device measures: the CPU, and with the feature `cuda` a GPU.
 
 mod cases;
 mod check;
-mod formula;
 mod layers;
 mod memory;
 mod meter;
