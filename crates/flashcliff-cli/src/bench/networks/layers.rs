@@ -21,7 +21,7 @@ use super::rotors::ROTORS;
 /// The types of layers whose arithmetic on a GPU is that of core operators alone.
 const ALL: &[Dtype] = &[Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16];
 /// The types of the CPU, and of layers with other kernels on a GPU.
-pub(super) const EXACT: &[Dtype] = &[Dtype::F32, Dtype::F64];
+const EXACT: &[Dtype] = &[Dtype::F32, Dtype::F64];
 
 /// The points of a sample that an embedding reads.
 const POINTS: usize = 16;
@@ -77,8 +77,29 @@ pub(super) struct Layer {
     pub(super) on_gpu: &'static [Dtype],
     /// Whether it is a function of rotors, which is composed of many operations on a GPU.
     pub(super) is_of_rotors: bool,
-    pub(super) make:
-        fn(&Size, VarBuilder<'_>) -> std::result::Result<Apply, flashcliff_candle::Error>,
+    make: Make,
+}
+
+/// Makes a layer of a size with parameters from a builder.
+pub(super) type Make =
+    fn(&Size, VarBuilder<'_>) -> std::result::Result<Apply, flashcliff_candle::Error>;
+
+const fn layer(name: &'static str, input: Input, on_gpu: &'static [Dtype], make: Make) -> Layer {
+    Layer {
+        name,
+        input,
+        on_gpu,
+        is_of_rotors: false,
+        make,
+    }
+}
+
+/// A function of rotors.
+pub(super) const fn of_rotors(name: &'static str, input: Input, make: Make) -> Layer {
+    Layer {
+        is_of_rotors: true,
+        ..layer(name, input, EXACT, make)
+    }
 }
 
 /// The size of a layer.
@@ -232,78 +253,48 @@ pub(super) fn all() -> impl Iterator<Item = &'static Layer> {
 
 /// The layers, with the defaults of their options.
 const LAYERS: &[Layer] = &[
-    Layer {
-        name: "MVLinear",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let options = LinearOptions::default()
-                .with_per_grade(true)
-                .with_bias(Bias::Scalar);
-            let channels = size.channels;
-            let layer = MVLinear::new(size.algebra, channels, channels, &options, vars)?;
-            Ok(module(layer))
-        },
-    },
-    Layer {
-        name: "GradeNorm",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| {
-            Ok(module(GradeNorm::new(
-                size.algebra,
-                size.channels,
-                0.0,
-                vars,
-            )?))
-        },
-    },
-    Layer {
-        name: "MVLayerNorm",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| Ok(module(MVLayerNorm::new(size.algebra, size.channels, vars)?)),
-    },
-    Layer {
-        name: "MVSiLU",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let layer = MVSiLU::new(size.algebra, size.channels, Invariant::Mag2, vars)?;
-            Ok(module(layer))
-        },
-    },
-    Layer {
-        name: "PointEmbedding",
-        input: Input::Points,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let layer = PointEmbedding::new(size.algebra, POINTS, size.channels, vars)?;
-            Ok(module(layer))
-        },
-    },
-    Layer {
-        name: "SteerableGeometricProduct",
-        input: Input::Multivectors,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
+    layer("MVLinear", Input::Multivectors, ALL, |size, vars| {
+        let options = LinearOptions::default()
+            .with_per_grade(true)
+            .with_bias(Bias::Scalar);
+        let channels = size.channels;
+        let layer = MVLinear::new(size.algebra, channels, channels, &options, vars)?;
+        Ok(module(layer))
+    }),
+    layer("GradeNorm", Input::Multivectors, ALL, |size, vars| {
+        Ok(module(GradeNorm::new(
+            size.algebra,
+            size.channels,
+            0.0,
+            vars,
+        )?))
+    }),
+    layer("MVLayerNorm", Input::Multivectors, ALL, |size, vars| {
+        Ok(module(MVLayerNorm::new(size.algebra, size.channels, vars)?))
+    }),
+    layer("MVSiLU", Input::Multivectors, ALL, |size, vars| {
+        let layer = MVSiLU::new(size.algebra, size.channels, Invariant::Mag2, vars)?;
+        Ok(module(layer))
+    }),
+    layer("PointEmbedding", Input::Points, EXACT, |size, vars| {
+        let layer = PointEmbedding::new(size.algebra, POINTS, size.channels, vars)?;
+        Ok(module(layer))
+    }),
+    layer(
+        "SteerableGeometricProduct",
+        Input::Multivectors,
+        EXACT,
+        |size, vars| {
             let options = SteerableLayerOptions::default();
             let layer = SteerableGeometricProduct::new(size.algebra, size.channels, options, vars)?;
             Ok(module(layer))
         },
-    },
-    Layer {
-        name: "FullyConnectedSteerableGeometricProduct",
-        input: Input::Multivectors,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
+    ),
+    layer(
+        "FullyConnectedSteerableGeometricProduct",
+        Input::Multivectors,
+        EXACT,
+        |size, vars| {
             let options = SteerableLayerOptions::default();
             let (algebra, channels) = (size.algebra, size.channels);
             let layer = FullyConnectedSteerableGeometricProduct::new(
@@ -311,24 +302,22 @@ const LAYERS: &[Layer] = &[
             )?;
             Ok(module(layer))
         },
-    },
-    Layer {
-        name: "FlashCliffordLayer",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| {
+    ),
+    layer(
+        "FlashCliffordLayer",
+        Input::Multivectors,
+        ALL,
+        |size, vars| {
             let options = FlashCliffordOptions::default();
             let layer = FlashCliffordLayer::new(size.algebra, size.channels, options, vars)?;
             Ok(module(layer))
         },
-    },
-    Layer {
-        name: "FlashCliffordLayer.fully_connected",
-        input: Input::Multivectors,
-        on_gpu: ALL,
-        is_of_rotors: false,
-        make: |size, vars| {
+    ),
+    layer(
+        "FlashCliffordLayer.fully_connected",
+        Input::Multivectors,
+        ALL,
+        |size, vars| {
             let options = FlashCliffordOptions {
                 fully_connected: true,
                 ..FlashCliffordOptions::default()
@@ -336,95 +325,52 @@ const LAYERS: &[Layer] = &[
             let layer = FlashCliffordLayer::new(size.algebra, size.channels, options, vars)?;
             Ok(module(layer))
         },
-    },
-    Layer {
-        name: "EquiLinear",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let channels = size.tokens();
-            let layer = EquiLinear::new(channels, channels, Initialization::Default, vars)?;
-            Ok(tokens(channels, move |x, _| layer.forward(x)))
-        },
-    },
-    Layer {
-        name: "EquiLayerNorm",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, _| {
-            let layer = EquiLayerNorm::new(size.tokens())?;
-            Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
-        },
-    },
-    Layer {
-        name: "ScalarGate",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, _| {
-            let layer = ScalarGate::new(size.tokens())?;
-            Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
-        },
-    },
-    Layer {
-        name: "GradeDropout",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let layer = GradeDropout::new(size.tokens(), 0.25)?;
-            let draw = Draws::new(1, vars.device())?.draw()?;
-            Ok(tokens(size.tokens(), move |x, _| {
-                layer.forward(x, Some(&draw))
-            }))
-        },
-    },
-    Layer {
-        name: "GeometricBilinear",
-        input: TOKENS_WITH_REFERENCE,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
+    ),
+    layer("EquiLinear", TOKENS, EXACT, |size, vars| {
+        let channels = size.tokens();
+        let layer = EquiLinear::new(channels, channels, Initialization::Default, vars)?;
+        Ok(tokens(channels, move |x, _| layer.forward(x)))
+    }),
+    layer("EquiLayerNorm", TOKENS, EXACT, |size, _| {
+        let layer = EquiLayerNorm::new(size.tokens())?;
+        Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
+    }),
+    layer("ScalarGate", TOKENS, EXACT, |size, _| {
+        let layer = ScalarGate::new(size.tokens())?;
+        Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
+    }),
+    layer("GradeDropout", TOKENS, EXACT, |size, vars| {
+        let layer = GradeDropout::new(size.tokens(), 0.25)?;
+        let draw = Draws::new(1, vars.device())?.draw()?;
+        Ok(tokens(size.tokens(), move |x, _| {
+            layer.forward(x, Some(&draw))
+        }))
+    }),
+    layer(
+        "GeometricBilinear",
+        TOKENS_WITH_REFERENCE,
+        EXACT,
+        |size, vars| {
             let channels = size.tokens();
             let layer = GeometricBilinear::new(channels, channels, vars)?;
             Ok(tokens(channels, move |x, more| layer.forward(x, &more[0])))
         },
-    },
-    Layer {
-        name: "SelfAttention",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let layer = SelfAttention::new(size.tokens(), AttentionOptions::default(), vars)?;
-            Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
-        },
-    },
-    Layer {
-        name: "CrossAttention",
-        input: TOKENS,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let (channels, options) = (size.tokens(), AttentionOptions::default());
-            let layer = CrossAttention::new(channels, channels, options, vars)?;
-            Ok(tokens(channels, move |x, _| layer.forward(x, x)))
-        },
-    },
-    Layer {
-        name: "Block",
-        input: TOKENS_WITH_REFERENCE,
-        on_gpu: EXACT,
-        is_of_rotors: false,
-        make: |size, vars| {
-            let layer = Block::new(size.tokens(), AttentionOptions::default(), vars)?;
-            Ok(tokens(size.tokens(), move |x, more| {
-                layer.forward(x, &more[0])
-            }))
-        },
-    },
+    ),
+    layer("SelfAttention", TOKENS, EXACT, |size, vars| {
+        let layer = SelfAttention::new(size.tokens(), AttentionOptions::default(), vars)?;
+        Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
+    }),
+    layer("CrossAttention", TOKENS, EXACT, |size, vars| {
+        let (channels, options) = (size.tokens(), AttentionOptions::default());
+        let layer = CrossAttention::new(channels, channels, options, vars)?;
+        Ok(tokens(channels, move |x, _| layer.forward(x, x)))
+    }),
+    layer("Block", TOKENS_WITH_REFERENCE, EXACT, |size, vars| {
+        let layer = Block::new(size.tokens(), AttentionOptions::default(), vars)?;
+        Ok(tokens(size.tokens(), move |x, more| {
+            layer.forward(x, &more[0])
+        }))
+    }),
 ];
 
 #[cfg(test)]

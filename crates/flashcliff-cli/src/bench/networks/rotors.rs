@@ -3,11 +3,11 @@
 //! On the CPU each is one call. On a GPU it is composed of candle's operations; its bytes, and so its floor, are those of the one call.
 
 use candle_core::{Result, Tensor};
-use candle_nn::{Init, VarBuilder};
+use candle_nn::Init;
 use flashcliff::rotor::Parity;
 use flashcliff_candle::rotors;
 
-use super::layers::{Apply, EXACT, Input, Layer, Size};
+use super::layers::{Apply, Input, Layer, Size, of_rotors};
 
 /// The numbers of versors that a layer begins with.
 const VERSORS: Init = Init::Uniform { lo: -0.5, up: 0.5 };
@@ -18,45 +18,31 @@ fn map(size: &Size, map: fn(flashcliff::Algebra, &Tensor) -> Result<Tensor>) -> 
     Box::new(move |inputs| map(algebra, &inputs[0]))
 }
 
-const fn of_one(
-    name: &'static str,
-    input: Input,
-    make: fn(&Size, VarBuilder<'_>) -> std::result::Result<Apply, flashcliff_candle::Error>,
-) -> Layer {
-    Layer {
-        name,
-        input,
-        on_gpu: EXACT,
-        is_of_rotors: true,
-        make,
-    }
-}
-
 /// All functions of `flashcliff_candle::rotors`, of even versors.
 pub(super) const ROTORS: &[Layer] = &[
-    of_one("rotors::exp", Input::Bivectors, |size, _| {
+    of_rotors("rotors::exp", Input::Bivectors, |size, _| {
         Ok(map(size, rotors::exp))
     }),
-    of_one("rotors::log", Input::Rotors, |size, _| {
+    of_rotors("rotors::log", Input::Rotors, |size, _| {
         Ok(map(size, rotors::log))
     }),
-    of_one("rotors::inverse", Input::Rotors, |size, _| {
+    of_rotors("rotors::inverse", Input::Rotors, |size, _| {
         Ok(map(size, |algebra, x| {
             rotors::inverse(algebra, Parity::Even, x)
         }))
     }),
-    of_one("rotors::normalized", Input::Rotors, |size, _| {
+    of_rotors("rotors::normalized", Input::Rotors, |size, _| {
         Ok(map(size, |algebra, x| {
             rotors::normalized(algebra, Parity::Even, x)
         }))
     }),
-    of_one("rotors::interpolate", Input::TwoRotors, |size, _| {
+    of_rotors("rotors::interpolate", Input::TwoRotors, |size, _| {
         let algebra = size.algebra;
         Ok(Box::new(move |inputs| {
             rotors::interpolate(algebra, Parity::Even, &inputs[0], &inputs[1], &inputs[2])
         }))
     }),
-    of_one("rotors::action", Input::Multivectors, |size, vars| {
+    of_rotors("rotors::action", Input::Multivectors, |size, vars| {
         let (algebra, channels) = (size.algebra, size.channels);
         let shape = (size.rotor_blades(), channels, channels);
         let versors = vars.get_with_hints(shape, "versors", VERSORS)?;
