@@ -108,17 +108,32 @@ fn one() -> usize {
 }
 
 impl Optimiser {
-    /// The settings of the command line, with defaults.
-    pub(super) fn new(args: &OptimiserArgs, learning_rate: Option<f64>) -> Self {
+    /// The settings unless others are asked for.
+    pub(super) fn usual(learning_rate: Option<f64>, clip_norm: Option<f64>) -> Self {
         Self {
             learning_rate: learning_rate.unwrap_or(1e-3),
-            optimizer: args.optimizer.unwrap_or_default(),
-            weight_decay: args.weight_decay.unwrap_or(0.0),
-            clip_norm: args.clip_norm,
-            clip: args.clip,
-            accumulate: args.accumulate.map_or(1, usize::from),
-            schedule: args.schedule.unwrap_or_default(),
-            warmup: args.warmup.unwrap_or(0),
+            optimizer: OptimizerName::default(),
+            weight_decay: 0.0,
+            clip_norm,
+            clip: None,
+            accumulate: one(),
+            schedule: ScheduleName::default(),
+            warmup: 0,
+        }
+    }
+
+    /// These settings with what a command line says besides. One bound on the norm takes the place of the other.
+    pub(super) fn with(&self, args: &OptimiserArgs, learning_rate: Option<f64>) -> Self {
+        let own_norm = self.clip_norm.filter(|_| args.clip.is_none());
+        Self {
+            learning_rate: learning_rate.unwrap_or(self.learning_rate),
+            optimizer: args.optimizer.unwrap_or(self.optimizer),
+            weight_decay: args.weight_decay.unwrap_or(self.weight_decay),
+            clip_norm: args.clip_norm.or(own_norm),
+            clip: args.clip.or(self.clip),
+            accumulate: args.accumulate.map_or(self.accumulate, usize::from),
+            schedule: args.schedule.unwrap_or(self.schedule),
+            warmup: args.warmup.unwrap_or(self.warmup),
         }
     }
 
@@ -127,95 +142,70 @@ impl Optimiser {
     /// # Errors
     /// [`Error::OutOfRange`].
     pub(super) fn check(&self, steps: usize, rows: usize) -> Result<(), Error> {
-        let check = |option, expected: &str, got: String, fits: bool| match fits {
-            true => Ok(()),
-            false => Err(Error::OutOfRange {
-                option,
-                expected: expected.to_owned(),
-                got,
-            }),
+        let (rate, decay, parts) = (self.learning_rate, self.weight_decay, self.accumulate);
+        let is_norm = |norm: f64| norm.is_finite() && norm > 0.0;
+        let above = || "a finite number above 0".to_owned();
+        let both = self.clip.is_some() && self.clip_norm.is_some();
+        let norm = || {
+            self.clip_norm
+                .map_or(String::new(), |norm| norm.to_string())
         };
-        let above = |number: f64| number.is_finite() && number > 0.0;
-        let rate = self.learning_rate;
-        check(
-            "--lr",
-            "a finite number above 0",
-            rate.to_string(),
-            above(rate),
-        )?;
-        let decay = self.weight_decay;
-        let fits = decay.is_finite() && decay >= 0.0;
-        check(
-            "--weight-decay",
-            "a finite number from 0 up",
-            decay.to_string(),
-            fits,
-        )?;
-        if let Some(norm) = self.clip_norm {
-            check(
-                "--clip-norm",
-                "a finite number above 0",
-                norm.to_string(),
-                above(norm),
-            )?;
-        }
-        if let (Some(norm), Some(_)) = (self.clip_norm, self.clip) {
-            let expected = "no norm beside --clip";
-            check("--clip-norm", expected, norm.to_string(), false)?;
-        }
-        let (expected, parts) = (
-            format!("a number that divides the {rows} samples of a batch"),
-            self.accumulate,
-        );
-        let fits = parts > 0 && rows.is_multiple_of(parts);
-        check("--accumulate", &expected, parts.to_string(), fits)?;
-        let (expected, warmup) = (format!("at most the {steps} steps of the run"), self.warmup);
-        check("--warmup", &expected, warmup.to_string(), warmup <= steps)
-    }
-
-    /// The options that a command line with `--resume` may repeat: their names, values, and what the command line says.
-    pub(super) fn repeated(
-        &self,
-        args: &OptimiserArgs,
-        learning_rate: Option<f64>,
-    ) -> [(&'static str, String, Option<String>); 8] {
-        let number = |number: Option<f64>| number.map(|number| number.to_string());
-        let clip = self
-            .clip_norm
-            .map_or("any".to_owned(), |norm| norm.to_string());
-        [
-            (
-                "--lr",
-                self.learning_rate.to_string(),
-                number(learning_rate),
-            ),
-            (
-                "--optimizer",
-                name(self.optimizer),
-                args.optimizer.map(name),
-            ),
+        let of_parts = format!("a number that divides the {rows} samples of a batch");
+        let ranges = [
+            ("--lr", above(), rate.to_string(), is_norm(rate)),
             (
                 "--weight-decay",
-                self.weight_decay.to_string(),
-                number(args.weight_decay),
+                "a finite number from 0 up".to_owned(),
+                decay.to_string(),
+                decay.is_finite() && decay >= 0.0,
             ),
-            ("--clip-norm", clip, number(args.clip_norm)),
             (
-                "--clip",
-                self.clip.map_or("none".to_owned(), name),
-                args.clip.map(name),
+                "--clip-norm",
+                above(),
+                norm(),
+                self.clip_norm.is_none_or(is_norm),
+            ),
+            (
+                "--clip-norm",
+                "no norm beside --clip".to_owned(),
+                norm(),
+                !both,
             ),
             (
                 "--accumulate",
-                self.accumulate.to_string(),
-                args.accumulate.map(|n| n.to_string()),
+                of_parts,
+                parts.to_string(),
+                parts > 0 && rows.is_multiple_of(parts),
             ),
-            ("--schedule", name(self.schedule), args.schedule.map(name)),
             (
                 "--warmup",
+                format!("at most the {steps} steps of the run"),
                 self.warmup.to_string(),
-                args.warmup.map(|n| n.to_string()),
+                self.warmup <= steps,
             ),
+        ];
+        match ranges.into_iter().find(|(.., fits)| !fits) {
+            None => Ok(()),
+            Some((option, expected, got, _)) => Err(Error::OutOfRange {
+                option,
+                expected,
+                got,
+            }),
+        }
+    }
+
+    /// The options of a command line that makes these settings, with their values.
+    pub(super) fn described(&self) -> [(&'static str, String); 8] {
+        let clip_norm = self.clip_norm.map(|norm| norm.to_string());
+        [
+            ("--lr", self.learning_rate.to_string()),
+            ("--optimizer", name(self.optimizer)),
+            ("--weight-decay", self.weight_decay.to_string()),
+            ("--clip", self.clip.map_or("none".to_owned(), name)),
+            ("--clip-norm", clip_norm.unwrap_or("any".to_owned())),
+            ("--accumulate", self.accumulate.to_string()),
+            ("--schedule", name(self.schedule)),
+            ("--warmup", self.warmup.to_string()),
         ]
     }
 

@@ -1,11 +1,13 @@
 //! The settings that determine a run, bit for bit.
 
+use std::num::NonZero;
+
 use flashcliff_candle::models::{Architecture, ModelOptions};
 use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
-use super::optimiser::{Optimiser, OptimiserArgs, name};
+use super::optimiser::{Optimiser, name};
 use super::precision::PrecisionName;
 use crate::error::Error;
 use crate::memory::room_for;
@@ -112,24 +114,22 @@ impl Settings {
     /// The defaults of a task.
     pub(super) fn usual(task: Task) -> Self {
         let defaults = Defaults::of(task);
-        let steps = defaults.steps;
-        let mut optimiser = Optimiser::new(&OptimiserArgs::default(), defaults.learning_rate);
-        optimiser.clip_norm = defaults.clip_norm;
         Self {
             task: task.name().to_owned(),
             samples: defaults.samples,
-            steps,
+            steps: defaults.steps,
             batch: defaults.batch,
             seed: 0,
             data_seed: None,
-            optimiser,
+            optimiser: Optimiser::usual(defaults.learning_rate, defaults.clip_norm),
             dropout: None,
             val_samples: defaults.val_samples,
             test_samples: defaults.test_samples,
-            val_every: (steps / defaults.validations).max(1),
-            decay_every: defaults.decays.then(|| (steps / DECAYS).max(1)),
+            val_every: 1,
+            decay_every: None,
             precision: PrecisionName::default(),
         }
+        .with_intervals(defaults.decays)
     }
 
     /// The settings of the command line, with the defaults of its task.
@@ -138,31 +138,39 @@ impl Settings {
     /// [`Error::OutOfRange`].
     pub(super) fn new(args: &TrainArgs) -> Result<Self, Error> {
         let task = args.task.task();
-        let (defaults, usual) = (Defaults::of(task), Self::usual(task));
-        let steps = args.steps.map_or(defaults.steps, usize::from);
-        let learning_rate = args.lr.or(defaults.learning_rate);
-        let mut optimiser = Optimiser::new(&args.optimiser, learning_rate);
-        if optimiser.clip.is_none() {
-            optimiser.clip_norm = optimiser.clip_norm.or(defaults.clip_norm);
-        }
-        let decays = defaults.decays && args.optimiser.schedule.is_none();
-        let settings = Self {
-            samples: args.samples.unwrap_or(usual.samples),
-            steps,
-            batch: args.batch.map_or(usual.batch, usize::from),
-            seed: args.seed.unwrap_or(usual.seed),
-            data_seed: args.data_seed,
-            optimiser,
-            dropout: args.dropout.filter(|&p| p != 0.0),
-            val_samples: args.val_samples.map_or(usual.val_samples, usize::from),
-            test_samples: args.test_samples.map_or(usual.test_samples, usize::from),
-            val_every: (steps / defaults.validations).max(1),
-            decay_every: decays.then(|| (steps / DECAYS).max(1)),
-            precision: args.precision.unwrap_or(usual.precision),
-            ..usual
-        };
+        let decays = Defaults::of(task).decays && args.optimiser.schedule.is_none();
+        let settings = Self::usual(task).with(args).with_intervals(decays);
         settings.check()?;
         Ok(settings)
+    }
+
+    /// These settings with what a command line says besides.
+    fn with(&self, args: &TrainArgs) -> Self {
+        let or = |given: Option<NonZero<usize>>, own| given.map_or(own, usize::from);
+        Self {
+            task: args.task.task().name().to_owned(),
+            samples: args.samples.unwrap_or(self.samples),
+            steps: or(args.steps, self.steps),
+            batch: or(args.batch, self.batch),
+            seed: args.seed.unwrap_or(self.seed),
+            data_seed: args.data_seed.or(self.data_seed),
+            optimiser: self.optimiser.with(&args.optimiser, args.lr),
+            dropout: args.dropout.or(self.dropout).filter(|&p| p != 0.0),
+            val_samples: or(args.val_samples, self.val_samples),
+            test_samples: or(args.test_samples, self.test_samples),
+            precision: args.precision.unwrap_or(self.precision),
+            ..self.clone()
+        }
+    }
+
+    /// The settings with the intervals that follow from the steps.
+    fn with_intervals(self, decays: bool) -> Self {
+        let each = |parts: usize| (self.steps / parts).max(1);
+        Self {
+            val_every: each(Defaults::of(self.task()).validations),
+            decay_every: decays.then(|| each(DECAYS)),
+            ..self
+        }
     }
 
     /// Checks the ranges of settings from a command line or a file.
@@ -257,68 +265,33 @@ impl Settings {
     /// # Errors
     /// [`Error::ResumeConflict`].
     pub(super) fn check_against(&self, args: &TrainArgs) -> Result<(), Error> {
-        let number = |n: Option<usize>| n.map(|n| n.to_string());
-        let options = [
-            (
-                "the task",
-                self.task.clone(),
-                Some(args.task.task().name().to_owned()),
-            ),
-            ("--samples", self.samples.to_string(), number(args.samples)),
-            (
-                "--steps",
-                self.steps.to_string(),
-                number(args.steps.map(usize::from)),
-            ),
-            (
-                "--batch",
-                self.batch.to_string(),
-                number(args.batch.map(usize::from)),
-            ),
-            (
-                "--seed",
-                self.seed.to_string(),
-                args.seed.map(|seed| seed.to_string()),
-            ),
-            (
-                "--data-seed",
-                self.data_seed().to_string(),
-                args.data_seed.map(|seed| seed.to_string()),
-            ),
-            (
-                "--val-samples",
-                self.val_samples.to_string(),
-                number(args.val_samples.map(usize::from)),
-            ),
-            (
-                "--test-samples",
-                self.test_samples.to_string(),
-                number(args.test_samples.map(usize::from)),
-            ),
-            (
-                "--precision",
-                name(self.precision),
-                args.precision.map(name),
-            ),
-            (
-                "--dropout",
-                self.dropout.unwrap_or(0.0).to_string(),
-                args.dropout.map(|p| p.to_string()),
-            ),
-        ];
-        let optimiser = self.optimiser.repeated(&args.optimiser, args.lr);
-        for (option, expected, got) in options.into_iter().chain(optimiser) {
-            if let Some(got) = got
-                && got != expected
-            {
-                return Err(Error::ResumeConflict {
-                    option,
-                    expected,
-                    got,
-                });
-            }
+        let (own, asked) = (self.described(), self.with(args).described());
+        match own.into_iter().zip(asked).find(|(own, asked)| own != asked) {
+            None => Ok(()),
+            Some(((option, expected), (_, got))) => Err(Error::ResumeConflict {
+                option,
+                expected,
+                got,
+            }),
         }
-        Ok(())
+    }
+
+    /// The options of a command line that makes these settings, with their values.
+    fn described(&self) -> Vec<(&'static str, String)> {
+        let mut options = vec![
+            ("the task", self.task.clone()),
+            ("--samples", self.samples.to_string()),
+            ("--steps", self.steps.to_string()),
+            ("--batch", self.batch.to_string()),
+            ("--seed", self.seed.to_string()),
+            ("--data-seed", self.data_seed().to_string()),
+            ("--val-samples", self.val_samples.to_string()),
+            ("--test-samples", self.test_samples.to_string()),
+            ("--precision", name(self.precision)),
+            ("--dropout", self.dropout.unwrap_or(0.0).to_string()),
+        ];
+        options.extend(self.optimiser.described());
+        options
     }
 
     /// The task.
@@ -396,7 +369,7 @@ mod tests {
             batch: 64,
             seed: 0,
             data_seed: None,
-            optimiser: Optimiser::new(&OptimiserArgs::default(), Some(3e-4)),
+            optimiser: Optimiser::usual(Some(3e-4), None),
             dropout: None,
             val_samples: 1,
             test_samples: 1,
