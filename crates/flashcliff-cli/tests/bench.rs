@@ -5,35 +5,32 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::coverage::lacking;
-use common::{Folder, arg, failure, stdout};
+use common::{Folder, text};
 use serde_json::Value;
 
 const NOTHING: [&str; 0] = [];
 
 /// The report of a quick run with further arguments.
-fn report(folder: &Folder, more: &[&str]) -> Value {
-    let json = folder.path("bench.json");
-    let mut args = vec![
-        "bench",
-        "--quick",
-        "--quiet",
-        "--overwrite",
-        "--json",
-        arg(&json),
-    ];
-    args.extend(more);
-    stdout(&args);
-    serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
+fn report(folder: &Folder, more: &str) -> Value {
+    folder.stdout(&format!(
+        "bench --quick --quiet --overwrite --json bench.json {more}"
+    ));
+    folder.json("bench.json")
 }
 
 fn cases(report: &Value) -> &[Value] {
     report["cases"].as_array().unwrap()
 }
 
+fn names(report: &Value) -> Vec<&str> {
+    let names = cases(report).iter().map(|case| case["name"].as_str());
+    names.map(Option::unwrap).collect()
+}
+
 #[test]
 fn all_operators_run_in_all_types_and_passes() {
     let folder = Folder::new();
-    let report = report(&folder, &[]);
+    let report = report(&folder, "");
     assert_eq!(lacking(&report, &["f32", "f64"]), NOTHING);
     for case in cases(&report) {
         let number = |value: &Value| value.as_f64().unwrap();
@@ -59,7 +56,7 @@ fn all_operators_run_in_all_types_and_passes() {
 #[test]
 fn what_bench_does_not_cover_is_found() {
     let folder = Folder::new();
-    let whole = report(&folder, &["--operator", "gate", "--layer", "MVSiLU"]);
+    let whole = report(&folder, "--operator gate --layer MVSiLU");
     let of_gate = |missing: &str| lacking(&whole, &[missing]);
     assert!(!of_gate("f32").contains(&"gate f32 forward".to_owned()));
     let all = of_gate("bf16");
@@ -91,23 +88,10 @@ fn what_bench_does_not_cover_is_found() {
 #[test]
 fn operator_algebra_shape_and_type_choose_the_cases() {
     let folder = Folder::new();
-    let chosen = [
-        "--operator",
-        "fcgp_norm",
-        "--algebra",
-        "1,3,0",
-        "--shape",
-        "6x4x3",
-        "--dtype",
-        "f64",
-    ];
-    let report = report(&folder, &chosen);
-    let names: Vec<&str> = cases(&report)
-        .iter()
-        .map(|c| c["name"].as_str().unwrap())
-        .collect();
+    let chosen = "--operator fcgp_norm --algebra 1,3,0 --shape 6x4x3 --dtype f64";
+    let report = report(&folder, chosen);
     assert_eq!(
-        names,
+        names(&report),
         [
             "fcgp_norm cl130 6x4->3 f64 forward",
             "fcgp_norm cl130 6x4->3 f64 forward+backward"
@@ -119,56 +103,38 @@ fn operator_algebra_shape_and_type_choose_the_cases() {
 #[test]
 fn classes_come_from_measured_rates() {
     let folder = Folder::new();
-    let class = |operator: &str, shape: &str| {
-        let chosen = ["--operator", operator, "--shape", shape, "--dtype", "f32"];
-        let report = report(&folder, &chosen);
-        cases(&report)[0]["roofline"]["class"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+    let class = |chosen: &str| {
+        let report = report(&folder, &format!("{chosen} --dtype f32"));
+        let class = cases(&report)[0]["roofline"]["class"].as_str();
+        class.unwrap().to_owned()
     };
-    assert_eq!(class("reverse", "1x1"), "launch-bound");
-    assert_eq!(class("fcgp_norm", "256x64"), "compute-bound");
+    assert_eq!(class("--operator reverse --shape 1x1"), "launch-bound");
+    assert_eq!(
+        class("--operator fcgp_norm --shape 256x64"),
+        "compute-bound"
+    );
 }
 
 #[test]
 fn the_benchmark_runs_and_writes_json() {
     let folder = Folder::new();
-    let json = folder.path("bench.json");
-    let text = stdout(&[
-        "bench",
-        "--quick",
-        "--only",
-        "sgp_norm cl200",
-        "--json",
-        arg(&json),
-    ]);
+    let chosen = "bench --quick --only \"sgp_norm cl200\" --json bench.json";
+    let text = folder.stdout(chosen);
     assert!(text.contains("sgp_norm cl200") && text.contains("floor ms"));
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let cases = report["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 2);
-    for case in cases {
-        assert!(
-            case["seconds"].as_f64().unwrap() > 0.0
-                && case["floor_seconds"].as_f64().unwrap() > 0.0
-        );
-        assert!(case["flops"].as_u64().unwrap() > 0);
+    let report = folder.json("bench.json");
+    assert_eq!(cases(&report).len(), 2);
+    for case in cases(&report) {
+        for number in ["seconds", "floor_seconds", "flops"] {
+            assert!(case[number].as_f64().unwrap() > 0.0, "{number}");
+        }
     }
-    let none = failure(
-        &["bench", "--quick", "--network", "hulls", "--dtype", "bf16"],
-        1,
-    );
-    assert!(none.contains("on this device, got hulls, bf16"), "{none}");
-    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
-    let unwritable = folder.path("no/such/file");
-    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
 }
 
 /// A training step holds what its documentation counts, and takes next to no memory once it runs.
 #[test]
 fn the_memory_of_a_training_step_is_counted() {
     let folder = Folder::new();
-    let report = report(&folder, &["--only", "hulls training step"]);
+    let report = report(&folder, "--only \"hulls training step\"");
     let memory = &cases(&report)[0]["memory"];
     let bytes = |name: &str| memory[name].as_u64().unwrap();
     // Parameters with gradients and two moments, 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8; and the four gradients of
@@ -187,14 +153,9 @@ fn the_memory_of_a_training_step_is_counted() {
 #[test]
 fn layers_and_networks_are_chosen_by_name() {
     let folder = Folder::new();
-    let chosen = ["--layer", "MVLinear", "--network", "volumes"];
-    let report = report(&folder, &chosen);
-    let names: Vec<&str> = cases(&report)
-        .iter()
-        .map(|case| case["name"].as_str().unwrap())
-        .collect();
+    let report = report(&folder, "--layer MVLinear --network volumes");
     assert_eq!(
-        names,
+        names(&report),
         [
             "MVLinear cl300 32x8 forward",
             "MVLinear cl300 32x8 forward+backward",
@@ -217,18 +178,14 @@ fn layers_and_networks_are_chosen_by_name() {
         assert!(case["relative_difference"].as_f64().unwrap() < 1e-5);
         assert!(!case["repeats"].as_array().unwrap().is_empty());
     }
-    for wrong in [["--layer", "Dense"], ["--network", "cubes"]] {
-        let output = common::run(&["bench", wrong[0], wrong[1]]);
-        assert_eq!(output.status.code(), Some(2));
-    }
 }
 
 /// Functions of rotors are measured as layers are, in space and with motions.
 #[test]
 fn rotors_are_measured() {
     let folder = Folder::new();
-    let chosen = ["--layer", "rotors::exp", "--layer", "rotors::interpolate"];
-    let report = report(&folder, &[&chosen[..], &["--dtype", "f32"]].concat());
+    let chosen = "--layer rotors::exp --layer rotors::interpolate --dtype f32";
+    let report = report(&folder, chosen);
     assert_eq!(cases(&report).len(), 8);
     let exp = &cases(&report)[0];
     assert_eq!(exp["name"], "rotors::exp cl300 32x8 forward");
@@ -252,75 +209,43 @@ fn rotors_are_measured() {
 #[test]
 fn layers_and_networks_are_compared_and_drawn() {
     let folder = Folder::new();
-    let chosen = ["--layer", "MVSiLU", "--network", "hulls"];
-    store(&folder, &chosen);
-    let (report, _) = beside(&folder, None, &chosen, &["--fail", "100000"]);
+    let chosen = "--layer MVSiLU --network hulls";
+    store(&folder, chosen);
+    let (report, _) = beside(&folder, None, &format!("{chosen} --fail 100000"));
     let verdicts = report["comparisons"].as_array().unwrap();
     assert_eq!(verdicts.len(), 6);
-    let page = folder.path("page.html");
-    let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
-    let before = folder.path("before.json");
-    args.extend(["--history", arg(&before)]);
-    args.extend(chosen);
-    stdout(&args);
-    let html = std::fs::read_to_string(&page).unwrap();
+    let html = page(&folder, chosen);
     assert_eq!(html.matches("<circle ").count(), 6);
     assert!(html.contains("History") && html.contains("hulls training step cl500 batch 8"));
 }
 
+/// The page of a quick run and of the stored one.
+fn page(folder: &Folder, chosen: &str) -> String {
+    folder.stdout(&format!(
+        "bench --quick --quiet --report page.html --history before.json {chosen}"
+    ));
+    std::fs::read_to_string(folder.path("page.html")).unwrap()
+}
+
 /// The report of a quick run beside a stored one, and the exit status.
-fn beside(folder: &Folder, tier: Option<&str>, chosen: &[&str], more: &[&str]) -> (Value, i32) {
-    let (before, now) = (folder.path("before.json"), folder.path("now.json"));
-    let mut command = common::flashcliff();
-    command.args([
-        "bench",
-        "--quick",
-        "--quiet",
-        "--overwrite",
-        "--json",
-        arg(&now),
-    ]);
-    command.args(["--baseline", arg(&before)]);
-    command.args(chosen).args(more);
+fn beside(folder: &Folder, tier: Option<&str>, more: &str) -> (Value, i32) {
+    let files = "--overwrite --json now.json --baseline before.json";
+    let mut command = folder.command(&format!("bench --quick --quiet {files} {more}"));
     command.envs(tier.map(|tier| ("FLASHCLIFF_SIMD", tier)));
     let output = command.output().unwrap();
     let status = output.status.code().unwrap();
-    assert!(
-        [0, 3, 4].contains(&status),
-        "{}",
-        common::text(&output.stderr)
-    );
-    let report = serde_json::from_slice(&std::fs::read(&now).unwrap()).unwrap();
-    (report, status)
+    assert!([0, 3, 4].contains(&status), "{}", text(&output.stderr));
+    (folder.json("now.json"), status)
 }
 
 /// Stores a run of more repeats than a quick one has, so that intervals can be narrow.
-fn store(folder: &Folder, chosen: &[&str]) {
-    let before = folder.path("before.json");
-    let mut args = vec![
-        "bench",
-        "--quick",
-        "--quiet",
-        "--repeats",
-        "30",
-        "--overwrite",
-        "--json",
-        arg(&before),
-    ];
-    args.extend(chosen);
-    stdout(&args);
+fn store(folder: &Folder, chosen: &str) {
+    folder.stdout(&format!(
+        "bench --quick --quiet --repeats 30 --overwrite --json before.json {chosen}"
+    ));
 }
 
-const PRODUCT: [&str; 8] = [
-    "--operator",
-    "sgp_norm",
-    "--shape",
-    "512x64",
-    "--dtype",
-    "f32",
-    "--algebra",
-    "cl300",
-];
+const PRODUCT: &str = "--operator sgp_norm --shape 512x64 --dtype f32 --algebra cl300";
 
 /// The fresh pairs of runs until every case has a verdict. Other work of the machine can leave a pair without one.
 const PAIRS: usize = 5;
@@ -329,13 +254,13 @@ const PAIRS: usize = 5;
 ///
 /// A pair of runs may say of a case that it cannot be compared, no other wrong verdict, and its exit status must be that of its verdicts. If noise leaves
 /// a case without a verdict in all pairs, its times still prove the loss: the median of its ratios is beyond a failure.
-fn finds_lost_vectors(wanted: &str, more: &[&str]) {
+fn finds_lost_vectors(wanted: &str, more: &str) {
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut decided = BTreeSet::new();
     for _ in 0..PAIRS {
         let folder = Folder::new();
-        store(&folder, &PRODUCT);
-        let (report, status) = beside(&folder, Some("scalar"), &PRODUCT, more);
+        store(&folder, PRODUCT);
+        let (report, status) = beside(&folder, Some("scalar"), &format!("{PRODUCT} {more}"));
         let verdicts = report["comparisons"].as_array().unwrap();
         assert_eq!(verdicts.len(), 2);
         let mut is_found = false;
@@ -380,30 +305,28 @@ fn a_lost_vectorisation_fails() {
     if flashcliff::Tier::available().count() == 1 {
         return;
     }
-    finds_lost_vectors("slower-failure", &[]);
+    finds_lost_vectors("slower-failure", "");
     // A limit beyond the loss makes a warning of it.
-    finds_lost_vectors("slower-warning", &["--fail", "100000"]);
+    finds_lost_vectors("slower-warning", "--fail 100000");
 }
 
 /// A stored run whose times are changed by far more than any noise. The status follows from the limits; what runs beside the test can only make the
 /// floors of both runs differ too much, so that it is tried again.
 #[test]
 fn the_status_is_3_after_a_warning_and_4_after_a_failure() {
-    let gate = ["--operator", "gate", "--shape", "512x64", "--dtype", "f32"];
-    let gate = [&gate[..], &["--algebra", "cl300"]].concat();
-    let planted = |factor: f64, more: &[&str]| {
+    let gate = "--operator gate --shape 512x64 --dtype f32 --algebra cl300";
+    let planted = |factor: f64, more: &str| {
         for _ in 0..PAIRS {
             let folder = Folder::new();
-            store(&folder, &gate);
-            let file = folder.path("before.json");
-            let mut before: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            store(&folder, gate);
+            let mut before = folder.json("before.json");
             for case in before["cases"].as_array_mut().unwrap() {
                 for repeat in case["repeats"].as_array_mut().unwrap() {
                     repeat["seconds"] = (repeat["seconds"].as_f64().unwrap() * factor).into();
                 }
             }
-            std::fs::write(&file, before.to_string()).unwrap();
-            let (report, status) = beside(&folder, None, &gate, more);
+            std::fs::write(folder.path("before.json"), before.to_string()).unwrap();
+            let (report, status) = beside(&folder, None, &format!("{gate} {more}"));
             let verdicts = report["comparisons"].as_array().unwrap().iter();
             let verdicts: BTreeSet<String> = verdicts
                 .map(|verdict| verdict["verdict"].as_str().unwrap().to_owned())
@@ -415,18 +338,17 @@ fn the_status_is_3_after_a_warning_and_4_after_a_failure() {
         panic!("the floors of two runs were never alike");
     };
     let only = |verdict: &str| vec![verdict.to_owned()];
-    let far = ["--fail", "100000"];
-    assert_eq!(planted(0.01, &far), (only("slower-warning"), 3));
-    assert_eq!(planted(0.01, &[]), (only("slower-failure"), 4));
-    assert_eq!(planted(100.0, &[]), (only("faster"), 0));
+    assert_eq!(planted(0.01, "--fail 100000"), (only("slower-warning"), 3));
+    assert_eq!(planted(0.01, ""), (only("slower-failure"), 4));
+    assert_eq!(planted(100.0, ""), (only("faster"), 0));
 }
 
 #[test]
 fn what_cannot_be_compared_is_no_failure() {
     let folder = Folder::new();
-    store(&folder, &PRODUCT);
-    let other = ["--operator", "gate", "--shape", "8x8", "--dtype", "f32"];
-    let (report, status) = beside(&folder, None, &other, &[]);
+    store(&folder, PRODUCT);
+    let other = "--operator gate --shape 8x8 --dtype f32";
+    let (report, status) = beside(&folder, None, other);
     let verdicts = report["comparisons"].as_array().unwrap();
     assert!(verdicts.iter().all(|v| v["verdict"] == "not-comparable"));
     assert_eq!((verdicts.len(), status), (2, 0));
@@ -436,7 +358,7 @@ fn what_cannot_be_compared_is_no_failure() {
             .unwrap()
             .contains("no such case")
     );
-    let (report, status) = beside(&folder, Some("scalar"), &PRODUCT, &["--threads", "1"]);
+    let (report, status) = beside(&folder, Some("scalar"), &format!("{PRODUCT} --threads 1"));
     let reason = report["comparisons"][0]["reason"].as_str().unwrap();
     match flashcliff::threads::count() {
         1 => {}
@@ -446,54 +368,10 @@ fn what_cannot_be_compared_is_no_failure() {
 }
 
 #[test]
-fn stored_runs_that_are_none_are_refused() {
-    let folder = Folder::new();
-    let file = folder.path("file.json");
-    let run = |more: &[&str]| {
-        let mut args = vec!["bench", "--quick", "--baseline", arg(&file)];
-        args.extend(more);
-        failure(&args, 1)
-    };
-    assert!(run(&[]).contains("cannot read"));
-    std::fs::write(&file, "{\"format\": 2, \"ca").unwrap();
-    assert!(run(&[]).contains("bench --json"));
-    std::fs::write(&file, "{\"cases\": []}").unwrap();
-    assert!(run(&[]).contains("bench --json") && run(&[]).contains("no format"));
-    let message = run(&["--warn", "20", "--fail", "10"]);
-    assert!(
-        message.contains("--fail") && message.contains("at least --warn, 20"),
-        "{message}"
-    );
-    for wrong in ["0", "-1", "nan", "much"] {
-        assert_eq!(
-            common::run(&["bench", "--baseline", arg(&file), "--warn", wrong])
-                .status
-                .code(),
-            Some(2)
-        );
-    }
-    assert_eq!(
-        common::run(&["bench", "--warn", "5"]).status.code(),
-        Some(2)
-    );
-}
-
-#[test]
 fn a_page_shows_the_run_and_earlier_ones() {
     let folder = Folder::new();
-    let (page, json) = (folder.path("page.html"), folder.path("bench.json"));
-    report(&folder, &PRODUCT);
-    let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
-    args.extend(["--history", arg(&json)]);
-    args.extend(PRODUCT);
-    stdout(&args);
-    let html = std::fs::read_to_string(&page).unwrap();
+    store(&folder, PRODUCT);
+    let html = page(&folder, PRODUCT);
     assert_eq!(html.matches("<circle ").count(), 2);
     assert!(html.contains("History") && html.contains("sgp_norm cl300 512x64 forward"));
-    assert_eq!(
-        common::run(&["bench", "--history", arg(&json)])
-            .status
-            .code(),
-        Some(2)
-    );
 }

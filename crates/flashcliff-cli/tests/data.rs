@@ -4,7 +4,7 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use common::{arg, failure, read, stdout};
+use common::{Folder, read};
 use flashcliff_tasks::jets::{JetSplit, MAX_PARTICLES};
 use flashcliff_tasks::{Sizes, Split, Task, jets};
 use safetensors::Dtype;
@@ -15,23 +15,17 @@ fn f64s(values: &[f32]) -> Vec<f64> {
 
 #[test]
 fn files_have_the_samples_of_the_tasks() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("data.safetensors");
+    let folder = Folder::new();
     let sizes = Sizes {
         train: 5,
         val: 3,
         test: 0,
     };
     for task in Task::ALL {
-        let given = [
-            "--samples=5",
-            "--val-samples=3",
-            "--test-samples=0",
-            "--seed=7",
-        ];
-        let args = ["data", task.name(), arg(&path), "--overwrite"];
-        assert_eq!(stdout(&[&args[..], &given].concat()), "");
-        let file = read(&path, Dtype::F32);
+        let numbers = "--samples=5 --val-samples=3 --test-samples=0 --seed=7";
+        let line = format!("data {task} data --overwrite {numbers}");
+        assert_eq!(folder.stdout(&line), "");
+        let file = read(&folder.path("data"), Dtype::F32);
         let data = task.generate(sizes, 7).unwrap();
         let expect = |name: &str, split: &Split| {
             let inputs = &file[&format!("{name}.inputs")];
@@ -52,12 +46,10 @@ fn files_have_the_samples_of_the_tasks() {
 
 #[test]
 fn files_have_jets() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jets.safetensors");
-    let numbers = ["--samples=5", "--val-samples=3", "--test-samples=2"];
-    let args = ["data", "jets", arg(&path), "--seed=7"];
-    assert_eq!(stdout(&[&args[..], &numbers].concat()), "");
-    let file = read(&path, Dtype::F32);
+    let folder = Folder::new();
+    let line = "data jets data --seed=7 --samples=5 --val-samples=3 --test-samples=2";
+    assert_eq!(folder.stdout(line), "");
+    let file = read(&folder.path("data"), Dtype::F32);
     let sizes = Sizes {
         train: 5,
         val: 3,
@@ -78,21 +70,4 @@ fn files_have_jets() {
     expect("val", &data.val);
     expect("test", &data.test);
     assert_eq!(file.len(), 12);
-}
-
-#[test]
-fn mistakes_are_said() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("data.safetensors");
-    let message = failure(&["data", "tops", arg(&path)], 2);
-    assert!(
-        message.contains("hulls, regression, volumes, gravity, jets"),
-        "{message}"
-    );
-    let message = failure(&["data", "hulls", arg(&folder.path().join("no/such"))], 1);
-    assert!(message.contains("no/such"), "{message}");
-    let many = format!("--samples={}", usize::MAX / 2);
-    let message = failure(&["data", "hulls", arg(&path), &many], 1);
-    assert!(message.contains("ask for fewer samples"), "{message}");
-    assert!(!path.exists());
 }

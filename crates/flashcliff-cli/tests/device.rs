@@ -3,24 +3,13 @@
 
 mod common;
 
-use common::{Array, Folder, arg, failure, stdout, tensors, write};
+use common::{Array, Folder, stdout, tensors, write};
 use safetensors::Dtype;
 
 /// A GPU number that no machine has.
 const BEYOND: &str = "cuda:100000";
 
-const SMALL: [&str; 10] = [
-    "--samples",
-    "16",
-    "--steps",
-    "2",
-    "--batch",
-    "8",
-    "--val-samples",
-    "8",
-    "--test-samples",
-    "8",
-];
+const SMALL: &str = "--samples 16 --steps 2 --batch 8 --val-samples 8 --test-samples 8 --out run";
 
 /// Whether a message explains why a GPU is not there.
 fn reason(message: &str) -> bool {
@@ -33,52 +22,35 @@ fn reason(message: &str) -> bool {
 }
 
 #[test]
-fn what_is_no_device_is_wrong_usage() {
-    for name in ["gpu", "cuda:", "cuda:x", "cuda:-1", ""] {
-        let message = failure(&["train", "hulls", "--device", name], 2);
-        assert!(message.contains("cpu, cuda or cuda:N"), "{message}");
-    }
-}
-
-#[test]
 fn training_on_a_gpu_that_is_not_there_leaves_no_folder() {
     let folder = Folder::new();
-    let out = folder.path("run");
-    let mut args = vec!["train", "hulls", "--device", BEYOND, "--out", arg(&out)];
-    args.extend(SMALL);
-    let message = failure(&args, 1);
+    let line = format!("train hulls --device {BEYOND} {SMALL}");
+    let message = folder.failure(&line, 1);
     assert!(reason(&message), "{message}");
-    assert!(!out.exists());
+    assert!(!folder.path("run").exists());
 }
 
 #[test]
 fn an_operator_on_a_gpu_that_is_not_there_leaves_no_file() {
     let folder = Folder::new();
-    let (input, output) = (
-        folder.path("in.safetensors"),
-        folder.path("out.safetensors"),
-    );
     let x = Array::integers(&[8, 2, 3], 1);
-    write(&input, &tensors([("x", x)]), Dtype::F32);
-    let files = ["--in", arg(&input), "--out", arg(&output)];
-    let mut args = vec!["op", "reverse", "--algebra", "cl300", "--device", BEYOND];
-    args.extend(files);
-    let message = failure(&args, 1);
+    write(&folder.path("in"), &tensors([("x", x)]), Dtype::F32);
+    let line = |device| format!("op reverse --algebra cl300 --device {device} --in in --out out");
+    let message = folder.failure(&line(BEYOND), 1);
     assert!(reason(&message), "{message}");
-    assert!(!output.exists());
-    args[5] = "cpu";
-    stdout(&args);
-    assert!(output.exists());
+    assert!(!folder.path("out").exists());
+    folder.stdout(&line("cpu"));
+    assert!(folder.path("out").exists());
 }
 
 #[test]
 fn info_lists_gpus_or_says_why_there_is_none() {
-    let text = stdout(&["info"]);
+    let text = stdout("info");
     assert!(
         text.contains("cuda:0") || text.contains("GPUs: none: "),
         "{text}"
     );
-    let json: serde_json::Value = serde_json::from_str(&stdout(&["info", "--json"])).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&stdout("info --json")).unwrap();
     let found = json["gpus"]["found"].as_array().unwrap().len();
     assert_eq!(
         found == 0,
@@ -90,20 +62,8 @@ fn info_lists_gpus_or_says_why_there_is_none() {
 #[test]
 fn the_cpu_trains_also_where_cuda_was_built_in() {
     let folder = Folder::new();
-    let out = folder.path("run");
-    let mut args = vec![
-        "train",
-        "hulls",
-        "--device",
-        "cpu",
-        "--quiet",
-        "--out",
-        arg(&out),
-    ];
-    args.extend(SMALL);
-    stdout(&args);
-    let metrics = std::fs::read_to_string(out.join("metrics.json")).unwrap();
-    let metrics: serde_json::Value = serde_json::from_str(&metrics).unwrap();
+    folder.stdout(&format!("train hulls --device cpu --quiet {SMALL}"));
+    let metrics = folder.json("run/metrics.json");
     assert_eq!(metrics["program"]["device"], "cpu");
 }
 

@@ -4,18 +4,17 @@ mod common;
 
 use std::process::Output;
 
-use common::{flashcliff, text};
+use common::{flashcliff, text, words};
 
 /// Runs a command that starts threads, with variables and options.
-fn run(variables: &[(&str, &str)], options: &[&str]) -> Output {
+fn run(variables: &[(&str, &str)], options: &str) -> Output {
     let mut command = flashcliff();
     for name in ["RAYON_NUM_THREADS", "OMP_NUM_THREADS", "RUST_MIN_STACK"] {
         command.env_remove(name);
     }
     let command = command.envs(variables.iter().copied());
     command
-        .args(["algebra", "2,0,0"])
-        .args(options)
+        .args(words(&format!("algebra 2,0,0 {options}")))
         .output()
         .unwrap()
 }
@@ -28,7 +27,7 @@ fn values_that_mean_something() {
         &[("RAYON_NUM_THREADS", "0"), ("OMP_NUM_THREADS", "")],
         &[("FLASHCLIFF_SIMD", "scalar")],
     ] {
-        let output = run(variables, &[]);
+        let output = run(variables, "");
         assert!(output.status.success(), "{variables:?}");
         assert_eq!(text(&output.stderr), "", "{variables:?}");
     }
@@ -42,7 +41,7 @@ fn values_that_mean_nothing() {
         ("OMP_NUM_THREADS", "2,x"),
         ("FLASHCLIFF_SIMD", "sse9"),
     ] {
-        for options in [&[][..], &["--threads", "1"]] {
+        for options in ["", "--threads 1"] {
             let output = run(&[(name, value)], options);
             assert_eq!(output.status.code(), Some(1), "{name}={value}");
             let message = text(&output.stderr);
@@ -57,7 +56,7 @@ fn values_that_mean_nothing() {
 
 #[test]
 fn too_many_threads() {
-    let output = run(&[], &["--threads", "100000"]);
+    let output = run(&[], "--threads 100000");
     assert!(output.status.success());
     let message = text(&output.stderr);
     assert!(
@@ -70,10 +69,7 @@ fn too_many_threads() {
 /// The variable asks for a stack that no address space has room for, so every thread is refused.
 #[test]
 fn no_thread_allowed() {
-    let output = run(
-        &[("RUST_MIN_STACK", "1125899906842624")],
-        &["--threads", "2"],
-    );
+    let output = run(&[("RUST_MIN_STACK", "1125899906842624")], "--threads 2");
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
     assert!(
@@ -119,9 +115,7 @@ fn ranks_by_variables_that_fit_no_run() {
         ),
     ] {
         let mut command = flashcliff();
-        command
-            .args(["train", "hulls"])
-            .args(options.split_whitespace());
+        command.args(words(&format!("train hulls {options}")));
         for (name, usual) in all {
             match name == without {
                 false => command.env(name, usual),

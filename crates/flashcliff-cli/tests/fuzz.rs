@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{Array, Folder, Tensors, arg, run, tensors, text, write};
+use common::{Array, Folder, Tensors, flashcliff, tensors, text, write};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -95,29 +95,12 @@ fn signature(random: &mut SmallRng) -> (String, [u64; 3]) {
 
 /// Text that looks like a signature, or is nearly one.
 fn nearly_a_signature(random: &mut SmallRng) -> String {
+    // A row for numbers, separators and names.
+    #[rustfmt::skip]
     const PIECES: [&str; 22] = [
-        "0",
-        "1",
-        "3",
-        "8",
-        "9",
-        "256",
-        "18446744073709551616",
-        "-1",
-        "+1",
-        ",",
-        ",,",
-        "cl",
-        "Cl(",
-        ")",
-        "CL",
-        " ",
-        ".",
-        "e",
-        "0x3",
-        "é",
-        "٣",
-        "\u{0301}",
+        "0", "1", "3", "8", "9", "256", "18446744073709551616", "-1", "+1",
+        ",", ",,", " ", ".", ")",
+        "cl", "Cl(", "CL", "e", "0x3", "é", "٣", "\u{0301}",
     ];
     if random.random_bool(0.5) {
         let count = random.random_range(0..7);
@@ -138,7 +121,10 @@ fn nearly_a_signature(random: &mut SmallRng) -> String {
 
 fn read_signature(text: &str) -> Option<[u64; 3]> {
     // The text comes after `--`, so that it is not an option.
-    let output = run(&["algebra", "--json", "--", text]);
+    let output = flashcliff()
+        .args(["algebra", "--json", "--", text])
+        .output()
+        .unwrap();
     if status(&output, &text) != 0 {
         return None;
     }
@@ -191,7 +177,7 @@ fn signatures_from_a_new_seed() {
 }
 
 /// An operator with a valid file.
-fn operator(random: &mut SmallRng) -> (&'static [&'static str], Tensors, Dtype) {
+fn operator(random: &mut SmallRng) -> (&'static str, Tensors, Dtype) {
     let (b, c) = (random.random_range(0..4), random.random_range(1..4));
     let x = |seed| Array::reals(&[8, b, c], seed);
     let dtype = *[Dtype::F32, Dtype::F64].choose(random).unwrap();
@@ -200,7 +186,7 @@ fn operator(random: &mut SmallRng) -> (&'static [&'static str], Tensors, Dtype) 
         0 => {
             let w = Array::reals(&[c, 20], 3);
             (
-                &["sgp_norm", "--grad"],
+                "sgp_norm --grad",
                 tensors([("x", x(1)), ("y", x(2)), ("w", w), grad_o]),
                 dtype,
             )
@@ -208,7 +194,7 @@ fn operator(random: &mut SmallRng) -> (&'static [&'static str], Tensors, Dtype) 
         1 => {
             let w = Array::reals(&[20, c, c], 3);
             (
-                &["fcgp_norm", "--grad"],
+                "fcgp_norm --grad",
                 tensors([("x", x(1)), ("y", x(2)), ("w", w), grad_o]),
                 dtype,
             )
@@ -216,9 +202,9 @@ fn operator(random: &mut SmallRng) -> (&'static [&'static str], Tensors, Dtype) 
         2 => {
             let (weight, bias) = (Array::reals(&[c, c, 4], 3), Array::reals(&[c], 4));
             let inputs = tensors([("x", x(1)), ("weight", weight), ("bias", bias), grad_o]);
-            (&["mv_linear", "--grad"], inputs, dtype)
+            ("mv_linear --grad", inputs, dtype)
         }
-        _ => (&["reverse"], tensors([("x", x(1))]), dtype),
+        _ => ("reverse", tensors([("x", x(1))]), dtype),
     }
 }
 
@@ -259,10 +245,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut SmallRng) {
 
 /// The number of outputs that were written.
 fn file(folder: &Folder, whole: bool, random: &mut SmallRng) -> usize {
-    let (input, output) = (
-        folder.path("in.safetensors"),
-        folder.path("out.safetensors"),
-    );
+    let (input, output) = (folder.path("in"), folder.path("out"));
     let (operator, inputs, dtype) = operator(random);
     write(&input, &inputs, dtype);
     if !whole {
@@ -270,24 +253,15 @@ fn file(folder: &Folder, whole: bool, random: &mut SmallRng) -> usize {
         mutate(&mut bytes, random);
         std::fs::write(&input, bytes).unwrap();
     }
-    let mut args = vec!["op"];
-    args.extend(operator);
-    args.extend([
-        "--algebra",
-        "cl300",
-        "--in",
-        arg(&input),
-        "--out",
-        arg(&output),
-    ]);
-    let outcome = run(&args);
-    if status(&outcome, &args) != 0 {
+    let line = format!("op {operator} --algebra cl300 --in in --out out");
+    let outcome = folder.command(&line).output().unwrap();
+    if status(&outcome, &line) != 0 {
         assert!(!whole, "{}", text(&outcome.stderr));
-        assert_eq!(folder.names(), ["in.safetensors"], "{args:?}");
+        assert_eq!(folder.names(), ["in"], "{line}");
         return 0;
     }
-    assert_eq!(folder.names(), ["in.safetensors", "out.safetensors"]);
-    check_results(&input, &output, operator.contains(&"--grad"));
+    assert_eq!(folder.names(), ["in", "out"]);
+    check_results(&input, &output, operator.contains("--grad"));
     std::fs::remove_file(&output).unwrap();
     1
 }

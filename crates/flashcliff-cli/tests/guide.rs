@@ -9,7 +9,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use common::{Folder, flashcliff, text};
+use common::{Folder, flashcliff, text, words};
 
 /// The language of a fenced block, its text, and what stands between it and the next one.
 struct Block<'a> {
@@ -44,15 +44,7 @@ fn command(line: &str) -> (Vec<(&str, &str)>, Vec<String>) {
     let arguments = rest.strip_prefix("flashcliff ");
     let arguments =
         arguments.unwrap_or_else(|| panic!("expected a command of flashcliff, got `{line}`"));
-    // Text between quotes is one argument.
-    let words = arguments.split('"').enumerate().flat_map(|(k, part)| {
-        let words: Vec<&str> = match k % 2 {
-            0 => part.split_whitespace().collect(),
-            _ => vec![part],
-        };
-        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
-    });
-    (settings, words.collect())
+    (settings, words(arguments))
 }
 
 fn run(line: &str, folder: &Path) -> Output {

@@ -7,10 +7,9 @@ mod common;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
 use std::process::Command;
 
-use common::{Array, Folder, arg, flashcliff, stdout, tensors, write};
+use common::{Array, Folder, flashcliff, tensors, words, write};
 use safetensors::{Dtype, SafeTensors};
 
 /// A folder with an input for `reverse`.
@@ -21,25 +20,13 @@ fn folder() -> Folder {
     folder
 }
 
-/// The arguments of an operator whose output may replace a file.
-fn reverse<'a>(input: &'a Path, output: &'a str) -> Vec<&'a str> {
-    let input = arg(input);
-    let mut args = new_reverse(input, output).to_vec();
-    args.push("--overwrite");
-    args
+/// The line of an operator whose output may replace a file.
+fn reverse(input: &str, output: &str) -> String {
+    new_reverse(input, output) + " --overwrite"
 }
 
-fn new_reverse<'a>(input: &'a str, output: &'a str) -> [&'a str; 8] {
-    [
-        "op",
-        "reverse",
-        "--algebra",
-        "cl300",
-        "--in",
-        input,
-        "--out",
-        output,
-    ]
+fn new_reverse(input: &str, output: &str) -> String {
+    format!("op reverse --algebra cl300 --in {input} --out {output}")
 }
 
 /// Whether bytes are the output of the operator, and nothing else.
@@ -55,7 +42,7 @@ fn files_keep_mode_links_and_names() {
     fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
     fs::hard_link(&target, folder.path("name")).unwrap();
     symlink("target", folder.path("link")).unwrap();
-    stdout(&reverse(&folder.path("in"), arg(&folder.path("link"))));
+    folder.stdout(&reverse("in", "link"));
     let found = fs::metadata(&target).unwrap();
     assert_eq!((found.mode() & 0o7777, found.nlink()), (0o600, 2));
     assert!(is_output(&fs::read(folder.path("name")).unwrap()));
@@ -76,45 +63,34 @@ fn no_command_replaces_a_file_unasked() {
     symlink("in", folder.path("link")).unwrap();
     fs::write(folder.path("empty"), "").unwrap();
     for output in ["in", "link", "empty"] {
-        let output = folder.path(output);
-        let message = common::failure(&new_reverse(arg(&input), arg(&output)), 1);
-        let expected = format!("{} exists", output.display());
+        let message = folder.failure(&new_reverse("in", output), 1);
+        let expected = format!("{output} exists");
         assert!(
             message.contains(&expected) && message.contains("--overwrite"),
             "{message}"
         );
     }
-    let out = arg(&input);
-    for args in [
-        &["data", "volumes", out, "--samples", "4"][..],
-        &["bench", "--quick", "--only", "nothing", "--json", out],
-        &["bench", "--quick", "--only", "nothing", "--report", out],
-        &["profile", "volumes", "--json", out],
-        &["profile", "volumes", "--trace", out],
+    for line in [
+        "data volumes in --samples 4",
+        "bench --quick --only nothing --json in",
+        "bench --quick --only nothing --report in",
+        "profile volumes --json in",
+        "profile volumes --trace in",
     ] {
-        assert!(common::failure(args, 1).contains("--overwrite"), "{args:?}");
+        assert!(folder.failure(line, 1).contains("--overwrite"), "{line}");
     }
     assert_eq!(fs::read(&input).unwrap(), before);
-    stdout(&new_reverse(out, "/dev/null"));
-    stdout(&new_reverse(out, arg(&folder.path("new"))));
-    stdout(&reverse(&input, out));
+    folder.stdout(&new_reverse("in", "/dev/null"));
+    folder.stdout(&new_reverse("in", "new"));
+    folder.stdout(&reverse("in", "in"));
     assert!(is_output(&fs::read(&input).unwrap()));
-    let small = [
-        "--samples",
-        "4",
-        "--val-samples",
-        "4",
-        "--test-samples",
-        "4",
-    ];
-    let data = |more: &[&'static str]| [&["data", "volumes", out][..], &small, more].concat();
-    assert!(common::failure(&data(&[]), 1).contains("--overwrite"));
-    stdout(&data(&["--overwrite"]));
+    let data = "data volumes in --samples 4 --val-samples 4 --test-samples 4";
+    assert!(folder.failure(data, 1).contains("--overwrite"));
+    folder.stdout(&format!("{data} --overwrite"));
     assert!(SafeTensors::deserialize(&fs::read(&input).unwrap()).is_ok());
     for command in ["op reverse", "data", "bench", "profile", "tune"] {
-        let mut args: Vec<&str> = command.split(' ').collect();
-        args.push("--help");
-        assert!(stdout(&args).contains("--overwrite"), "{command}");
+        let help = folder.stdout(&format!("{command} --help"));
+        assert!(help.contains("--overwrite"), "{command}");
     }
 }
 
@@ -158,7 +134,7 @@ fn a_fifo_is_written_through() {
         let fifo = fifo.clone();
         std::thread::spawn(move || fs::read(fifo).unwrap())
     };
-    stdout(&reverse(&folder.path("in"), arg(&fifo)));
+    folder.stdout(&reverse("in", "fifo"));
     assert!(is_output(&reader.join().unwrap()));
     assert!(fs::metadata(&fifo).unwrap().file_type().is_fifo());
     assert_eq!(folder.names(), ["fifo", "in"]);
@@ -168,8 +144,7 @@ fn a_fifo_is_written_through() {
 #[test]
 fn streams_and_devices_are_written_to() {
     let folder = folder();
-    let input = folder.path("in");
-    stdout(&reverse(&input, "/dev/null"));
+    folder.stdout(&reverse("in", "/dev/null"));
     assert!(
         fs::metadata("/dev/null")
             .unwrap()
@@ -177,22 +152,19 @@ fn streams_and_devices_are_written_to() {
             .is_char_device()
     );
     // The output goes to a pipe.
-    let output = flashcliff()
-        .args(reverse(&input, "/dev/stdout"))
-        .output()
-        .unwrap();
+    let output = folder.command(&reverse("in", "/dev/stdout")).output();
+    let output = output.unwrap();
     assert!(output.status.success() && is_output(&output.stdout));
-    let output = flashcliff()
-        .args(reverse(&input, "/dev/stderr"))
-        .output()
-        .unwrap();
+    let output = folder.command(&reverse("in", "/dev/stderr")).output();
+    let output = output.unwrap();
     assert!(output.status.success() && is_output(&output.stderr));
     // The output goes into an open file at its current position, not into a new file.
     let path = folder.path("whole");
     let script = r#"{ printf before; "$0" "$@"; printf after; } > "$FILE""#;
     let status = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_flashcliff")])
-        .args(reverse(&input, "/dev/stdout"))
+        .args(words(&reverse("in", "/dev/stdout")))
+        .current_dir(folder.path(""))
         .env("FILE", &path)
         .status()
         .unwrap();
@@ -207,26 +179,21 @@ fn streams_and_devices_are_written_to() {
 #[test]
 fn an_input_may_be_a_pipe() {
     let folder = folder();
-    let (input, output) = (folder.path("in"), folder.path("out"));
-    let status = flashcliff()
-        .args(reverse(Path::new("/dev/stdin"), arg(&output)))
-        .stdin(fs::File::open(&input).unwrap())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let expected = fs::read(&output).unwrap();
+    let through = reverse("/dev/stdin", "out");
+    let status = folder
+        .command(&through)
+        .stdin(fs::File::open(folder.path("in")).unwrap())
+        .status();
+    assert!(status.unwrap().success());
+    let expected = fs::read(folder.path("out")).unwrap();
     let status = Command::new("sh")
-        .args([
-            "-c",
-            r#"cat "$FILE" | "$0" "$@""#,
-            env!("CARGO_BIN_EXE_flashcliff"),
-        ])
-        .args(reverse(Path::new("/dev/stdin"), arg(&output)))
-        .env("FILE", &input)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert_eq!(fs::read(&output).unwrap(), expected);
+        .args(["-c", r#"cat in | "$0" "$@""#])
+        .arg(env!("CARGO_BIN_EXE_flashcliff"))
+        .args(words(&through))
+        .current_dir(folder.path(""))
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(fs::read(folder.path("out")).unwrap(), expected);
 }
 
 #[test]
@@ -236,16 +203,8 @@ fn the_report_of_a_benchmark_goes_where_it_is_sent() {
     fs::write(&target, "old").unwrap();
     fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).unwrap();
     symlink(&target, &link).unwrap();
-    stdout(&[
-        "bench",
-        "--quick",
-        "--only",
-        "mv_silu",
-        "--json",
-        arg(&link),
-        "--overwrite",
-    ]);
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
+    folder.stdout("bench --quick --only mv_silu --json link --overwrite");
+    let report = folder.json("target");
     // Two types, and in each the forward pass and both passes; and a call that allocates.
     assert_eq!(report["cases"].as_array().unwrap().len(), 5);
     assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o640);
@@ -256,17 +215,11 @@ fn the_report_of_a_benchmark_goes_where_it_is_sent() {
 #[test]
 fn colours_are_for_terminals_that_want_them() {
     let folder = folder();
+    let line = "bench --quick --only \"mv_silu cl300 128x16 forward+\"";
     let messages = |variable: Option<(&str, &str)>| {
         let terminal = nix::pty::openpty(None, None).unwrap();
-        let mut command = flashcliff();
+        let mut command = folder.command(line);
         command
-            .args([
-                "bench",
-                "--quick",
-                "--only",
-                "mv_silu cl300 128x16 forward+",
-            ])
-            .current_dir(folder.0.path())
             .env_remove("NO_COLOR")
             .env("TERM", "xterm")
             .stdout(std::process::Stdio::null())
@@ -287,11 +240,6 @@ fn colours_are_for_terminals_that_want_them() {
     assert!(messages(Some(("NO_COLOR", ""))));
     assert!(!messages(Some(("NO_COLOR", "1"))));
     assert!(!messages(Some(("TERM", "dumb"))));
-    let plain = common::run(&[
-        "bench",
-        "--quick",
-        "--only",
-        "mv_silu cl300 128x16 forward+",
-    ]);
+    let plain = common::run(line);
     assert!(!common::text(&plain.stderr).contains('\x1b'));
 }

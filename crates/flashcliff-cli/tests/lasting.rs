@@ -12,7 +12,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::runs::{metrics, same, tiny};
-use common::{Folder, arg, failure, flashcliff, run, signal, stdout, text};
+use common::{Folder, names_in, signal, text, words};
 use flashcliff_candle::checkpoint::Checkpoint;
 use safetensors::SafeTensors;
 
@@ -23,28 +23,16 @@ const RESULTS: [&str; 4] = [
     "state.safetensors",
 ];
 
-/// The arguments of a small run of `steps` steps, with further options.
-fn with<'a>(out: &'a Path, steps: &'a str, options: &[&'a str]) -> Vec<&'a str> {
-    let mut args = tiny("hulls", out);
-    let position = args.iter().position(|arg| *arg == "12").unwrap();
-    args[position] = steps;
-    args.extend(options);
-    args
+/// The line of a small run of some steps in `run`, with further options.
+fn with(steps: usize, options: &str) -> String {
+    tiny("hulls", "run", &format!("--steps {steps} {options}"))
 }
 
-fn names(out: &Path) -> Vec<String> {
-    let entries = fs::read_dir(out).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
+const RESUME: &str = "train hulls --resume run/state.safetensors";
 
 /// Starts a run in the background. Returns the run and its messages.
-fn begin(mut command: Command, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+fn begin(mut command: Command) -> (Child, BufReader<ChildStderr>) {
     let mut child = command
-        .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -74,17 +62,16 @@ fn end(child: Child, messages: BufReader<ChildStderr>) -> (Option<i32>, String) 
 #[test]
 fn nobody_reads_the_messages() {
     let folder = Folder::new();
-    let out = folder.path("gone");
-    let (mut child, messages) = begin(flashcliff(), &with(&out, "12", &[]));
+    let out = folder.path("run");
+    let (mut child, messages) = begin(folder.command(&with(12, "")));
     drop(messages);
     assert!(child.wait().unwrap().success());
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
     // Now nobody reads the results either.
-    let out = folder.path("both");
-    let (mut child, messages) = begin(flashcliff(), &with(&out, "12", &[]));
+    let (mut child, messages) = begin(folder.command(&with(12, "--overwrite")));
     drop((messages, child.stdout.take()));
     assert!(child.wait().unwrap().success());
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
 }
 
 #[cfg(target_os = "linux")]
@@ -92,41 +79,31 @@ fn nobody_reads_the_messages() {
 fn the_disk_of_the_messages_is_full() {
     let folder = Folder::new();
     let full = || Stdio::from(fs::File::create("/dev/full").unwrap());
-    let out = folder.path("messages");
-    let output = flashcliff()
-        .args(with(&out, "12", &[]))
-        .stderr(full())
-        .output()
-        .unwrap();
-    assert!(output.status.success());
-    assert_eq!(names(&out), RESULTS);
+    let out = folder.path("run");
+    let status = folder.command(&with(12, "")).stderr(full()).status();
+    assert!(status.unwrap().success());
+    assert_eq!(names_in(&out), RESULTS);
     // It is an error if nobody reads the results, after all files are written.
-    let out = folder.path("results");
-    let output = flashcliff()
-        .args(with(&out, "12", &[]))
-        .stdout(full())
-        .output()
-        .unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    let output = folder.command(&with(12, "")).stdout(full()).output();
+    let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("cannot write standard output"));
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
     // An error gives its status even if nobody can read its message.
-    let status = flashcliff()
-        .args(["train", "hulls", "--lr", "0"])
-        .stderr(full())
-        .status();
-    assert_eq!(status.unwrap().code(), Some(1));
+    let mut command = folder.command("train hulls --lr 0");
+    assert_eq!(command.stderr(full()).status().unwrap().code(), Some(1));
 }
 
 #[test]
 fn a_folder_is_for_one_run_at_a_time() {
     let folder = Folder::new();
     let out = folder.path("run");
-    let (mut child, mut messages) = begin(flashcliff(), &with(&out, "1000000", &[]));
+    let (mut child, mut messages) = begin(folder.command(&with(1_000_000, "")));
     wait_for(&mut messages, "parameters");
     let process = format!("in use by process {} on ", child.id());
-    for options in [&[][..], &["--overwrite"]] {
-        let message = failure(&with(&out, "12", options), 1);
+    for options in ["", "--overwrite"] {
+        let message = folder.failure(&with(12, options), 1);
         assert!(
             message.contains(&process) && message.contains(" since 20"),
             "{message}"
@@ -134,23 +111,21 @@ fn a_folder_is_for_one_run_at_a_time() {
     }
     // The folder is also locked under another name.
     symlink("run", folder.path("link")).unwrap();
-    let message = failure(&with(&folder.path("link"), "12", &["--overwrite"]), 1);
+    let message = folder.failure(&tiny("hulls", "link", "--overwrite"), 1);
     assert!(message.contains(&process), "{message}");
     // A run that was killed holds no lock.
     child.kill().unwrap();
     child.wait().unwrap();
-    stdout(&with(&out, "12", &["--overwrite"]));
-    assert_eq!(names(&out), RESULTS);
+    folder.stdout(&with(12, "--overwrite"));
+    assert_eq!(names_in(&out), RESULTS);
 }
 
 #[test]
 fn a_killed_run_goes_on_from_its_last_steps() {
     let folder = Folder::new();
-    let (straight, killed) = (folder.path("straight"), folder.path("killed"));
-    stdout(&with(&straight, "64", &[]));
-    let state = killed.join("state.safetensors");
-    let args = with(&killed, "64", &["--save-every", "3"]);
-    let (mut child, mut messages) = begin(flashcliff(), &args);
+    folder.stdout(&tiny("hulls", "straight", "--steps 64"));
+    let state = folder.path("run/state.safetensors");
+    let (mut child, mut messages) = begin(folder.command(&with(64, "--save-every 3")));
     wait_for(&mut messages, "step 8 of 64");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -159,8 +134,8 @@ fn a_killed_run_goes_on_from_its_last_steps() {
         serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
     let step = history["step"].as_u64().unwrap();
     assert!(step >= 6 && step.is_multiple_of(3), "{step}");
-    stdout(&["train", "hulls", "--resume", arg(&state)]);
-    same(&straight, &killed);
+    folder.stdout(RESUME);
+    same(&folder.path("straight"), &folder.path("run"));
 }
 
 /// The run is so short that nobody would think of saving its state.
@@ -168,17 +143,12 @@ fn a_killed_run_goes_on_from_its_last_steps() {
 fn a_state_is_saved_early_without_being_asked() {
     let folder = Folder::new();
     let out = folder.path("run");
-    let (mut child, mut messages) = begin(flashcliff(), &with(&out, "64", &[]));
+    let (mut child, mut messages) = begin(folder.command(&with(64, "")));
     wait_for(&mut messages, "step 6 of 64");
     child.kill().unwrap();
     child.wait().unwrap();
-    stdout(&[
-        "train",
-        "hulls",
-        "--resume",
-        arg(&out.join("state.safetensors")),
-    ]);
-    assert_eq!(names(&out), RESULTS);
+    folder.stdout(RESUME);
+    assert_eq!(names_in(&out), RESULTS);
 }
 
 #[cfg(target_os = "linux")]
@@ -189,8 +159,8 @@ fn a_full_disk_is_waited_for() {
     let state = out.join("state.safetensors");
     fs::create_dir(&out).unwrap();
     symlink("/dev/full", &state).unwrap();
-    let args = with(&out, "64", &["--overwrite", "--save-every", "2"]);
-    let (child, mut messages) = begin(flashcliff(), &args);
+    let line = with(64, "--overwrite --save-every 2");
+    let (child, mut messages) = begin(folder.command(&line));
     let read = wait_for(&mut messages, "not saved after step 2");
     assert!(
         read.contains("No space left") && read.contains("goes on"),
@@ -199,7 +169,7 @@ fn a_full_disk_is_waited_for() {
     fs::remove_file(&state).unwrap();
     wait_for(&mut messages, "is saved");
     assert_eq!(end(child, messages).0, Some(0));
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
     assert!(fs::symlink_metadata(&state).unwrap().is_file());
 }
 
@@ -210,7 +180,8 @@ fn a_disk_that_stays_full_is_an_error_with_all_other_results() {
     let out = folder.path("run");
     fs::create_dir(&out).unwrap();
     symlink("/dev/full", out.join("state.safetensors")).unwrap();
-    let output = run(&with(&out, "12", &["--overwrite"]));
+    let output = folder.command(&with(12, "--overwrite")).output();
+    let output = output.unwrap();
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     for part in [
@@ -222,7 +193,7 @@ fn a_disk_that_stays_full_is_an_error_with_all_other_results() {
     }
     assert!(text(&output.stdout).contains("flashcliff (this run, seed 3)"));
     assert_eq!(metrics(&out)["train_losses"].as_array().unwrap().len(), 12);
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
 }
 
 /// The folder is removed during the run, but the last state is saved all the same.
@@ -230,43 +201,48 @@ fn a_disk_that_stays_full_is_an_error_with_all_other_results() {
 fn a_removed_folder_is_made_again() {
     let folder = Folder::new();
     let out = folder.path("run");
-    let (child, mut messages) = begin(flashcliff(), &with(&out, "64", &["--save-every", "1"]));
+    let (child, mut messages) = begin(folder.command(&with(64, "--save-every 1")));
     wait_for(&mut messages, "step 4 of 64");
     fs::rename(&out, folder.path("moved")).unwrap();
     wait_for(&mut messages, "not saved after step");
     assert_eq!(end(child, messages).0, Some(0));
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&out), RESULTS);
 }
 
 #[test]
 fn an_error_that_is_no_number_is_told_and_the_run_can_go_on() {
     let folder = Folder::new();
     let out = folder.path("run");
-    let state = out.join("state.safetensors");
-    let mut args = with(&out, "1", &[]);
-    args.extend(["--lr", "1e30"]);
-    let message = failure(&args, 1);
+    let message = folder.failure(&with(1, "--lr 1e30"), 1);
     assert!(
         message.contains("expected a finite validation error, got NaN after step 1")
             && message.contains("--resume"),
         "{message}"
     );
     // All steps are done: the results are written now, and the run still fails.
-    let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+    let message = folder.failure(RESUME, 1);
     assert!(message.contains("got NaN after step 1"), "{message}");
     assert!(metrics(&out)["errors"]["validation"].is_null());
     // In the middle of a run, the state after the step is saved.
-    let out = folder.path("longer");
-    let state = out.join("state.safetensors");
-    let mut args = with(&out, "3", &[]);
-    args.extend(["--lr", "1e30"]);
-    failure(&args, 1);
-    let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+    fs::remove_dir_all(&out).unwrap();
+    folder.failure(&with(3, "--lr 1e30"), 1);
+    let message = folder.failure(RESUME, 1);
     assert!(
         message.contains("expected a finite loss") && message.contains("at step 1"),
         "{message}"
     );
-    assert_eq!(names(&out), ["state.safetensors"]);
+    assert_eq!(names_in(&out), ["state.safetensors"]);
+}
+
+/// Sends a signal some time after a run has begun to write to its folder.
+fn stop_while_data_are_made(child: &Child, out: &Path, name: &str) {
+    let start = Instant::now();
+    while !out.join(".flashcliff.lock").exists() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    signal(child, name);
 }
 
 #[test]
@@ -274,15 +250,9 @@ fn a_signal_while_the_data_are_made_ends_the_run() {
     let folder = Folder::new();
     let out = folder.path("run");
     // The data of this run take more than ten minutes.
-    let args = ["train", "hulls", "--samples", "3000000", "--out", arg(&out)];
-    let (child, mut messages) = begin(flashcliff(), &args);
+    let (child, mut messages) = begin(folder.command("train hulls --samples 3000000 --out run"));
     let start = Instant::now();
-    while !out.join(".flashcliff.lock").exists() {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    signal(&child, "INT");
+    stop_while_data_are_made(&child, &out, "INT");
     let message = wait_for(&mut messages, "error: ");
     assert!(
         message.contains("stopped by a signal before the first step"),
@@ -299,7 +269,7 @@ fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
     let folder = Folder::new();
     let out = folder.path("run");
     let state = out.join("state.safetensors");
-    stdout(&with(&out, "12", &[]));
+    folder.stdout(&with(12, ""));
     // A run like that, with so many samples that their making takes many minutes.
     let mut checkpoint = Checkpoint::load(&state).unwrap();
     let mut settings: serde_json::Value =
@@ -310,14 +280,8 @@ fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
     checkpoint.save(&state).unwrap();
     let before = fs::read(&state).unwrap();
     for name in ["INT", "TERM"] {
-        let (child, messages) = begin(flashcliff(), &["train", "hulls", "--resume", arg(&state)]);
-        let start = Instant::now();
-        while !out.join(".flashcliff.lock").exists() {
-            assert!(start.elapsed() < Duration::from_secs(20));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        signal(&child, name);
+        let (child, messages) = begin(folder.command(RESUME));
+        stop_while_data_are_made(&child, &out, name);
         let (status, results) = end(child, messages);
         assert_eq!(status, Some(0), "{results}");
         assert!(
@@ -335,7 +299,7 @@ fn best_weights_that_are_no_numbers_are_an_error() {
     let out = folder.path("run");
     let state = out.join("state.safetensors");
     for prefix in ["best.", "model."] {
-        stdout(&with(&out, "12", &["--overwrite"]));
+        folder.stdout(&with(12, "--overwrite"));
         let mut bytes = fs::read(&state).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let of_bias = |name: &&str| name.starts_with(prefix) && name.ends_with("bias");
@@ -344,7 +308,7 @@ fn best_weights_that_are_no_numbers_are_an_error() {
         let at = data.as_ptr().addr() - bytes.as_ptr().addr();
         bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
         fs::write(&state, bytes).unwrap();
-        let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+        let message = folder.failure(RESUME, 1);
         assert!(message.contains("expected a finite"), "{prefix}: {message}");
     }
 }
@@ -354,28 +318,25 @@ fn best_weights_that_are_no_numbers_are_an_error() {
 fn a_run_removes_what_a_killed_one_left() {
     let folder = Folder::new();
     let out = folder.path("run");
-    stdout(&with(&out, "12", &[]));
+    folder.stdout(&with(12, ""));
     fs::write(out.join(".flashcliff-aB3dE9"), "half a state").unwrap();
     fs::write(out.join(".flashcliff-notes.txt"), "of a user").unwrap();
-    stdout(&[
-        "train",
-        "hulls",
-        "--resume",
-        arg(&out.join("state.safetensors")),
-    ]);
+    folder.stdout(RESUME);
     let mut expected = vec![".flashcliff-notes.txt"];
     expected.extend(RESULTS);
-    assert_eq!(names(&out), expected);
+    assert_eq!(names_in(&out), expected);
 }
 
 #[test]
 fn what_is_ignored_at_the_start_stays_ignored() {
     let folder = Folder::new();
-    let out = folder.path("run");
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_flashcliff"));
-    let (child, mut messages) = begin(command, &with(&out, "100", &[]));
+    command
+        .args(words(&with(100, "")))
+        .current_dir(folder.path(""));
+    let (child, mut messages) = begin(command);
     wait_for(&mut messages, "step 3 of 100");
     for name in ["HUP", "INT", "HUP"] {
         signal(&child, name);
@@ -391,8 +352,8 @@ fn what_is_ignored_at_the_start_stays_ignored() {
 #[test]
 fn the_command_to_go_on_can_be_copied() {
     let folder = Folder::new();
-    let out = folder.path("it's a $(run) & more");
-    let (child, mut messages) = begin(flashcliff(), &with(&out, "64", &[]));
+    let name = "it's a $(run) & more";
+    let (child, mut messages) = begin(folder.command(&tiny("hulls", name, "--steps 64")));
     wait_for(&mut messages, "step 2 of 64");
     signal(&child, "HUP");
     let (status, results) = end(child, messages);
@@ -405,10 +366,11 @@ fn the_command_to_go_on_can_be_copied() {
     let program = Path::new(env!("CARGO_BIN_EXE_flashcliff"));
     let status = Command::new("/bin/sh")
         .args(["-c", command])
+        .current_dir(folder.path(""))
         .env("PATH", program.parent().unwrap())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
     assert!(status.unwrap().success());
-    assert_eq!(names(&out), RESULTS);
+    assert_eq!(names_in(&folder.path(name)), RESULTS);
 }

@@ -8,12 +8,11 @@ mod common;
 mod trials;
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
 use std::process::{Child, ExitCode, Stdio};
 
 use common::coverage::lacking;
 use common::runs::{same, tiny};
-use common::{Folder, arg, flashcliff, stdout, text};
+use common::{Folder, text};
 use serde_json::Value;
 use trials::Tests;
 
@@ -32,12 +31,12 @@ fn main() -> ExitCode {
 }
 
 /// The report of a quick benchmark.
-fn bench(more: &[&str]) -> Value {
+fn bench(more: &str) -> Value {
     let folder = Folder::new();
-    let path = folder.path("bench.json");
-    let args = ["bench", "--quick", "--quiet", "--device", "cuda"];
-    stdout(&[&args[..], &["--json", arg(&path)], more].concat());
-    serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()
+    folder.stdout(&format!(
+        "bench --quick --quiet --device cuda --json bench.json {more}"
+    ));
+    folder.json("bench.json")
 }
 
 fn number(value: &Value, name: &str) -> f64 {
@@ -48,7 +47,7 @@ fn number(value: &Value, name: &str) -> f64 {
 
 fn everything() {
     let dtypes = ["f32", "f64", "bf16", "f16"];
-    let chosen: Vec<&str> = dtypes.iter().flat_map(|dtype| ["--dtype", dtype]).collect();
+    let chosen = dtypes.map(|dtype| format!("--dtype {dtype}")).join(" ");
     let nothing: [&str; 0] = [];
     let report = bench(&chosen);
     assert_eq!(lacking(&report, &dtypes), nothing);
@@ -74,15 +73,7 @@ fn everything() {
 
 /// What allocates can be captured too.
 fn captured() {
-    let chosen = [
-        "--layer",
-        "MVLinear",
-        "--operator",
-        "gate",
-        "--dtype",
-        "f32",
-    ];
-    let report = bench(&chosen);
+    let report = bench("--layer MVLinear --operator gate --dtype f32");
     for case in report["cases"].as_array().unwrap() {
         assert!(number(case, "captured_seconds") > 0.0, "{case}");
         assert!(case["network"]["not_captured"].is_null(), "{case}");
@@ -91,13 +82,13 @@ fn captured() {
 
 fn profiled() {
     let folder = Folder::new();
-    let path = folder.path("profile.json");
     for task in ["hulls", "regression", "volumes", "gravity"] {
         let (mut least, mut cheapest) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..3 {
-            let args = ["profile", task, "--quiet", "--device", "cuda"];
-            stdout(&[&args[..], &["--json", arg(&path)]].concat());
-            let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            folder.stdout(&format!(
+                "profile {task} --quiet --device cuda --overwrite --json profile.json"
+            ));
+            let report = folder.json("profile.json");
             let [difference, cost] = ["difference", "cost"].map(|name| number(&report, name));
             println!("{task}: the rows differ by {difference:+.4}, the profile costs {cost:+.4}");
             least = least.min(difference.abs());
@@ -118,13 +109,9 @@ fn hosts() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let logs = folders.each_ref().map(|folder| folder.path("nccl.log"));
     let start = |rank: usize| -> Child {
-        let out = folders[rank].path("run");
-        let mut command = flashcliff();
+        let mut command = folders[rank].command(&tiny("hulls", "run", "--device cuda --quiet"));
         command
-            .args(tiny("hulls", &out))
-            .args(["--device", "cuda", "--quiet"])
             .envs([
                 ("RANK", rank.to_string()),
                 ("WORLD_SIZE", "2".to_owned()),
@@ -137,7 +124,7 @@ fn hosts() {
                 ("NCCL_NET", "Socket".to_owned()),
                 ("NCCL_DEBUG", "INFO".to_owned()),
                 ("NCCL_DEBUG_SUBSYS", "INIT,NET".to_owned()),
-                ("NCCL_DEBUG_FILE", arg(&logs[rank]).to_owned()),
+                ("NCCL_DEBUG_FILE", "nccl.log".to_owned()),
             ])
             .env_remove("TORCHELASTIC_USE_AGENT_STORE")
             .stdout(Stdio::piped())
@@ -150,16 +137,14 @@ fn hosts() {
         let said = [text(&output.stdout), text(&output.stderr)].concat();
         assert!(output.status.success(), "{said}");
     }
-    for log in &logs {
-        let log = std::fs::read_to_string(log).unwrap();
+    for folder in &folders {
+        let log = std::fs::read_to_string(folder.path("nccl.log")).unwrap();
         assert!(log.contains("via NET/Socket"), "{log}");
     }
     // Only the host of rank 0 writes results.
     assert!(!folders[1].path("run").exists());
     let together = Folder::new();
-    let out = together.path("run");
-    let args = tiny("hulls", &out);
-    stdout(&[&args[..], &["--device", "cuda", "--gpus", "2", "--quiet"]].concat());
-    let zero: &Path = &folders[0].path("run");
-    same(zero, &out);
+    let options = "--device cuda --gpus 2 --quiet";
+    together.stdout(&tiny("hulls", "run", options));
+    same(&folders[0].path("run"), &together.path("run"));
 }

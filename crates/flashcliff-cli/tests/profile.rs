@@ -2,23 +2,15 @@
 
 mod common;
 
-use common::{Folder, arg, failure, stdout};
+use common::Folder;
 use serde_json::Value;
 
-/// The report of a profile with further arguments.
-fn report(folder: &Folder, task: &str, more: &[&str]) -> Value {
-    let json = folder.path("profile.json");
-    let mut args = vec![
-        "profile",
-        task,
-        "--quiet",
-        "--overwrite",
-        "--json",
-        arg(&json),
-    ];
-    args.extend(more);
-    stdout(&args);
-    serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
+/// The report of a profile with these arguments.
+fn report(folder: &Folder, arguments: &str) -> Value {
+    folder.stdout(&format!(
+        "profile {arguments} --quiet --overwrite --json profile.json"
+    ));
+    folder.json("profile.json")
 }
 
 fn number(value: &Value, name: &str) -> f64 {
@@ -42,7 +34,7 @@ fn the_rows_add_up_to_a_step_without_a_profile() {
     let folder = Folder::new();
     let [mut least, mut cheapest] = [f64::INFINITY; 2];
     for _ in 0..4 {
-        let report = report(&folder, "hulls", &["--batch", "48", "--steps", "30"]);
+        let report = report(&folder, "hulls --batch 48 --steps 30");
         let (rows, step) = (sum(&report, "seconds"), number(&report, "plain_seconds"));
         assert!((rows / number(&report, "seconds") - 1.0).abs() < 1e-9);
         assert!((sum(&report, "share") - 1.0).abs() < 1e-9);
@@ -62,7 +54,7 @@ fn the_rows_add_up_to_a_step_without_a_profile() {
 #[test]
 fn rows_have_the_operations_of_the_network() {
     let folder = Folder::new();
-    let report = report(&folder, "hulls", &["--batch", "4", "--steps", "30"]);
+    let report = report(&folder, "hulls --batch 4 --steps 30");
     assert_eq!(report["planned"], true);
     for (operator, phase, calls) in [
         ("steerable_product", "forward", 4.0),
@@ -100,7 +92,7 @@ fn rows_have_the_operations_of_the_network() {
 #[test]
 fn networks_without_a_plan_have_rows_of_candle() {
     let folder = Folder::new();
-    let report = report(&folder, "gravity", &["--batch", "2", "--steps", "2"]);
+    let report = report(&folder, "gravity --batch 2 --steps 2");
     assert_eq!(report["planned"], false);
     let has = |name: &str, phase: &str| {
         let mut all = rows(&report).iter();
@@ -115,17 +107,8 @@ fn networks_without_a_plan_have_rows_of_candle() {
 #[test]
 fn a_trace_has_every_slice_of_a_step_in_order() {
     let folder = Folder::new();
-    let path = folder.path("trace.json");
-    stdout(&[
-        "profile",
-        "regression",
-        "--steps",
-        "3",
-        "--quiet",
-        "--trace",
-        arg(&path),
-    ]);
-    let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    folder.stdout("profile regression --steps 3 --quiet --trace trace.json");
+    let trace = folder.json("trace.json");
     let events = trace["traceEvents"].as_array().unwrap();
     let slices: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert!(
@@ -140,19 +123,4 @@ fn a_trace_has_every_slice_of_a_step_in_order() {
         end = number(slice, "ts") + number(slice, "dur");
     }
     assert!(end > 0.0);
-}
-
-#[test]
-fn what_cannot_be_profiled_is_an_error() {
-    failure(&["profile", "nothing"], 2);
-    failure(&["profile", "hulls", "--batch", "0"], 2);
-    let message = failure(&["profile", "hulls", "--precision", "bf16"], 1);
-    assert!(message.contains("expected highest on the CPU"), "{message}");
-    let message = failure(&["profile", "hulls", "--batch", "99999999"], 1);
-    assert!(
-        message.contains("--batch: expected a number from 1 to"),
-        "{message}"
-    );
-    let message = failure(&["profile", "hulls", "--json", "/"], 1);
-    assert!(message.contains("cannot write"), "{message}");
 }

@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::runs::{metrics, raw, same, tiny};
-use common::{Folder, arg, failure, read, stdout};
+use common::{Folder, names_in, read};
 use flashcliff_candle::checkpoint::Checkpoint;
 use safetensors::Dtype;
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn a_run_leaves_all_results() {
     ] {
         let folder = Folder::new();
         let out = folder.path("new/run");
-        let text = stdout(&tiny(task, &out));
+        let text = folder.stdout(&tiny(task, "new/run", ""));
         assert!(
             text.contains("flashcliff (this run, seed 3)") && text.contains("test: "),
             "{text}"
@@ -50,20 +50,8 @@ fn a_run_leaves_all_results() {
         let weights = read(&out.join("best.safetensors"), Dtype::F32);
         let count: usize = weights.values().map(|array| array.data.len()).sum();
         assert_eq!(count, parameters);
-        let mut names: Vec<_> = std::fs::read_dir(&out)
-            .unwrap()
-            .map(|e| e.unwrap().file_name())
-            .collect();
-        names.sort();
-        assert_eq!(
-            names,
-            [
-                "best.safetensors",
-                "curve.svg",
-                "metrics.json",
-                "state.safetensors"
-            ]
-        );
+        let names = "best.safetensors curve.svg metrics.json state.safetensors";
+        assert_eq!(names_in(&out).join(" "), names);
     }
 }
 
@@ -71,20 +59,16 @@ fn a_run_leaves_all_results() {
 fn the_thread_count_changes_nothing_and_the_seed_does() {
     for task in ["hulls", "regression", "volumes"] {
         let folder = Folder::new();
-        let outs = [folder.path("one"), folder.path("two"), folder.path("other")];
-        let extra = [["--threads", "1"], ["--threads", "2"], ["--seed", "4"]];
-        for (out, extra) in outs.iter().zip(extra) {
-            let mut args = tiny(task, out);
-            if extra[0] == "--seed" {
-                args.retain(|a| *a != "--seed" && *a != "3");
-            }
-            args.extend(extra);
-            stdout(&args);
-        }
-        same(&outs[0], &outs[1]);
+        let run = |out: &str, options: &str| {
+            folder.stdout(&tiny(task, out, options));
+            folder.path(out)
+        };
+        let (one, two) = (run("one", "--threads 1"), run("two", "--threads 2"));
+        same(&one, &two);
+        let other = run("other", "--seed 4");
         assert_ne!(
-            raw(&outs[0].join("best.safetensors")),
-            raw(&outs[2].join("best.safetensors"))
+            raw(&one.join("best.safetensors")),
+            raw(&other.join("best.safetensors"))
         );
     }
 }
@@ -92,36 +76,32 @@ fn the_thread_count_changes_nothing_and_the_seed_does() {
 #[test]
 fn data_can_have_a_seed_of_their_own() {
     let folder = Folder::new();
-    let run = |name: &str, seeds: &[&str]| {
+    let run = |name: &str, seeds: &str| {
+        let text = folder.stdout(&tiny("regression", name, seeds));
         let out = folder.path(name);
-        let mut args = tiny("regression", &out);
-        args.retain(|a| *a != "--seed" && *a != "3");
-        args.extend(seeds);
-        let text = stdout(&args);
         (text, metrics(&out), out)
     };
-    let (text, first, own) = run("own", &["--seed=3"]);
+    let (text, first, own) = run("own", "--seed=3");
     assert!(text.contains("(this run, seed 3)"), "{text}");
-    let (_, _, same_data) = run("same", &["--seed=3", "--data-seed=3"]);
+    let (_, _, same_data) = run("same", "--seed=3 --data-seed=3");
     assert_eq!(
         raw(&own.join("best.safetensors")),
         raw(&same_data.join("best.safetensors"))
     );
     // The scale of regression's targets is that of its training data.
-    let (text, other, out) = run("other", &["--seed=4", "--data-seed=3"]);
+    let (text, other, out) = run("other", "--seed=4 --data-seed=3");
     assert!(text.contains("seed 4, data of seed 3"), "{text}");
     assert_eq!(first["target_scale"], other["target_scale"]);
     assert_ne!(
         raw(&own.join("best.safetensors")),
         raw(&out.join("best.safetensors"))
     );
-    let (_, none, _) = run("none", &["--seed=4"]);
+    let (_, none, _) = run("none", "--seed=4");
     assert_ne!(none["target_scale"], other["target_scale"]);
     // The seed of the data belongs to the run.
-    let state = out.join("state.safetensors");
-    let resume = ["train", "regression", "--resume", arg(&state)];
-    stdout(&[&resume[..], &["--data-seed=3"]].concat());
-    let message = failure(&[&resume[..], &["--data-seed=4"]].concat(), 1);
+    let resume = "train regression --resume other/state.safetensors";
+    folder.stdout(&format!("{resume} --data-seed=3"));
+    let message = folder.failure(&format!("{resume} --data-seed=4"), 1);
     assert!(message.contains("--data-seed"), "{message}");
 }
 
@@ -129,18 +109,8 @@ fn data_can_have_a_seed_of_their_own() {
 fn a_published_budget_is_compared() {
     let folder = Folder::new();
     let out = folder.path("run");
-    let text = stdout(&[
-        "train",
-        "regression",
-        "--samples",
-        "30",
-        "--val-samples",
-        "50",
-        "--test-samples",
-        "50",
-        "--out",
-        arg(&out),
-    ]);
+    let sizes = "--samples 30 --val-samples 50 --test-samples 50";
+    let text = folder.stdout(&format!("train regression {sizes} --out run"));
     for part in [
         "CGENN, mean of 5",
         "GLGENN, mean of 5",
@@ -165,43 +135,31 @@ fn a_published_budget_is_compared() {
 fn older_results_are_not_replaced_without_being_asked() {
     let folder = Folder::new();
     let out = folder.path("run");
-    stdout(&tiny("regression", &out));
+    folder.stdout(&tiny("regression", "run", ""));
     let before = std::fs::read(out.join("metrics.json")).unwrap();
-    let message = failure(&tiny("regression", &out), 1);
+    let message = folder.failure(&tiny("regression", "run", ""), 1);
     assert!(
         message.contains("metrics.json") && message.contains("--overwrite"),
         "{message}"
     );
     assert_eq!(std::fs::read(out.join("metrics.json")).unwrap(), before);
-    let mut args = tiny("regression", &out);
-    args.push("--overwrite");
-    stdout(&args);
+    folder.stdout(&tiny("regression", "run", "--overwrite"));
     assert_ne!(std::fs::read(out.join("metrics.json")).unwrap(), before);
 }
 
-/// Interrupts a run, and returns its state, which goes on to the same results as those of a run that was not interrupted. `options` are those of
-/// its command line besides.
+/// Interrupts a run, whose state is `before`, and which goes on to the same results as those of a run that was not interrupted. `options` are
+/// those of its command line besides.
 #[cfg(unix)]
-fn interrupt_and_resume(folder: &Folder, task: &str, steps: &str, options: &[&str]) -> PathBuf {
+fn interrupt_and_resume(folder: &Folder, task: &str, steps: usize, options: &str) {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    let (straight, broken, moved) = (
-        folder.path("straight"),
-        folder.path("broken"),
-        folder.path("moved"),
-    );
-    let args = |out| {
-        let mut args = tiny(task, out);
-        let place = args.iter().position(|arg| *arg == "12").unwrap();
-        args[place] = steps;
-        args.extend(options);
-        args
-    };
-    stdout(&args(&straight));
+    let [straight, broken, moved] = ["straight", "broken", "moved"].map(|name| folder.path(name));
+    let line = |out| tiny(task, out, &format!("--steps {steps} {options}"));
+    folder.stdout(&line("straight"));
 
-    let mut child = common::flashcliff()
-        .args(args(&broken))
+    let mut child = folder
+        .command(&line("broken"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -219,7 +177,7 @@ fn interrupt_and_resume(folder: &Folder, task: &str, steps: &str, options: &[&st
     let text = common::text(&output.stdout);
     let state = broken.join("state.safetensors");
     assert!(
-        text.contains("interrupted after") && text.contains(arg(&state)),
+        text.contains("interrupted after") && text.contains("broken/state.safetensors"),
         "{text}"
     );
     assert!(!broken.join("metrics.json").exists());
@@ -228,17 +186,14 @@ fn interrupt_and_resume(folder: &Folder, task: &str, steps: &str, options: &[&st
     let checkpoint = Checkpoint::load(&state).unwrap();
     let history: Value = serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
     let step = history["step"].as_u64().unwrap();
-    assert!((24..steps.parse().unwrap()).contains(&step), "{step}");
+    assert!((24..steps as u64).contains(&step), "{step}");
 
-    let resume = ["train", task, "--resume", arg(&state)];
-    let elsewhere = ["--out", arg(&moved), "--threads", "1"];
-    stdout(&[&resume[..], &elsewhere].concat());
+    std::fs::copy(&state, folder.path("before")).unwrap();
+    let resume = format!("train {task} --resume broken/state.safetensors");
+    folder.stdout(&format!("{resume} --out moved --threads 1"));
     same(&straight, &moved);
-    let before = folder.path("before.safetensors");
-    std::fs::copy(&state, &before).unwrap();
-    stdout(&resume);
+    folder.stdout(&resume);
     same(&straight, &broken);
-    before
 }
 
 #[cfg(unix)]
@@ -246,19 +201,14 @@ fn interrupt_and_resume(folder: &Folder, task: &str, steps: &str, options: &[&st
 fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     let folder = Folder::new();
     // The place in the schedule and the norm of the gradients are a part of the state.
-    let mut options = vec!["--optimizer", "adamw", "--weight-decay", "0.01"];
-    options.extend(["--schedule", "cosine", "--warmup", "30"]);
-    options.extend(["--clip", "adaptive", "--accumulate", "4"]);
-    let state = interrupt_and_resume(&folder, "hulls", "400", &options);
-    let message = failure(&["train", "volumes", "--resume", arg(&state)], 1);
+    let options = "--optimizer adamw --weight-decay 0.01 --schedule cosine --warmup 30 --clip adaptive --accumulate 4";
+    interrupt_and_resume(&folder, "hulls", 400, options);
+    let message = folder.failure("train volumes --resume before", 1);
     assert!(
         message.contains("the task hulls") && message.contains("got volumes"),
         "{message}"
     );
-    let message = failure(
-        &["train", "hulls", "--resume", arg(&state), "--batch", "9"],
-        1,
-    );
+    let message = folder.failure("train hulls --resume before --batch 9", 1);
     assert!(
         message.contains("--batch 8") && message.contains("got 9"),
         "{message}"
@@ -269,26 +219,27 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_of_gravity_goes_on_too() {
-    let options = ["--dropout", "0.2", "--accumulate", "2"];
-    interrupt_and_resume(&Folder::new(), "gravity", "40", &options);
+    interrupt_and_resume(
+        &Folder::new(),
+        "gravity",
+        40,
+        "--dropout 0.2 --accumulate 2",
+    );
 }
 
 /// Dropout is a setting of the run. Without it nothing is stored, and weights have the names of before.
 #[test]
 fn dropout_of_gravity_is_a_setting() {
     let folder = Folder::new();
-    let run = |name: &str, options: &[&str]| {
-        let out = folder.path(name);
-        let mut args = tiny("gravity", &out);
-        args.extend(options);
-        stdout(&args);
-        out
+    let run = |name: &str, options: &str| {
+        folder.stdout(&tiny("gravity", name, options));
+        folder.path(name)
     };
-    let (plain, none) = (run("plain", &[]), run("none", &["--dropout", "0"]));
+    let (plain, none) = (run("plain", ""), run("none", "--dropout 0"));
     same(&plain, &none);
     assert!(metrics(&none)["settings"]["dropout"].is_null());
 
-    let dropped = run("dropped", &["--dropout", "0.2"]);
+    let dropped = run("dropped", "--dropout 0.2");
     assert_eq!(metrics(&dropped)["settings"]["dropout"], 0.2);
     let losses = |out: &Path| metrics(out)["train_losses"].clone();
     assert_ne!(losses(&plain)[0], losses(&dropped)[0]);
@@ -298,13 +249,12 @@ fn dropout_of_gravity_is_a_setting() {
         assert!(has(out, &format!("blocks.0.mlp.layers.{last}.weight")));
     }
     // Blocks that run again drop the same.
-    let again = run("again", &["--dropout", "0.2", "--gradient-checkpointing"]);
+    let again = run("again", "--dropout 0.2 --gradient-checkpointing");
     same(&dropped, &again);
 
-    let state = dropped.join("state.safetensors");
-    let resume = ["train", "gravity", "--resume", arg(&state), "--dropout"];
-    stdout(&[&resume[..], &["0.2"]].concat());
-    let message = failure(&[&resume[..], &["0"]].concat(), 1);
+    let resume = "train gravity --resume dropped/state.safetensors --dropout";
+    folder.stdout(&format!("{resume} 0.2"));
+    let message = folder.failure(&format!("{resume} 0"), 1);
     assert!(message.contains("expected --dropout 0.2"), "{message}");
 }
 
@@ -313,7 +263,7 @@ fn gravity_has_the_published_settings_and_rows() {
     let folder = Folder::new();
     let out = folder.path("run");
     // The network learns little in so few steps, and is compared with nothing.
-    let text = stdout(&tiny("gravity", &out));
+    let text = folder.stdout(&tiny("gravity", "run", ""));
     let budget = "there are for --samples 1000 --steps 5001 --batch 64";
     assert!(text.contains(budget), "{text}");
     let metrics = metrics(&out);
@@ -322,43 +272,14 @@ fn gravity_has_the_published_settings_and_rows() {
     assert_eq!(settings["clip_norm"], 10.0);
     assert_eq!(settings["schedule"], "constant");
     assert_eq!(settings["decay_every"], 2);
-    let mut args = tiny("gravity", &out);
-    args.extend(["--schedule", "cosine", "--lr", "0.001", "--overwrite"]);
-    stdout(&args);
+    folder.stdout(&tiny(
+        "gravity",
+        "run",
+        "--schedule cosine --lr 0.001 --overwrite",
+    ));
     let settings = crate::metrics(&out)["settings"].clone();
     assert!(settings["decay_every"].is_null());
     assert_eq!(settings["learning_rate"], 1e-3);
-}
-
-#[test]
-fn a_state_must_be_a_state() {
-    let folder = Folder::new();
-    let out = folder.path("run");
-    stdout(&tiny("regression", &out));
-    let resume = |file: &Path| {
-        failure(
-            &[
-                "train",
-                "regression",
-                "--resume",
-                arg(file),
-                "--out",
-                arg(&folder.path("x")),
-            ],
-            1,
-        )
-    };
-    let message = resume(&out.join("best.safetensors"));
-    assert!(
-        message.contains("expected the state of a training run, got no settings"),
-        "{message}"
-    );
-    let state = std::fs::read(out.join("state.safetensors")).unwrap();
-    let cut = folder.path("cut");
-    std::fs::write(&cut, &state[..state.len() - 1]).unwrap();
-    assert!(resume(&cut).contains("expected a complete safetensors file"));
-    std::fs::write(&cut, &state[..5]).unwrap();
-    assert!(resume(&cut).contains("expected a complete safetensors file"));
 }
 
 /// Weights of another algebra or norm would give wrong results. States from before they said so can be continued.
@@ -366,7 +287,7 @@ fn a_state_must_be_a_state() {
 fn a_state_of_another_norm_or_algebra_is_refused() {
     let folder = Folder::new();
     let out = folder.path("run");
-    stdout(&tiny("regression", &out));
+    folder.stdout(&tiny("regression", "run", ""));
     let whole = Checkpoint::load(out.join("state.safetensors")).unwrap();
     let best = Checkpoint::load(out.join("best.safetensors")).unwrap();
     for (checkpoint, prefix) in [(&whole, "model."), (&whole, "best."), (&best, "")] {
@@ -376,17 +297,7 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
     }
 
     let tampered = folder.path("tampered");
-    let resume = |out| {
-        [
-            "train",
-            "regression",
-            "--resume",
-            arg(&tampered),
-            "--out",
-            arg(out),
-        ]
-    };
-    let refused = folder.path("refused");
+    let resume = |out| format!("train regression --resume tampered --out {out}");
     for (layer, choice, value) in [
         ("model.gp.1", "norm", "none"),
         ("model.gp.1", "algebra", "cl410"),
@@ -397,13 +308,13 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
         // Choices of names that are no layers of the model are not compared.
         other.describe("model.head", "norm", "none");
         other.save(&tampered).unwrap();
-        let message = failure(&resume(&refused), 1);
+        let message = folder.failure(&resume("refused"), 1);
         let says = format!("{layer}: expected weights of {choice}");
         assert!(
             message.contains(&says) && message.contains(value),
             "{message}"
         );
-        assert!(!refused.exists());
+        assert!(!folder.path("refused").exists());
     }
 
     let mut older = Checkpoint::new();
@@ -414,17 +325,16 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
         older.insert_text(text, whole.text(text).unwrap());
     }
     older.save(&tampered).unwrap();
-    let continued = folder.path("continued");
-    stdout(&resume(&continued));
-    same(&out, &continued);
+    folder.stdout(&resume("continued"));
+    same(&out, &folder.path("continued"));
 }
 
 /// Lion has one moment.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_with_lion_goes_on_too() {
-    let options = ["--optimizer", "lion", "--weight-decay", "0.1"];
-    interrupt_and_resume(&Folder::new(), "hulls", "400", &options);
+    let options = "--optimizer lion --weight-decay 0.1";
+    interrupt_and_resume(&Folder::new(), "hulls", 400, options);
 }
 
 #[test]
@@ -432,9 +342,8 @@ fn lion_is_a_setting() {
     let folder = Folder::new();
     let weights = |optimizer: &str| {
         let out = folder.path(optimizer);
-        let mut args = tiny("volumes", &out);
-        args.extend(["--optimizer", optimizer, "--weight-decay", "0.1"]);
-        stdout(&args);
+        let options = format!("--optimizer {optimizer} --weight-decay 0.1");
+        folder.stdout(&tiny("volumes", optimizer, &options));
         assert_eq!(metrics(&out)["settings"]["optimizer"], optimizer);
         raw(&out.join("state.safetensors"))
     };
@@ -447,22 +356,14 @@ fn options_of_the_optimiser_are_settings() {
     let folder = Folder::new();
     let straight = folder.path("straight");
     let options = [
-        "--optimizer",
-        "adamw",
-        "--weight-decay",
-        "0.1",
-        "--clip-norm",
-        "0.5",
-        "--schedule",
-        "half-cosine",
-        "--warmup",
-        "4",
-        "--accumulate",
-        "2",
+        "--optimizer adamw",
+        "--weight-decay 0.1",
+        "--clip-norm 0.5",
+        "--schedule half-cosine",
+        "--warmup 4",
+        "--accumulate 2",
     ];
-    let mut args = tiny("volumes", &straight);
-    args.extend(options);
-    stdout(&args);
+    folder.stdout(&tiny("volumes", "straight", &options.join(" ")));
     let settings = &metrics(&straight)["settings"];
     assert_eq!(settings["optimizer"], "adamw");
     assert_eq!(settings["weight_decay"], 0.1);
@@ -474,21 +375,19 @@ fn options_of_the_optimiser_are_settings() {
     assert_eq!(settings["precision"], "highest");
     assert_eq!(settings["learning_rate"], 1e-3);
     // Each of them matters.
-    for left_out in (0..options.len()).step_by(2) {
+    for left_out in options {
         // AdamW differs from Adam by the decay alone.
-        let out = folder.path(&format!("without-{left_out}"));
-        let mut args = tiny("volumes", &out);
-        let kept = options.chunks(2).enumerate();
-        args.extend(
-            kept.filter(|&(at, _)| 2 * at != left_out)
-                .flat_map(|(_, pair)| pair),
-        );
-        stdout(&args);
+        let kept = options.into_iter().filter(|option| *option != left_out);
+        let kept: Vec<&str> = kept.chain(["--overwrite"]).collect();
+        folder.stdout(&tiny("volumes", "without", &kept.join(" ")));
         let weights = |out: &Path| raw(&out.join("state.safetensors"));
-        assert_ne!(weights(&out), weights(&straight), "{}", options[left_out]);
+        assert_ne!(
+            weights(&folder.path("without")),
+            weights(&straight),
+            "{left_out}"
+        );
     }
 
-    let state = straight.join("state.safetensors");
     for (option, other, expected) in [
         ("--optimizer", "adam", "adamw"),
         ("--weight-decay", "0.2", "0.1"),
@@ -498,8 +397,8 @@ fn options_of_the_optimiser_are_settings() {
         ("--accumulate", "4", "2"),
         ("--precision", "tf32", "highest"),
     ] {
-        let resume = ["train", "volumes", "--resume", arg(&state), option, other];
-        let message = failure(&resume, 1);
+        let resume = "train volumes --resume straight/state.safetensors";
+        let message = folder.failure(&format!("{resume} {option} {other}"), 1);
         let says = format!("expected {option} {expected}");
         assert!(message.contains(&says), "{message}");
     }
@@ -510,34 +409,19 @@ fn options_of_the_optimiser_are_settings() {
 fn a_state_without_options_of_the_optimiser_can_be_continued() {
     let folder = Folder::new();
     let (out, continued) = (folder.path("run"), folder.path("continued"));
-    stdout(&tiny("volumes", &out));
+    folder.stdout(&tiny("volumes", "run", ""));
     let whole = Checkpoint::load(out.join("state.safetensors")).unwrap();
     let mut settings: Value = serde_json::from_str(whole.text("settings").unwrap()).unwrap();
     let map = settings.as_object_mut().unwrap();
-    for option in [
-        "optimizer",
-        "weight_decay",
-        "clip_norm",
-        "clip",
-        "accumulate",
-        "precision",
-        "schedule",
-        "warmup",
-    ] {
+    for option in
+        "optimizer weight_decay clip_norm clip accumulate precision schedule warmup".split(' ')
+    {
         assert!(map.remove(option).is_some(), "{option}");
     }
     let mut older = whole.clone();
     older.insert_text("settings", settings.to_string());
-    let file = folder.path("older");
-    older.save(&file).unwrap();
-    stdout(&[
-        "train",
-        "volumes",
-        "--resume",
-        arg(&file),
-        "--out",
-        arg(&continued),
-    ]);
+    older.save(folder.path("older")).unwrap();
+    folder.stdout("train volumes --resume older --out continued");
     same(&out, &continued);
 }
 
@@ -550,9 +434,11 @@ fn the_results_say_how_steps_were_run() {
         ("off", "capture is off"),
     ] {
         let out = folder.path(capture);
-        let mut args = tiny("regression", &out);
-        args.extend(["--capture", capture]);
-        stdout(&args);
+        folder.stdout(&tiny(
+            "regression",
+            capture,
+            &format!("--capture {capture}"),
+        ));
         let steps = &metrics(&out)["steps"];
         assert_eq!(steps["captured"], false);
         assert_eq!(steps["not_captured_because"], reason);
@@ -566,7 +452,7 @@ fn the_results_say_how_long_the_start_took() {
     let folder = Folder::new();
     let out = folder.path("run");
     let begun = std::time::Instant::now();
-    stdout(&tiny("regression", &out));
+    folder.stdout(&tiny("regression", "run", ""));
     let all = begun.elapsed().as_secs_f64();
     let start = &metrics(&out)["start_seconds"];
     let seconds = |name: &str| start[name].as_f64().unwrap_or_else(|| panic!("{name}"));
@@ -574,14 +460,7 @@ fn the_results_say_how_long_the_start_took() {
     let until = seconds("until_first_step");
     assert!(parts.iter().all(|&part| part >= 0.0));
     assert!(parts.iter().sum::<f64>() <= until && until < all);
-    for absent in [
-        "driver",
-        "libraries",
-        "handles",
-        "ranks",
-        "capture",
-        "until_captured",
-    ] {
+    for absent in "driver libraries handles ranks capture until_captured".split(' ') {
         assert!(start[absent].is_null(), "{absent}");
     }
 }
@@ -598,16 +477,14 @@ fn gradient_checkpointing_changes_memory_alone() {
         )
     };
     for task in ["hulls", "regression", "volumes"] {
-        let [kept, again] = ["kept", "again"].map(|name| folder.path(&format!("{task}-{name}")));
-        for options in [&[][..], &["--accumulate", "2"]] {
-            let run = |out: &Path, more: &[&str]| {
-                let mut args = tiny(task, out);
-                args.extend(options.iter().chain(more));
-                args.push("--overwrite");
-                stdout(&args);
+        let names = ["kept", "again"].map(|name| format!("{task}-{name}"));
+        let [kept, again] = names.each_ref().map(|name| folder.path(name));
+        for options in ["", "--accumulate 2"] {
+            let run = |name: &str, more: &str| {
+                folder.stdout(&tiny(task, name, &format!("{options} {more} --overwrite")));
             };
-            run(&kept, &[]);
-            run(&again, &["--gradient-checkpointing"]);
+            run(&names[0], "");
+            run(&names[1], "--gradient-checkpointing");
             same(&kept, &again);
             let [(without, more), (with, less)] = [&kept, &again].map(|out| bytes(out));
             assert!(!without && with);
@@ -623,10 +500,8 @@ fn gradient_checkpointing_changes_memory_alone() {
 fn gradient_checkpointing_works_without_a_plan() {
     let folder = Folder::new();
     let [kept, again] = ["kept", "again"].map(|name| folder.path(name));
-    stdout(&tiny("gravity", &kept));
-    let mut args = tiny("gravity", &again);
-    args.push("--gradient-checkpointing");
-    stdout(&args);
+    folder.stdout(&tiny("gravity", "kept", ""));
+    folder.stdout(&tiny("gravity", "again", "--gradient-checkpointing"));
     same(&kept, &again);
     for (out, expected) in [(&kept, false), (&again, true)] {
         let steps = &metrics(out)["steps"];

@@ -7,7 +7,7 @@ use super::{run, text};
 
 /// The layers and functions of rotors that `--layer` takes, as the program lists them.
 fn layers() -> Vec<String> {
-    let refused = text(&run(&["bench", "--layer", "?"]).stderr);
+    let refused = text(&run("bench --layer ?").stderr);
     let (_, names) = refused.split_once("[possible values: ").unwrap();
     let (names, _) = names.split_once(']').unwrap();
     names.split(", ").map(str::to_owned).collect()
@@ -41,13 +41,8 @@ pub(crate) fn lacking(report: &Value, dtypes: &[&str]) -> Vec<String> {
         }
         need(format!("{name} allocating"), has(&|row| is_own(row, true)));
     }
-    let halves = [
-        "MVLinear",
-        "GradeNorm",
-        "MVLayerNorm",
-        "MVSiLU",
-        "FlashCliffordLayer",
-    ];
+    let halves = "MVLinear GradeNorm MVLayerNorm MVSiLU FlashCliffordLayer";
+    let halves: Vec<&str> = halves.split(' ').collect();
     for layer in layers() {
         for dtype in dtypes {
             let is_half = ["bf16", "f16"].contains(dtype);

@@ -46,27 +46,41 @@ pub(crate) fn signal(child: &std::process::Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Runs the program.
-pub(crate) fn run(args: &[&str]) -> Output {
-    flashcliff().args(args).output().unwrap()
+/// The words of a command line. Text between quotes is one word.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    let words = line.split('"').enumerate().flat_map(|(k, part)| {
+        let words: Vec<&str> = match k % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        };
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    });
+    words.collect()
+}
+
+/// Runs the program with the arguments of a line.
+pub(crate) fn run(line: &str) -> Output {
+    flashcliff().args(words(line)).output().unwrap()
 }
 
 /// The standard output of a run that must succeed.
-pub(crate) fn stdout(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        text(&output.stderr)
-    );
-    text(&output.stdout)
+pub(crate) fn stdout(line: &str) -> String {
+    successful(run(line), line)
 }
 
 /// The standard error of a run that must fail with this status.
-pub(crate) fn failure(args: &[&str], status: i32) -> String {
-    let output = run(args);
+pub(crate) fn failure(line: &str, status: i32) -> String {
+    failed(&run(line), line, status)
+}
+
+fn successful(output: Output, line: &str) -> String {
+    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn failed(output: &Output, line: &str, status: i32) -> String {
     let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {message}");
+    assert_eq!(output.status.code(), Some(status), "{line}: {message}");
     assert!(message.contains("error: "), "{message}");
     assert!(!message.contains("panicked"), "{message}");
     message
@@ -74,11 +88,6 @@ pub(crate) fn failure(args: &[&str], status: i32) -> String {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// A path as an argument.
-pub(crate) fn arg(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// A tensor in f64, whatever its type in the file.
@@ -181,6 +190,16 @@ pub(crate) fn read(path: &Path, dtype: Dtype) -> Tensors {
         .collect()
 }
 
+/// The names of all files in a folder, in order.
+pub(crate) fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 /// A folder for the files of one test.
 pub(crate) struct Folder(pub(crate) tempfile::TempDir);
 
@@ -195,23 +214,36 @@ impl Folder {
 
     /// The names of all files, in order.
     pub(crate) fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.0.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
+        names_in(self.0.path())
+    }
+
+    /// The program, started in the folder with the arguments of a line.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = flashcliff();
+        command.current_dir(self.0.path()).args(words(line));
+        command
+    }
+
+    /// The standard output of a run in the folder that must succeed.
+    pub(crate) fn stdout(&self, line: &str) -> String {
+        successful(self.command(line).output().unwrap(), line)
+    }
+
+    /// The standard error of a run in the folder that must fail with this status.
+    pub(crate) fn failure(&self, line: &str, status: i32) -> String {
+        failed(&self.command(line).output().unwrap(), line, status)
+    }
+
+    /// The JSON in a file.
+    pub(crate) fn json(&self, name: &str) -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(self.path(name)).unwrap()).unwrap()
     }
 
     /// Runs an operator on tensors.
-    pub(crate) fn op(&self, args: &[&str], inputs: &Tensors, dtype: Dtype) -> Tensors {
-        let (input, output) = (self.path("in.safetensors"), self.path("out.safetensors"));
-        write(&input, inputs, dtype);
-        let mut all = vec!["op"];
-        all.extend(args);
-        all.extend(["--in", arg(&input), "--out", arg(&output), "--overwrite"]);
-        stdout(&all);
-        assert_eq!(self.names(), ["in.safetensors", "out.safetensors"]);
-        read(&output, dtype)
+    pub(crate) fn op(&self, line: &str, inputs: &Tensors, dtype: Dtype) -> Tensors {
+        write(&self.path("in"), inputs, dtype);
+        self.stdout(&format!("op {line} --in in --out out --overwrite"));
+        assert_eq!(self.names(), ["in", "out"]);
+        read(&self.path("out"), dtype)
     }
 }

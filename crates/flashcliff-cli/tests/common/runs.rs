@@ -6,28 +6,18 @@ use std::path::Path;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use super::arg;
-
-/// A run of a few seconds at most.
-pub(crate) fn tiny<'a>(task: &'a str, out: &'a Path) -> Vec<&'a str> {
-    vec![
-        "train",
-        task,
-        "--samples",
-        "40",
-        "--steps",
-        "12",
-        "--batch",
-        "8",
-        "--seed",
-        "3",
-        "--val-samples",
-        "20",
-        "--test-samples",
-        "20",
-        "--out",
-        arg(out),
-    ]
+/// A run of a few seconds at most, with results in a folder and further options.
+pub(crate) fn tiny(task: &str, out: &str, options: &str) -> String {
+    let sizes = "--samples 40 --val-samples 20 --test-samples 20";
+    let steps = match options.contains("--steps") {
+        true => "",
+        false => "--steps 12",
+    };
+    let seed = match options.contains("--seed") {
+        true => "",
+        false => "--seed 3",
+    };
+    format!("train {task} {sizes} {steps} --batch 8 {seed} --out \"{out}\" {options}")
 }
 
 pub(crate) fn metrics(out: &Path) -> Value {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 
-use crate::common::{Array, Folder, flashcliff, tensors, write};
+use crate::common::{Array, Folder, tensors, write};
 
 /// A command line, with the files it finds and the error it must give.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// The files in the folder where the program is started.
     pub(crate) files: &'static [Make],
-    /// The arguments, with spaces between them; `~` stands for a space within one, and `""` for an empty one.
+    /// The arguments.
     pub(crate) done: &'static str,
     /// Variables of the environment.
     pub(crate) env: &'static [(&'static str, &'static str)],
@@ -115,14 +115,9 @@ impl Row {
             return Ok(());
         }
         let before = snapshot(folder.0.path());
-        let arguments = self.done.split_whitespace().map(|argument| match argument {
-            "\"\"" => String::new(),
-            _ => argument.replace('~', " "),
-        });
-        let output = flashcliff()
-            .args(arguments)
+        let output = folder
+            .command(self.done)
             .envs(self.env.iter().copied())
-            .current_dir(folder.0.path())
             .stdin(std::process::Stdio::null())
             .output()
             .unwrap();

@@ -1,5 +1,6 @@
 //! Command lines that are incomplete, too long, or name something that does not exist.
 
+use crate::row::Make::Bytes;
 use crate::row::{GOOD, Row, row};
 
 #[rustfmt::skip]
@@ -21,7 +22,7 @@ pub(crate) const ROWS: &[Row] = &[
     // Environment.
     Row {
         env: &[("FLASHCLIFF_SIMD", "avx1024")],
-        ..row(&[], "info", 1, &["FLASHCLIFF_SIMD", "avx1024", "must be one of"])
+        ..row(&[], "info", 1, &["FLASHCLIFF_SIMD", "avx1024", "avx2", "must be one of"])
     },
     Row {
         env: &[("FLASHCLIFF_SIMD", "scalar,avx2")],
@@ -33,10 +34,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "algebra 3,0,0,0", 2, &["3,0,0,0"]),
     row(&[], "algebra -- -1,0,0", 2, &["-1,0,0"]),
     row(&[], "algebra cl3", 2, &["cl3"]),
+    row(&[], "algebra cl99", 2, &["such as"]),
+    row(&[], "algebra 5,4,0", 2, &["p + q + r <= 8"]),
     row(&[], "algebra three", 2, &["three"]),
-    row(&[], "algebra \"\"", 2, &["''"]),
+    row(&[], "algebra \"\"", 2, &["''", "such as"]),
     row(&[], "algebra 99999999999999999999,0,0", 2, &["99999999999999999999"]),
-    row(&[], "algebra cl300 --table cross", 2, &["cross", "geometric"]),
+    row(&[], "algebra cl300 --table cross", 2, &["cross", "geometric", "left_contraction"]),
     row(&[], "algebra cl300 --json --dot", 2, &["cannot be used with"]),
     row(&[], "algebra cl300 --grad", 2, &["--dot"]),
     row(&[], "algebra cl300 --operator sgp", 2, &["--dot"]),
@@ -69,24 +72,53 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op dual --algebra cl300 --device cuda: --in in --out out", 2, &["cpu, cuda or cuda:N"]),
     row(&[GOOD], "op dual --algebra cl300 --device \"\" --in in --out out", 2, &["cpu, cuda or cuda:N"]),
     // Benchmarks and tuning.
-    row(&[], "bench --only nothing~of~this~name", 1, &["nothing of this name", "sgp_norm"]),
+    row(&[], "bench --only \"nothing of this name\"", 1, &["nothing of this name", "sgp_norm"]),
+    row(&[], "data tops out", 2, &["hulls, regression, volumes, gravity, jets"]),
+    row(&[], "data hulls no/such", 1, &["no/such"]),
+    row(&[], "data hulls out --samples 9223372036854775807", 1, &["ask for fewer samples"]),
     row(&[], "data volumes out --samples 99999999999999", 1, &["cannot make the data: "]),
     row(&[], "bench --only nothing --json no/such/report", 1, &["cannot write no/such/report"]),
     row(&[], "bench --operator fly", 1, &["`fly`", "sgp_norm", "undual"]),
+    row(&[], "bench --layer Dense", 2, &["Dense", "MVLinear"]),
+    row(&[], "bench --network cubes", 2, &["cubes", "hulls"]),
+    row(&[], "bench --network hulls --dtype bf16", 1, &["on this device, got hulls, bf16"]),
+    row(&[], "bench --quick --only nothing", 1, &["fcgp_norm cl300"]),
+    row(&[], "bench --history file", 2, &["--report"]),
+    row(&[], "bench --baseline file", 1, &["cannot read file"]),
+    row(&[Bytes("file", b"{\"format\": 2, \"ca")], "bench --baseline file", 1, &["bench --json"]),
+    row(&[Bytes("file", b"{\"cases\": []}")], "bench --baseline file", 1, &["bench --json", "no format"]),
+    row(&[], "bench --baseline file --warn 20 --fail 10", 1, &["--fail", "at least --warn, 20"]),
+    row(&[], "bench --baseline file --warn 0", 2, &["expected percent"]),
+    row(&[], "bench --baseline file --warn -1", 2, &["-1"]),
+    row(&[], "bench --baseline file --warn nan", 2, &["expected percent"]),
+    row(&[], "bench --baseline file --warn much", 2, &["expected percent"]),
+    row(&[], "bench --warn 5", 2, &["--baseline"]),
     row(&[], "bench --shape 8", 2, &["--shape", "'8'"]),
     row(&[], "bench --algebra cl9", 2, &["--algebra", "cl9"]),
     row(&[], "bench --dtype f8", 2, &["--dtype", "f8"]),
     row(&[], "bench --dtype bf16 --quick --operator gate", 1, &["cpu: expected one of f32, f64, got bf16"]),
     row(&[], "bench --operator gate --shape 9223372036854775807x9223372036854775807", 1, &["too large"]),
     row(&[], "bench --operator gate --shape 4294967296x64", 1, &["gate cl300", "memory"]),
+    row(&[], "profile nothing", 2, &["nothing", "hulls"]),
+    row(&[], "profile hulls --batch 0", 2, &["--batch"]),
+    row(&[], "profile hulls --precision bf16", 1, &["expected highest on the CPU"]),
+    row(&[], "profile hulls --batch 99999999", 1, &["--batch: expected a number from 1 to"]),
+    row(&[], "profile hulls --json /", 1, &["cannot write"]),
     row(&[], "tune", 2, &["--operator", "--shape"]),
+    row(&[], "tune --operator all", 2, &["--shape"]),
+    row(&[], "tune --operator mv_linear --shape 8", 2, &["BATCHxCHANNELS", "`8`"]),
+    row(&[], "tune --operator mv_linear --shape 8x0x4", 2, &["BATCHxINxOUT", "`8x0x4`"]),
+    row(&[], "tune --operator sgp_norm --shape 8x4", 2, &["mv_linear", "fcgp_norm"]),
+    row(&[], "tune --operator all --shape 8x8 --device gpu", 2, &["cuda:N", "gpu"]),
+    row(&[], "tune --operator mv_linear --shape 8x4 --algebra cl700", 1, &["no CUDA kernels for Cl(7,0,0)"]),
+    row(&[], "tune --operator mv_linear --shape 4611686018427387904x4611686018427387904", 1, &["too large"]),
     row(&[], "tune --operator fly --shape 8x8", 2, &["fly", "mv_linear"]),
     row(&[], "tune --operator all --shape 8", 2, &["--shape", "'8'"]),
     row(&[], "tune --operator all --shape 8x0", 2, &["--shape", "8x0"]),
     row(&[], "tune --operator all --shape 8xx8", 2, &["--shape", "8xx8"]),
-    row(&[], "tune --operator all --shape 8x8 --dtype f8", 2, &["--dtype", "f8"]),
-    row(&[], "tune --operator all --shape 8x8 --precision exact", 2, &["--precision", "exact"]),
+    row(&[], "tune --operator all --shape 8x8 --dtype f8", 2, &["--dtype", "f8", "bf16"]),
+    row(&[], "tune --operator all --shape 8x8 --precision exact", 2, &["--precision", "exact", "highest", "tf32"]),
     row(&[], "tune --operator all --shape 8x8 --candidates 0", 2, &["--candidates", "0"]),
-    row(&[], "tune --operator all --shape 8x8 --device cpu", 1, &["--device", "cuda or cuda:N", "cpu"]),
+    row(&[], "tune --operator all --shape 8x8 --device cpu", 1, &["--device: expected cuda", "cuda or cuda:N", "cpu"]),
     row(&[], "tune --clear --dry-run", 2, &["cannot be used with"]),
 ];
