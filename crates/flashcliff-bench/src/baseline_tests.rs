@@ -67,10 +67,7 @@ impl Clock {
             compute_seconds: rounds(0.5e-3),
             seconds: rounds(seconds) * self.bias.exp(),
             stream_bytes: 1e10,
-            launch_seconds: 0.0,
-            wall_seconds: None,
-            captured_seconds: None,
-            sweep: 0,
+            ..Repeat::default()
         }
     }
 }

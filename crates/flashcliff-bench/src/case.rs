@@ -116,7 +116,7 @@ impl Case {
     }
 
     /// Whether both cases have the same tensors: they differ in their passes at most.
-    pub(crate) fn has_tensors_of(&self, other: &Self) -> bool {
+    pub fn has_tensors_of(&self, other: &Self) -> bool {
         let passes = other.passes;
         *other
             == Self {

@@ -7,7 +7,7 @@
 //! * [`measure`] - times in turns with floors, medians.
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
-//! * [`work`] - the bytes and operations of a case.
+//! * [`work`] - calls with their bytes and operations, and operators with their tensors.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 

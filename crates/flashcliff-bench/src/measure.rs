@@ -48,7 +48,7 @@ impl Effort {
 }
 
 /// The medians of the rounds of a repeat.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
     /// Seconds of the work.
     pub seconds: f64,
@@ -175,11 +175,7 @@ mod tests {
             seconds: 6.0,
             floor_seconds: 2.0,
             compute_seconds: 3.0,
-            stream_bytes: 1.0,
-            launch_seconds: 0.0,
-            wall_seconds: None,
-            captured_seconds: None,
-            sweep: 0,
+            ..Repeat::default()
         };
         assert_eq!(repeat.relative(), 2.0);
     }

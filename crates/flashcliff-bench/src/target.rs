@@ -2,14 +2,11 @@
 
 use crate::machine::{Kind, Rates};
 use crate::measure::{Effort, Repeat, SWEEPS};
-use crate::report::Counts;
+use crate::work::{Buffers, Call};
 use crate::{Case, Error};
 
 /// A device that measures cases.
 pub trait Target {
-    /// A case with its tensors, whose results were found right.
-    type Subject;
-
     /// The number of sweeps over all cases. Several spread the times of a case, where other work slows the machine for a while.
     fn sweeps(&self) -> usize {
         SWEEPS
@@ -39,24 +36,23 @@ pub trait Target {
     /// [`flashcliff::Error::OutOfMemory`] if they have not.
     fn check_room(&self, case: &Case) -> Result<(), Error>;
 
-    /// Makes the tensors, runs both passes and compares them with the formula. The tensors of the case before are used again, if they fit.
+    /// Makes the tensors of a case.
     ///
     /// # Errors
-    /// [`Error::WrongResult`], [`Error::NoSuchType`]; the errors of the library.
-    fn subject(
+    /// [`Error::NoSuchType`]; the errors of the library.
+    fn buffers(&self, case: &Case) -> Result<Box<dyn Buffers>, Error>;
+
+    /// Times work in turns with its floor: for each call an addition that moves as many bytes, one after another. A GPU captures the work as a graph
+    /// where it can; the reason is returned where it cannot, and the time is then that of single launches.
+    ///
+    /// # Errors
+    /// The errors of the work; the errors of the library.
+    fn repeat<E: From<Error> + std::fmt::Display>(
         &mut self,
-        before: Option<Self::Subject>,
-        case: &Case,
-    ) -> Result<Self::Subject, Error>;
-
-    /// The facts of a case that are known without timing it.
-    fn counts(&self, subject: &Self::Subject) -> Counts;
-
-    /// Times work and floors in turns.
-    ///
-    /// # Errors
-    /// The errors of the library.
-    fn repeat(&mut self, subject: &mut Self::Subject, effort: Effort) -> Result<Repeat, Error>;
+        calls: &[Call],
+        effort: Effort,
+        work: impl FnMut() -> Result<(), E>,
+    ) -> Result<(Repeat, Option<String>), E>;
 }
 
 /// Advice where tensors have no room.

@@ -9,10 +9,11 @@ use flashcliff_floor::{Floor, Width};
 use super::{Stream, multiply_rate};
 use crate::Error;
 use crate::measure::{Effort, Repeat, median, repetitions, seconds};
+use crate::work::Call;
 
 /// The floor of work that consists of calls: for each call an addition that moves as many bytes, one after another.
 #[derive(Debug)]
-pub struct Floors(Vec<OfCalls>);
+struct Floors(Vec<OfCalls>);
 
 /// The addition of all calls that move the same number of bytes.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl OfCalls {
 
 impl Floors {
     /// The floor of calls that move so many bytes.
-    pub fn of(bytes: impl IntoIterator<Item = usize>) -> Self {
+    fn of(bytes: impl IntoIterator<Item = usize>) -> Self {
         let mut counts = BTreeMap::new();
         for bytes in bytes {
             *counts.entry(bytes).or_insert(0) += 1;
@@ -70,18 +71,19 @@ impl Floors {
     }
 }
 
-/// Times work of so many operations, floors and multiply-adds in turns, and a large addition.
+/// Times work of these calls, floors and multiply-adds in turns, and a large addition.
 pub(super) fn beside<E: From<Error>>(
-    (floors, stream): (&mut Floors, &mut Stream),
-    flops: usize,
-    dtype: Dtype,
+    stream: &mut Stream,
+    calls: &[Call],
     effort: Effort,
     mut work: impl FnMut() -> Result<(), E>,
 ) -> Result<Repeat, E> {
-    let width = match dtype {
-        Dtype::F64 => Width::Double,
-        _ => Width::Single,
+    let width = match calls.iter().any(|call| call.dtype == Dtype::F64) {
+        true => Width::Double,
+        false => Width::Single,
     };
+    let flops: usize = calls.iter().map(|call| call.flops).sum();
+    let mut floors = Floors::of(calls.iter().map(|call| call.bytes));
     let times = repetitions(effort.round, &mut work)?;
     let share = effort.round / u32::try_from(floors.0.len().max(1)).unwrap_or(u32::MAX);
     for floor in &mut floors.0 {
@@ -99,10 +101,7 @@ pub(super) fn beside<E: From<Error>>(
         floor_seconds: median(of_floors),
         compute_seconds: median(bursts),
         stream_bytes: stream.rate()?,
-        launch_seconds: 0.0,
-        wall_seconds: None,
-        captured_seconds: None,
-        sweep: 0,
+        ..Repeat::default()
     })
 }
 

@@ -4,12 +4,12 @@ use flashcliff::{Dims, Element, Operator, Pass, Tensor, TensorMut, TensorSpec};
 use flashcliff_floor::values;
 
 use crate::check::{Sample, Sampled, Tolerance, compare};
-use crate::work::Work;
+use crate::work::{Buffers, Call};
 use crate::{Case, Error, Form, Passes};
 
 /// An operator with its tensors.
 #[derive(Clone, Debug)]
-pub(crate) struct Buffers<T> {
+pub(super) struct OfType<T> {
     operator: Operator,
     form: Form,
     dims: Dims,
@@ -32,8 +32,8 @@ fn views<T: Element>(inputs: &[(Vec<usize>, Vec<T>)]) -> Result<Vec<Tensor<'_, T
     views.collect()
 }
 
-impl<T: Element> Buffers<T> {
-    pub(crate) fn new(case: &Case) -> Result<Self, Error> {
+impl<T: Element> OfType<T> {
+    pub(super) fn new(case: &Case) -> Result<Self, Error> {
         let operator = case.bind()?;
         let dims = case.dims;
         let input = |(seed, spec): (u64, &TensorSpec)| {
@@ -62,11 +62,6 @@ impl<T: Element> Buffers<T> {
         })
     }
 
-    /// The bytes and operations of the passes.
-    pub(crate) fn work(&self, passes: Passes) -> Work {
-        Work::of(&self.operator, &self.dims, T::DTYPE, passes)
-    }
-
     /// The output and the gradients of calls that make them; no gradients of a forward pass alone.
     fn make(&self, passes: Passes) -> Result<(Vec<T>, Vec<Vec<T>>), Error> {
         let inputs = views(&self.inputs)?;
@@ -79,13 +74,6 @@ impl<T: Element> Buffers<T> {
             }
         };
         Ok((evaluation.output, grads))
-    }
-
-    pub(crate) fn run(&mut self, passes: Passes) -> Result<(), Error> {
-        match self.form {
-            Form::Given => self.write(passes),
-            Form::Made => self.make(passes).map(drop),
-        }
     }
 
     /// Runs the calls that write to memory that is there.
@@ -110,21 +98,6 @@ impl<T: Element> Buffers<T> {
         Ok(())
     }
 
-    /// Runs both passes once and compares them with the formula. Returns the largest relative difference of the output.
-    pub(crate) fn check(&mut self, case: &Case) -> Result<f64, Error> {
-        let sample = Sample::of(&self.dims);
-        let full = self.grad_output.clone();
-        let spec = self.operator.output().clone();
-        sample.clear_others(&spec, &mut self.grad_output, T::default());
-        match self.form {
-            Form::Given => self.write(Passes::Both)?,
-            Form::Made => (self.output, self.grads) = self.make(Passes::Both)?,
-        }
-        let difference = self.compare(case, &sample)?;
-        self.grad_output = full;
-        Ok(difference)
-    }
-
     fn compare(&self, case: &Case, sample: &Sample) -> Result<f64, Error> {
         let pick =
             |spec: &TensorSpec, data: &[T]| sample.pick(spec, data.len(), |i| data[i].to_f64());
@@ -141,6 +114,37 @@ impl<T: Element> Buffers<T> {
                 .collect(),
         };
         compare(case, &self.operator, &sampled, Tolerance::of(T::DTYPE))
+    }
+}
+
+impl<T: Element> Buffers for OfType<T> {
+    fn call(&self, passes: Passes) -> Call {
+        Call::of(&self.operator, &self.dims, T::DTYPE, passes)
+    }
+
+    fn run(&mut self, passes: Passes) -> Result<(), Error> {
+        match self.form {
+            Form::Given => self.write(passes),
+            Form::Made => self.make(passes).map(drop),
+        }
+    }
+
+    fn check(&mut self, case: &Case) -> Result<f64, Error> {
+        let sample = Sample::of(&self.dims);
+        let full = self.grad_output.clone();
+        let spec = self.operator.output().clone();
+        sample.clear_others(&spec, &mut self.grad_output, T::default());
+        match self.form {
+            Form::Given => self.write(Passes::Both)?,
+            Form::Made => (self.output, self.grads) = self.make(Passes::Both)?,
+        }
+        let difference = self.compare(case, &sample)?;
+        self.grad_output = full;
+        Ok(difference)
+    }
+
+    fn moved(&self) -> Option<Box<dyn Buffers>> {
+        Some(Box::new(self.clone()))
     }
 }
 
@@ -183,10 +187,10 @@ mod tests {
         for operator in TABLE {
             for signature in SIGNATURES {
                 let single = case(operator.name, signature, Dtype::F32);
-                let difference = Buffers::<f32>::new(&single).unwrap().check(&single);
+                let difference = OfType::<f32>::new(&single).unwrap().check(&single);
                 assert!(difference.unwrap() < 1e-5);
                 let double = case(operator.name, signature, Dtype::F64);
-                let difference = Buffers::<f64>::new(&double).unwrap().check(&double);
+                let difference = OfType::<f64>::new(&double).unwrap().check(&double);
                 assert!(difference.unwrap() < 1e-13);
             }
         }
@@ -201,7 +205,7 @@ mod tests {
                 ..given.clone()
             };
             let [mut own, mut other] =
-                [&given, &made].map(|case| Buffers::<f32>::new(case).unwrap());
+                [&given, &made].map(|case| OfType::<f32>::new(case).unwrap());
             own.check(&given).unwrap();
             assert!(other.check(&made).unwrap() < 1e-5, "{}", operator.name);
             assert_eq!(own.output, other.output);
@@ -214,7 +218,7 @@ mod tests {
     fn wrong_results_are_found() {
         for operator in TABLE {
             let case = case(operator.name, [3, 0, 0], Dtype::F32);
-            let mut buffers = Buffers::<f32>::new(&case).unwrap();
+            let mut buffers = OfType::<f32>::new(&case).unwrap();
             let sample = Sample::of(&case.dims);
             let spec = buffers.operator.output().clone();
             sample.clear_others(&spec, &mut buffers.grad_output, 0.0);
@@ -246,8 +250,8 @@ mod tests {
     fn bytes_are_those_of_the_tensors() {
         let case = case("sgp_norm", [3, 0, 0], Dtype::F64);
         let (tensor, w) = (8 * 5 * 7 * 8, 20 * 7 * 8);
-        let buffers = Buffers::<f64>::new(&case).unwrap();
-        assert_eq!(buffers.work(Passes::Forward).bytes, 3 * tensor + w);
-        assert_eq!(buffers.work(Passes::Both).bytes, 8 * tensor + 3 * w);
+        let buffers = OfType::<f64>::new(&case).unwrap();
+        assert_eq!(buffers.call(Passes::Forward).bytes, 3 * tensor + w);
+        assert_eq!(buffers.call(Passes::Both).bytes, 8 * tensor + 3 * w);
     }
 }

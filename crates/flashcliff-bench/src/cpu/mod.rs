@@ -10,127 +10,15 @@ use flashcliff_floor::{Floor, Width, multiply_add};
 
 use crate::machine::{Kind, Rates, processor};
 use crate::measure::{Effort, Repeat, least_seconds, median, repetitions, seconds};
-use crate::report::Counts;
 use crate::target::{Target, remedy};
-use crate::{Case, Error, Passes};
+use crate::work::{Buffers, Call};
+use crate::{Case, Error};
 
-pub use beside::Floors;
 use beside::beside;
-use buffers::Buffers;
+use buffers::OfType;
 
 /// The multiply-adds of a burst, between work and floor: enough for the clock, too few to take long.
 const BURST: usize = 200_000;
-
-/// A case on the CPU, whose results were found right.
-#[derive(Debug)]
-pub struct Subject {
-    case: Case,
-    difference: f64,
-    tensors: Tensors,
-    floors: Floors,
-}
-
-#[derive(Debug)]
-enum Tensors {
-    Single(Box<Buffers<f32>>),
-    Double(Box<Buffers<f64>>),
-}
-
-impl Tensors {
-    fn run(&mut self, passes: Passes) -> Result<(), Error> {
-        match self {
-            Self::Single(buffers) => buffers.run(passes),
-            Self::Double(buffers) => buffers.run(passes),
-        }
-    }
-
-    /// The bytes and operations of the passes.
-    fn counts(&self, passes: Passes) -> (usize, usize) {
-        let work = match self {
-            Self::Single(buffers) => buffers.work(passes),
-            Self::Double(buffers) => buffers.work(passes),
-        };
-        (work.bytes, work.flops)
-    }
-
-    /// Copies the tensors to other memory.
-    fn moved(&self) -> Self {
-        match self {
-            Self::Single(buffers) => Self::Single(buffers.clone()),
-            Self::Double(buffers) => Self::Double(buffers.clone()),
-        }
-    }
-}
-
-impl Subject {
-    /// Makes the tensors, runs both passes and compares them with the formula.
-    ///
-    /// # Errors
-    /// [`Error::WrongResult`], [`Error::NoSuchType`]; the errors of the library.
-    pub fn new(case: &Case) -> Result<Self, Error> {
-        let (difference, tensors) = match case.dtype {
-            Dtype::F32 => {
-                let mut buffers = Box::new(Buffers::<f32>::new(case)?);
-                (buffers.check(case)?, Tensors::Single(buffers))
-            }
-            Dtype::F64 => {
-                let mut buffers = Box::new(Buffers::<f64>::new(case)?);
-                (buffers.check(case)?, Tensors::Double(buffers))
-            }
-            got => {
-                return Err(Error::NoSuchType {
-                    device: "cpu",
-                    expected: "f32, f64",
-                    got,
-                });
-            }
-        };
-        Ok(Self {
-            floors: Floors::of([tensors.counts(case.passes).0]),
-            case: case.clone(),
-            difference,
-            tensors,
-        })
-    }
-
-    /// Reuses the tensors for a case that differs in its passes alone; makes a new subject otherwise.
-    ///
-    /// # Errors
-    /// The errors of [`Self::new`].
-    pub fn or_new(before: Option<Self>, case: &Case) -> Result<Self, Error> {
-        match before.filter(|before| before.case.has_tensors_of(case)) {
-            None => Self::new(case),
-            Some(before) => Ok(Self {
-                floors: Floors::of([before.tensors.counts(case.passes).0]),
-                case: case.clone(),
-                ..before
-            }),
-        }
-    }
-
-    /// The facts that are known without timing.
-    pub fn counts(&self) -> Counts {
-        let (bytes, flops) = self.tensors.counts(self.case.passes);
-        Counts {
-            bytes,
-            flops,
-            difference: self.difference,
-        }
-    }
-
-    /// Times work, floor and multiply-adds in turns, in memory that was not used before, and a large addition.
-    ///
-    /// # Errors
-    /// The errors of the library.
-    pub fn repeat(&mut self, effort: Effort, stream: &mut Stream) -> Result<Repeat, Error> {
-        let mut tensors = self.tensors.moved();
-        let (passes, dtype) = (self.case.passes, self.case.dtype);
-        let flops = tensors.counts(passes).1;
-        beside((&mut self.floors, stream), flops, dtype, effort, || {
-            tensors.run(passes)
-        })
-    }
-}
 
 /// The operations a second of one burst of multiply-adds.
 fn multiply_rate(width: Width) -> Result<f64, Error> {
@@ -163,25 +51,9 @@ impl Cpu {
         let quick = self.quick;
         self.stream.get_or_insert_with(|| Stream::new(quick))
     }
-
-    /// Times other work than that of an operator, of so many operations in a type, beside floors.
-    ///
-    /// # Errors
-    /// The errors of the work; a variable that means nothing.
-    pub fn repeat_work<E: From<Error>>(
-        &mut self,
-        floors: &mut Floors,
-        (flops, dtype): (usize, Dtype),
-        effort: Effort,
-        work: impl FnMut() -> Result<(), E>,
-    ) -> Result<Repeat, E> {
-        beside((floors, self.stream()), flops, dtype, effort, work)
-    }
 }
 
 impl Target for Cpu {
-    type Subject = Subject;
-
     fn kind(&self) -> Result<Kind, Error> {
         Ok(kind())
     }
@@ -202,16 +74,25 @@ impl Target for Cpu {
         Ok(memory::check(&case.name(), case.memory()?, |_| remedy())?)
     }
 
-    fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
-        Subject::or_new(before, case)
+    fn buffers(&self, case: &Case) -> Result<Box<dyn Buffers>, Error> {
+        match case.dtype {
+            Dtype::F32 => Ok(Box::new(OfType::<f32>::new(case)?)),
+            Dtype::F64 => Ok(Box::new(OfType::<f64>::new(case)?)),
+            got => Err(Error::NoSuchType {
+                device: "cpu",
+                expected: "f32, f64",
+                got,
+            }),
+        }
     }
 
-    fn counts(&self, subject: &Subject) -> Counts {
-        subject.counts()
-    }
-
-    fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
-        subject.repeat(effort, self.stream())
+    fn repeat<E: From<Error> + std::fmt::Display>(
+        &mut self,
+        calls: &[Call],
+        effort: Effort,
+        work: impl FnMut() -> Result<(), E>,
+    ) -> Result<(Repeat, Option<String>), E> {
+        Ok((beside(self.stream(), calls, effort, work)?, None))
     }
 }
 
@@ -306,7 +187,7 @@ fn addition_seconds(floor: &mut Floor, rounds: usize, round: Duration) -> Result
 /// The seconds of a call on a single multivector.
 fn call_seconds(rounds: usize) -> Result<f64, Error> {
     let case = Case::tiny();
-    let mut buffers = Buffers::<f32>::new(&case)?;
+    let mut buffers = OfType::<f32>::new(&case)?;
     let times = repetitions(Duration::from_micros(500), || buffers.run(case.passes))?;
     let mut calls = Vec::new();
     for _ in 0..rounds {
@@ -320,8 +201,8 @@ mod tests {
     use cayley::Signature;
 
     use super::*;
-    use crate::Form;
     use crate::selection::square;
+    use crate::{Form, Passes};
 
     #[test]
     fn rates_are_positive_and_a_call_is_short() {
@@ -348,7 +229,7 @@ mod tests {
             passes: Passes::Forward,
             dims: square(2, 2),
         };
-        let error = Subject::new(&case).unwrap_err().to_string();
+        let error = Cpu::new(true).buffers(&case).err().unwrap().to_string();
         assert_eq!(error, "cpu: expected one of f32, f64, got bf16");
     }
 
@@ -363,9 +244,11 @@ mod tests {
             passes: Passes::Both,
             dims: square(4, 8),
         };
-        let mut subject = Subject::new(&case).unwrap();
-        let mut stream = Stream::new(true);
-        let repeat = subject.repeat(Effort::new(true), &mut stream).unwrap();
+        let mut cpu = Cpu::new(true);
+        let mut buffers = cpu.buffers(&case).unwrap();
+        let (calls, effort) = ([buffers.call(case.passes)], Effort::new(true));
+        let repeat = cpu.repeat(&calls, effort, || buffers.run(case.passes));
+        let (repeat, _) = repeat.unwrap();
         assert!(repeat.stream_bytes > 1e6);
         for seconds in [repeat.seconds, repeat.floor_seconds, repeat.compute_seconds] {
             assert!(seconds > 0.0 && seconds < 1.0, "{repeat:?}");

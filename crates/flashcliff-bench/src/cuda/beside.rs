@@ -1,4 +1,4 @@
-//! Times of other work than that of an operator, in turns with floors, on the stream of a host.
+//! Times of work in turns with floors.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,13 +11,14 @@ use super::Gpu;
 use super::clock::Addition;
 use crate::Error;
 use crate::measure::{Effort, Repeat, median};
+use crate::work::Call;
 
 /// The bytes of an addition with next to no work.
 const TINY: usize = 12;
 
 /// The floor of work that consists of calls: for each call an addition that moves as many bytes, one after another, as one graph.
 #[derive(Debug)]
-pub struct Floors {
+struct Floors {
     floor: Graph,
     /// As many additions that move next to nothing.
     launches: Graph,
@@ -26,11 +27,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// The floor of calls that move so many bytes.
-    ///
-    /// # Errors
-    /// The errors of CUDA; [`Error::NotCaptured`] of no call.
-    pub fn of(gpu: &Gpu, name: &str, bytes: &[usize]) -> Result<Self, Error> {
+    fn of(gpu: &Gpu, bytes: &[usize]) -> Result<Self, Error> {
         let stream = gpu.clock.stream.clone();
         let mut additions: BTreeMap<usize, Addition> = BTreeMap::new();
         for &bytes in bytes.iter().chain([&TINY]) {
@@ -44,10 +41,10 @@ impl Floors {
         };
         // The first runs load the kernel.
         bytes.iter().try_for_each(|bytes| run(&stream, bytes))?;
-        let floor = super::captured(name, &stream, || {
+        let floor = super::captured("the floor", &stream, || {
             bytes.iter().try_for_each(|bytes| run(&stream, bytes))
         })?;
-        let launches = super::captured(name, &stream, || {
+        let launches = super::captured("the floor", &stream, || {
             bytes.iter().try_for_each(|_| run(&stream, &TINY))
         })?;
         Ok(Self {
@@ -59,19 +56,19 @@ impl Floors {
 }
 
 impl Gpu {
-    /// Times other work than that of an operator, which is launched on the stream of this GPU, beside floors. `compute_seconds` are those of its
-    /// operations. The work is captured as a graph where it can be; the reason is returned where it cannot, and its time then is that of single
-    /// launches.
-    ///
-    /// # Errors
-    /// The errors of the work and of CUDA.
-    pub fn repeat_work<E: From<Error> + std::fmt::Display>(
+    /// Times work of these calls, floors and launches in turns.
+    pub(super) fn beside<E: From<Error> + std::fmt::Display>(
         &mut self,
-        floors: &Floors,
-        compute_seconds: f64,
+        calls: &[Call],
         effort: Effort,
         mut work: impl FnMut() -> Result<(), E>,
     ) -> Result<(Repeat, Option<String>), E> {
+        let bytes: Vec<usize> = calls.iter().map(|call| call.bytes).collect();
+        let floors = Floors::of(self, &bytes)?;
+        let rates = self.rates_of_this_run()?;
+        let seconds = |call: &Call| {
+            call.flops as f64 / rates.flops(call.dtype, call.has_matrix_products, false)
+        };
         let stream = self.clock.stream.clone();
         // These runs also load modules and make plans, before the capture.
         let wall = self.wall(effort, &mut work)?;
@@ -96,7 +93,7 @@ impl Gpu {
         let repeat = Repeat {
             seconds: median(own),
             floor_seconds: median(of_floors),
-            compute_seconds,
+            compute_seconds: calls.iter().map(seconds).sum(),
             stream_bytes,
             launch_seconds: median(launches),
             wall_seconds: Some(wall),

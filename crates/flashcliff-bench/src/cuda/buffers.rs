@@ -10,13 +10,13 @@ use flashcliff_floor::values;
 
 use super::square_product;
 use crate::check::{Sample, Sampled, Tolerance, compare};
-use crate::machine::Rates;
-use crate::work::Work;
+use crate::work::{Buffers, Call};
 use crate::{Case, Error, Form, Passes};
 
 /// An operator with its tensors.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(super) struct OnGpu {
+    stream: Arc<CudaStream>,
     operator: Operator,
     form: Form,
     gpu: cuda::Operator,
@@ -57,7 +57,7 @@ fn views(inputs: &[Array]) -> Result<Vec<cuda::Tensor<'_>>, Error> {
     Ok(views.collect::<Result<_, _>>()?)
 }
 
-impl Buffers {
+impl OnGpu {
     pub(super) fn new(
         device: &Device,
         stream: &Arc<CudaStream>,
@@ -113,49 +113,32 @@ impl Buffers {
             form: Form::Given,
             gpu,
             operator,
+            stream: stream.clone(),
         })
     }
 
-    /// The bytes and operations of the passes.
-    pub(super) fn work(&self, passes: Passes) -> Work {
-        Work::of(&self.operator, &self.dims, self.dtype, passes)
-    }
-
-    /// The rate of what does most of the operations.
-    pub(super) fn flops_rate(&self, rates: &Rates) -> f64 {
-        rates.flops(self.dtype, self.operator.has_matrix_products(), false)
-    }
-
     /// The output and the gradients of calls that make them; no gradients of a forward pass alone.
-    fn make(&self, stream: &Arc<CudaStream>, passes: Passes) -> Result<(Array, Vec<Array>), Error> {
+    fn make(&self, passes: Passes) -> Result<(Array, Vec<Array>), Error> {
         let inputs = views(&self.inputs)?;
-        let evaluation = self.gpu.evaluate(stream, &inputs)?;
+        let evaluation = self.gpu.evaluate(&self.stream, &inputs)?;
         let grads = match passes {
             Passes::Forward => Vec::new(),
             Passes::Both => {
                 let grad_output = self.grad_output.view()?;
                 self.gpu
-                    .gradients(stream, &inputs, &evaluation, grad_output)?
+                    .gradients(&self.stream, &inputs, &evaluation, grad_output)?
             }
         };
         Ok((evaluation.output, grads))
     }
 
-    /// Runs the calls. What they make is dropped, so that a graph of them frees what it allocates.
-    pub(super) fn run(&mut self, stream: &Arc<CudaStream>, passes: Passes) -> Result<(), Error> {
-        match self.form {
-            Form::Given => self.write(stream, passes),
-            Form::Made => self.make(stream, passes).map(drop),
-        }
-    }
-
     /// Runs the calls that write to memory that is there.
-    fn write(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {
+    fn write(&mut self, passes: Passes) -> Result<(), Error> {
         let inputs = views(&self.inputs)?;
         let [forward, backward] = &mut self.workspaces;
         let (output, saved) = (self.output.view_mut()?, self.saved.view_mut()?);
         self.gpu.forward(
-            stream,
+            &self.stream,
             &inputs,
             output,
             Some(saved),
@@ -172,7 +155,7 @@ impl Buffers {
         let grad_output = self.grad_output.view()?;
         let workspace = Some(Scratch::new(backward));
         self.gpu.backward(
-            stream,
+            &self.stream,
             &inputs,
             output,
             Some(saved),
@@ -183,32 +166,9 @@ impl Buffers {
         Ok(())
     }
 
-    /// Runs both passes once and compares them with the formula. Returns the largest relative difference of the output.
-    pub(super) fn check(&mut self, stream: &Arc<CudaStream>, case: &Case) -> Result<f64, Error> {
-        let sample = Sample::of(&self.dims);
-        let spec = self.operator.output().clone();
-        let mut few = self.grad_output.to_f64(stream)?;
-        sample.clear_others(&spec, &mut few, 0.0);
-        let shape = self.grad_output.shape().to_vec();
-        let few = Array::from_f64(stream, self.dtype, &few, &shape)?;
-        let full = std::mem::replace(&mut self.grad_output, few);
-        match self.form {
-            Form::Given => self.write(stream, Passes::Both)?,
-            Form::Made => (self.output, self.grads) = self.make(stream, Passes::Both)?,
-        }
-        let difference = self.compare(stream, case, &sample)?;
-        self.grad_output = full;
-        Ok(difference)
-    }
-
-    fn compare(
-        &self,
-        stream: &Arc<CudaStream>,
-        case: &Case,
-        sample: &Sample,
-    ) -> Result<f64, Error> {
+    fn compare(&self, case: &Case, sample: &Sample) -> Result<f64, Error> {
         let pick = |spec: &TensorSpec, array: &Array| -> Result<Vec<Vec<f64>>, Error> {
-            let data = array.to_f64(stream)?;
+            let data = array.to_f64(&self.stream)?;
             Ok(sample.pick(spec, data.len(), |i| data[i]))
         };
         let specs = self.operator.inputs();
@@ -227,9 +187,44 @@ impl Buffers {
     }
 }
 
+impl Buffers for OnGpu {
+    fn call(&self, passes: Passes) -> Call {
+        Call::of(&self.operator, &self.dims, self.dtype, passes)
+    }
+
+    /// What calls make is dropped, so that a graph of them frees what it allocates.
+    fn run(&mut self, passes: Passes) -> Result<(), Error> {
+        match self.form {
+            Form::Given => self.write(passes),
+            Form::Made => self.make(passes).map(drop),
+        }
+    }
+
+    fn check(&mut self, case: &Case) -> Result<f64, Error> {
+        let sample = Sample::of(&self.dims);
+        let spec = self.operator.output().clone();
+        let mut few = self.grad_output.to_f64(&self.stream)?;
+        sample.clear_others(&spec, &mut few, 0.0);
+        let shape = self.grad_output.shape().to_vec();
+        let few = Array::from_f64(&self.stream, self.dtype, &few, &shape)?;
+        let full = std::mem::replace(&mut self.grad_output, few);
+        match self.form {
+            Form::Given => self.write(Passes::Both)?,
+            Form::Made => (self.output, self.grads) = self.make(Passes::Both)?,
+        }
+        let difference = self.compare(case, &sample)?;
+        self.grad_output = full;
+        Ok(difference)
+    }
+
+    fn moved(&self) -> Option<Box<dyn Buffers>> {
+        None
+    }
+}
+
 /// A product of two square matrices: `mv_linear` in an algebra of two blades, with one matrix for both.
 #[derive(Debug)]
-pub(super) struct Product(Buffers);
+pub(super) struct Product(OnGpu);
 
 impl Product {
     pub(super) fn new(
@@ -248,12 +243,12 @@ impl Product {
             false => MatmulPrecision::Highest,
         };
         let dims = square_product(side);
-        Ok(Self(Buffers::of(
+        Ok(Self(OnGpu::of(
             operator, dims, dtype, device, stream, precision,
         )?))
     }
 
-    pub(super) fn run(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
-        self.0.run(stream, Passes::Forward)
+    pub(super) fn run(&mut self) -> Result<(), Error> {
+        self.0.run(Passes::Forward)
     }
 }

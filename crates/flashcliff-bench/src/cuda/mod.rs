@@ -17,12 +17,11 @@ use flashcliff::{Device, Dims, Dtype, memory};
 
 use crate::machine::{Kind, Rates};
 use crate::measure::{Effort, Repeat, median, repetitions};
-use crate::report::Counts;
 use crate::target::{Target, remedy};
+use crate::work::{Buffers, Call};
 use crate::{Case, Error};
 
-pub use beside::Floors;
-use buffers::{Buffers, Product};
+use buffers::{OnGpu, Product};
 use clock::{Addition, Clock};
 
 /// A GPU that measures.
@@ -36,49 +35,20 @@ pub struct Gpu {
     rates: Option<Rates>,
 }
 
-/// A case on the GPU, whose results were found right.
-#[derive(Debug)]
-pub struct Subject {
-    case: Case,
-    difference: f64,
-    buffers: Buffers,
-    floor: Addition,
-}
-
 /// The bytes of the large addition, or of a small one.
 const LARGE: [usize; 2] = [768 << 20, 24 << 20];
 
 impl Gpu {
-    /// A GPU, as CUDA counts them. `quick` measures little.
+    /// A GPU, as CUDA counts them, for a host that launches its work on this stream. `quick` measures little.
     ///
     /// # Errors
     /// The errors of [`Device::cuda`].
-    pub fn new(ordinal: usize, quick: bool) -> Result<Self, Error> {
-        let device = Device::cuda(ordinal)?;
-        let stream = device.new_stream()?;
-        Self::on_stream(device, stream, quick)
-    }
-
-    /// This GPU again, for a host that launches its work on this stream.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
-    pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self, Error> {
-        let other = Self::on_stream(self.device.clone(), stream, self.quick)?;
-        let rates = self.rates;
-        Ok(Self { rates, ..other })
-    }
-
-    /// The library's handle of the GPU.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
     #[allow(
         unsafe_code,
         reason = "a launch that records events for each tensor would not be that of the operator"
     )]
-    fn on_stream(device: Device, stream: Arc<CudaStream>, quick: bool) -> Result<Self, Error> {
+    pub fn new(ordinal: usize, stream: Arc<CudaStream>, quick: bool) -> Result<Self, Error> {
+        let device = Device::cuda(ordinal)?;
         // SAFETY: all work is on one stream, and all memory outlives it.
         unsafe { device.context().disable_event_tracking() };
         let l2 = device
@@ -108,9 +78,9 @@ impl Gpu {
         )?;
         let flops = 2.0 * (side as f64).powi(3);
         // The first run chooses and loads the kernel.
-        product.run(&self.clock.stream)?;
+        product.run()?;
         let rounds = if self.quick { 1 } else { 4 };
-        let seconds = (0..rounds).map(|_| self.clock.seconds(|stream| product.run(stream)));
+        let seconds = (0..rounds).map(|_| self.clock.seconds(|_| product.run()));
         Ok(flops / median(seconds.collect::<Result<_, _>>()?))
     }
 
@@ -118,9 +88,9 @@ impl Gpu {
     fn call_seconds(&mut self) -> Result<f64, Error> {
         let case = Case::tiny();
         let stream = self.clock.stream.clone();
-        let mut buffers = Buffers::new(&self.device, &stream, &case)?;
-        buffers.run(&stream, case.passes)?;
-        let graph = captured(&case.name(), &stream, || buffers.run(&stream, case.passes))?;
+        let mut buffers = OnGpu::new(&self.device, &stream, &case)?;
+        buffers.run(case.passes)?;
+        let graph = captured(&case.name(), &stream, || buffers.run(case.passes))?;
         let calls = (0..10).map(|_| self.clock.seconds(|_| Ok(graph.launch()?)));
         Ok(median(calls.collect::<Result<_, _>>()?))
     }
@@ -151,10 +121,7 @@ impl Gpu {
     }
 
     /// The rates, measured at the first call.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
-    pub fn rates_of_this_run(&mut self) -> Result<Rates, Error> {
+    fn rates_of_this_run(&mut self) -> Result<Rates, Error> {
         match self.rates {
             Some(rates) => Ok(rates),
             None => self.rates(),
@@ -163,8 +130,6 @@ impl Gpu {
 }
 
 impl Target for Gpu {
-    type Subject = Subject;
-
     /// A GPU does nothing else meanwhile, and making the tensors takes longer than timing them.
     fn sweeps(&self) -> usize {
         1
@@ -216,63 +181,18 @@ impl Target for Gpu {
         }
     }
 
-    fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
-        let stream = self.clock.stream.clone();
-        let (difference, buffers) = match before.filter(|before| before.case.has_tensors_of(case)) {
-            Some(before) => (before.difference, before.buffers),
-            None => {
-                let mut buffers = Buffers::new(&self.device, &stream, case)?;
-                (buffers.check(&stream, case)?, buffers)
-            }
-        };
-        let bytes = buffers.work(case.passes).bytes;
-        Ok(Subject {
-            floor: Addition::new(&stream, bytes)?,
-            case: case.clone(),
-            difference,
-            buffers,
-        })
+    fn buffers(&self, case: &Case) -> Result<Box<dyn Buffers>, Error> {
+        let stream = &self.clock.stream;
+        Ok(Box::new(OnGpu::new(&self.device, stream, case)?))
     }
 
-    fn counts(&self, subject: &Subject) -> Counts {
-        let work = subject.buffers.work(subject.case.passes);
-        Counts {
-            bytes: work.bytes,
-            flops: work.flops,
-            difference: subject.difference,
-        }
-    }
-
-    fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
-        let rates = self.rates_of_this_run()?;
-        let Subject {
-            case,
-            buffers,
-            floor,
-            ..
-        } = subject;
-        let stream = self.clock.stream.clone();
-        let graph = captured(&case.name(), &stream, || buffers.run(&stream, case.passes))?;
-        let floor = captured(&case.name(), &stream, || floor.run(&stream))?;
-        let [mut own, mut floors] = [const { Vec::new() }; 2];
-        for _ in 0..effort.rounds {
-            floors.push(self.clock.seconds(|_| Ok(floor.launch()?))?);
-            own.push(self.clock.seconds(|_| Ok(graph.launch()?))?);
-        }
-        let flops = buffers.work(case.passes).flops as f64;
-        let stream_bytes = self.stream_rate()?;
-        let wall = self.wall(effort, || buffers.run(&stream, case.passes))?;
-        let captured = self.wall(effort, || Ok::<(), Error>(graph.launch()?))?;
-        Ok(Repeat {
-            seconds: median(own),
-            floor_seconds: median(floors),
-            compute_seconds: flops / buffers.flops_rate(&rates),
-            stream_bytes,
-            launch_seconds: rates.call_seconds,
-            wall_seconds: Some(wall),
-            captured_seconds: Some(captured),
-            sweep: 0,
-        })
+    fn repeat<E: From<Error> + std::fmt::Display>(
+        &mut self,
+        calls: &[Call],
+        effort: Effort,
+        work: impl FnMut() -> Result<(), E>,
+    ) -> Result<(Repeat, Option<String>), E> {
+        self.beside(calls, effort, work)
     }
 }
 

@@ -35,10 +35,7 @@ fn report(commit: &str) -> Report {
                 floor_seconds: 5e-6,
                 compute_seconds: 1e-6,
                 stream_bytes: 1e10,
-                launch_seconds: 0.0,
-                wall_seconds: None,
-                captured_seconds: None,
-                sweep: 0,
+                ..Repeat::default()
             };
             report
                 .cases

@@ -17,6 +17,7 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use candle_core::Device;
 use cayley::Signature;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -171,13 +172,18 @@ impl BenchArgs {
 
 /// Measures on a GPU.
 #[cfg(feature = "cuda")]
-fn on_gpu(args: &BenchArgs, before: Option<&Report>, ordinal: usize) -> Result<Report, Error> {
-    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, args.quick)?;
-    run::measure(args, before, &mut gpu)
+fn on_gpu(
+    args: &BenchArgs,
+    before: Option<&Report>,
+    (ordinal, device): (usize, &Device),
+) -> Result<Report, Error> {
+    let stream = device.as_cuda_device()?.cuda_stream();
+    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, stream, args.quick)?;
+    run::measure(args, before, (device, &mut gpu))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: &BenchArgs, _: Option<&Report>, _: usize) -> Result<Report, Error> {
+fn on_gpu(_: &BenchArgs, _: Option<&Report>, _: (usize, &Device)) -> Result<Report, Error> {
     Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
 }
 
@@ -206,9 +212,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;
     let page = args.report.as_deref().map(create).transpose()?;
+    let (device, before) = (args.device.open()?, before.as_ref());
     let report = match args.device.name() {
-        DeviceName::Cpu => run::measure(args, before.as_ref(), &mut Cpu::new(args.quick))?,
-        DeviceName::Cuda(ordinal) => on_gpu(args, before.as_ref(), ordinal)?,
+        DeviceName::Cpu => run::measure(args, before, (&device, &mut Cpu::new(args.quick)))?,
+        DeviceName::Cuda(ordinal) => on_gpu(args, before, (ordinal, &device))?,
     };
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;

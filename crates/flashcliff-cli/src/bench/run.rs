@@ -1,14 +1,15 @@
 //! Measures the chosen cases.
 
-use flashcliff_bench::Case;
+use candle_core::Device;
 use flashcliff_bench::baseline::Limits;
 use flashcliff_bench::measure::Repeat;
 use flashcliff_bench::report::Report;
+use flashcliff_bench::{Case, Target};
 use tracing::info;
 
 use super::BenchArgs;
 use super::beside::Beside;
-use super::networks::{Host, NetworkCase, Networks};
+use super::networks::{NetworkCase, Networks};
 use super::suite::{Operators, Suite};
 use crate::error::Error;
 
@@ -16,10 +17,10 @@ use crate::error::Error;
 ///
 /// # Errors
 /// A wrong result, a name that no case has, tensors that have no room.
-pub(super) fn measure<T: Host>(
+pub(super) fn measure<T: Target>(
     args: &BenchArgs,
     before: Option<&Report>,
-    target: &mut T,
+    (device, target): (&Device, &mut T),
 ) -> Result<Report, Error> {
     let operators = match args.has_operators() {
         true => args.selection().cases()?,
@@ -46,7 +47,7 @@ pub(super) fn measure<T: Host>(
     };
     run.add(&mut Operators(target), &operators, &mut report)?;
     if !networks.is_empty() {
-        let mut suite = Networks::new(target.meter()?);
+        let mut suite = Networks::new(device, target);
         run.add(&mut suite, &networks, &mut report)?;
     }
     Ok(report)

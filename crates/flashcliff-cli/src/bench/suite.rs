@@ -3,7 +3,8 @@
 use flashcliff_bench::machine::Rates;
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Counts, Row};
-use flashcliff_bench::{Case, Target};
+use flashcliff_bench::work::Buffers;
+use flashcliff_bench::{Case, Error as BenchError, Target};
 
 use crate::error::Error;
 
@@ -11,7 +12,7 @@ use crate::error::Error;
 pub(super) trait Suite {
     /// A case.
     type Case;
-    /// A case with its tensors, whose results were found right.
+    /// A case whose results were found right, with its tensors if they are used again.
     type Subject;
     /// What is known of a case without timing it.
     type Facts;
@@ -57,9 +58,16 @@ pub(super) trait Suite {
 /// The operators of the table.
 pub(super) struct Operators<'a, T>(pub(super) &'a mut T);
 
+/// An operator with its tensors.
+pub(super) struct Subject {
+    case: Case,
+    difference: f64,
+    buffers: Box<dyn Buffers>,
+}
+
 impl<T: Target> Suite for Operators<'_, T> {
     type Case = Case;
-    type Subject = T::Subject;
+    type Subject = Subject;
     type Facts = Counts;
 
     fn name(case: &Case) -> String {
@@ -74,20 +82,43 @@ impl<T: Target> Suite for Operators<'_, T> {
         Ok(self.0.check_room(case)?)
     }
 
-    fn subject(&mut self, before: Option<T::Subject>, case: &Case) -> Result<T::Subject, Error> {
-        Ok(self.0.subject(before, case)?)
+    fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
+        let case = case.clone();
+        match before.filter(|before| before.case.has_tensors_of(&case)) {
+            Some(before) => Ok(Subject { case, ..before }),
+            None => {
+                let mut buffers = self.0.buffers(&case)?;
+                Ok(Subject {
+                    difference: buffers.check(&case)?,
+                    buffers,
+                    case,
+                })
+            }
+        }
     }
 
-    fn facts(&self, subject: &T::Subject) -> Counts {
-        self.0.counts(subject)
+    fn facts(&self, subject: &Subject) -> Counts {
+        let call = subject.buffers.call(subject.case.passes);
+        Counts {
+            bytes: call.bytes,
+            flops: call.flops,
+            difference: subject.difference,
+        }
     }
 
     fn bytes(facts: &Counts) -> usize {
         facts.bytes
     }
 
-    fn repeat(&mut self, subject: &mut T::Subject, effort: Effort) -> Result<Repeat, Error> {
-        Ok(self.0.repeat(subject, effort)?)
+    fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
+        let (name, passes) = (subject.case.name(), subject.case.passes);
+        let mut moved = subject.buffers.moved();
+        let buffers = moved.as_mut().unwrap_or(&mut subject.buffers);
+        let calls = [buffers.call(passes)];
+        match self.0.repeat(&calls, effort, || buffers.run(passes))? {
+            (repeat, None) => Ok(repeat),
+            (_, Some(reason)) => Err(BenchError::NotCaptured { case: name, reason }.into()),
+        }
     }
 
     fn row(case: &Case, facts: Counts, repeats: Vec<Repeat>, rates: &Rates) -> Row {

@@ -115,7 +115,8 @@ fn on_gpu(
     rehearsal: &Rehearsal,
     steps: &measure::Steps,
 ) -> Result<Report, Error> {
-    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, false)?;
+    let stream = rehearsal.device().as_cuda_device()?.cuda_stream();
+    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, stream, false)?;
     Report::new(play, DeviceName::Cuda(ordinal), rehearsal, steps, &mut gpu)
 }
 

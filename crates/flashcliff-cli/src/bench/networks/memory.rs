@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use candle_core::Device;
 use flashcliff::Pass;
 use flashcliff_bench::report::Memory;
 use flashcliff_candle::timeline::Operation;
@@ -41,17 +42,51 @@ pub(super) fn counted(
     }
 }
 
+/// The most memory at once, from the making of the case on, beside the bytes that must be held.
+///
+/// # Errors
+/// The errors of the work; on a GPU those of CUDA.
+pub(super) fn measure(
+    case: &NetworkCase,
+    device: &Device,
+    counted: usize,
+) -> Result<Memory, Error> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(gpu) => on_gpu(case, device, gpu.cuda_stream().context().ordinal(), counted),
+        _ => on_heap(case, counted),
+    }
+}
+
+/// The most memory in the pool of the GPU.
+#[cfg(feature = "cuda")]
+fn on_gpu(
+    case: &NetworkCase,
+    device: &Device,
+    ordinal: usize,
+    counted: usize,
+) -> Result<Memory, Error> {
+    let pool = flashcliff::Device::cuda(ordinal)?;
+    device.synchronize()?;
+    pool.reset_pool_peak()?;
+    let before = pool.pool_memory()?.used;
+    let mut work = Work::new(case, device)?;
+    work.run()?;
+    work.run()?;
+    device.synchronize()?;
+    let peak = pool.pool_memory()?.used_peak.saturating_sub(before);
+    let peak = usize::try_from(peak).unwrap_or(usize::MAX);
+    Ok(Memory::new(counted, peak, target(case)))
+}
+
 /// The ratio that is aimed at; none of a case so small that parameters and lists are most of it.
-pub(super) fn target(case: &NetworkCase) -> Option<f64> {
+fn target(case: &NetworkCase) -> Option<f64> {
     (!case.is_quick).then_some(TARGET)
 }
 
-/// The most memory on the heap at once, from the making of the case on.
-///
-/// # Errors
-/// The errors of the work.
-pub(super) fn on_heap(case: &NetworkCase, counted: usize) -> Result<Memory, Error> {
-    let device = candle_core::Device::Cpu;
+/// The most memory on the heap.
+fn on_heap(case: &NetworkCase, counted: usize) -> Result<Memory, Error> {
+    let device = Device::Cpu;
     let small = NetworkCase {
         batch: case.batch.min(WARM),
         ..case.clone()

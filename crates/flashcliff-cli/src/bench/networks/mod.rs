@@ -9,13 +9,11 @@
 //! * `work` - a case with its tensors, which can run.
 //! * `check` - the comparison with f64; `tolerance` the differences that rounding explains.
 //! * `memory` - the bytes that must be held, and the peak.
-//! * `meter` - how a device measures: the CPU, and with the feature `cuda` a GPU.
 
 mod cases;
 mod check;
 mod layers;
 mod memory;
-mod meter;
 mod rotors;
 mod tolerance;
 mod work;
@@ -24,21 +22,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use candle_core::Device;
+use flashcliff_bench::Target;
 use flashcliff_bench::machine::Rates;
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Counts, Memory, NetworkRow, Row};
+use flashcliff_bench::work::Call;
 use flashcliff_candle::timeline::Operation;
 
 use super::suite::Suite;
 use crate::error::Error;
 
 pub(super) use cases::{NetworkCase, NetworkSelection, layer_names, network_names};
-pub(super) use meter::{Host, Meter};
 use work::Work;
 
 /// Layers, networks and training steps on a device.
-pub(super) struct Networks<'a> {
-    meter: Box<dyn Meter + 'a>,
+pub(super) struct Networks<'a, T> {
+    device: &'a Device,
+    target: &'a mut T,
     /// The facts of the cases that were checked. A check takes longer than a sweep.
     known: HashMap<String, Facts>,
 }
@@ -69,22 +69,47 @@ fn operations(
     }
 }
 
+/// An operation as one call. The last layer of a network of 16 bits is of f32.
+fn call(operation: &Operation, case: &NetworkCase) -> Call {
+    Call {
+        bytes: operation.tensor_bytes,
+        flops: operation.flops.unwrap_or(0),
+        dtype: operation.dtype.unwrap_or(case.dtype),
+        has_matrix_products: operation.has_matrix_products,
+    }
+}
+
+/// Keeps candle's uploads of shapes for a capture.
+#[cfg(feature = "cuda")]
+fn keep_uploads(device: &Device) -> Option<impl Sized> {
+    match device {
+        Device::Cuda(device) => Some(device.enable_cuda_graph_htod_cache()),
+        _ => None,
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn keep_uploads(_: &Device) -> Option<()> {
+    None
+}
+
 /// A case whose results were found right.
 pub(super) struct Subject {
     case: NetworkCase,
     facts: Facts,
 }
 
-impl<'a> Networks<'a> {
-    pub(super) fn new(meter: Box<dyn Meter + 'a>) -> Self {
+impl<'a, T: Target> Networks<'a, T> {
+    pub(super) fn new(device: &'a Device, target: &'a mut T) -> Self {
         Self {
-            meter,
+            device,
+            target,
             known: HashMap::new(),
         }
     }
 }
 
-impl Suite for Networks<'_> {
+impl<T: Target> Suite for Networks<'_, T> {
     type Case = NetworkCase;
     type Subject = Subject;
     type Facts = Facts;
@@ -94,7 +119,7 @@ impl Suite for Networks<'_> {
     }
 
     fn sweeps(&self) -> usize {
-        self.meter.sweeps()
+        self.target.sweeps()
     }
 
     fn check_room(&self, _: &NetworkCase) -> Result<(), Error> {
@@ -107,14 +132,14 @@ impl Suite for Networks<'_> {
         let facts = match self.known.get(&name) {
             Some(facts) => facts.clone(),
             None => {
-                let mut work = Work::new(case, self.meter.device())?;
-                let difference = check::check(case, &mut work, self.meter.device())?;
-                let operations = operations(case, &mut work, self.meter.device())?;
+                let mut work = Work::new(case, self.device)?;
+                let difference = check::check(case, &mut work, self.device)?;
+                let operations = operations(case, &mut work, self.device)?;
                 let parameters = work.parameters().element_count();
                 drop(work);
                 let counted = memory::counted(case, &operations, parameters);
                 let facts = Facts {
-                    memory: self.meter.memory(case, counted)?,
+                    memory: memory::measure(case, self.device, counted)?,
                     operations,
                     difference,
                     parameters,
@@ -141,11 +166,14 @@ impl Suite for Networks<'_> {
 
     fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
         // Every repeat has memory of its own.
-        let mut work = Work::new(&subject.case, self.meter.device())?;
-        let operations = &subject.facts.operations;
-        let (repeat, reason) = self
-            .meter
-            .repeat(&subject.case, operations, effort, &mut || work.run())?;
+        let mut work = Work::new(&subject.case, self.device)?;
+        let operations = subject.facts.operations.iter();
+        let calls: Vec<Call> = operations.map(|own| call(own, &subject.case)).collect();
+        let device = self.device;
+        let (repeat, reason) = self.target.repeat(&calls, effort, || {
+            let _kept = keep_uploads(device);
+            work.run()
+        })?;
         subject.facts.not_captured = reason;
         Ok(repeat)
     }
