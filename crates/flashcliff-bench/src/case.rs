@@ -102,17 +102,29 @@ impl Case {
         )
     }
 
-    /// A call on a single multivector, with next to no work.
-    pub(crate) fn tiny() -> Self {
+    /// An operator as it usually runs, with memory of the caller.
+    pub fn new(
+        operator: &'static str,
+        signature: Signature,
+        dtype: Dtype,
+        passes: Passes,
+        dims: Dims,
+    ) -> Self {
         Self {
-            operator: "reverse",
-            signature: Signature::of(3, 0, 0),
+            operator,
+            signature,
             is_interpreted: false,
             form: Form::Given,
-            dtype: Dtype::F32,
-            passes: Passes::Forward,
-            dims: square(1, 1),
+            dtype,
+            passes,
+            dims,
         }
+    }
+
+    /// A call on a single multivector, with next to no work.
+    pub(crate) fn tiny() -> Self {
+        let (space, dims) = (Signature::of(3, 0, 0), square(1, 1));
+        Self::new("reverse", space, Dtype::F32, Passes::Forward, dims)
     }
 
     /// Whether both cases have the same tensors: they differ in their passes at most.

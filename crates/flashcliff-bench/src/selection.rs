@@ -17,8 +17,6 @@ pub struct Selection {
     pub shapes: Vec<Dims>,
     /// The types.
     pub dtypes: Vec<Dtype>,
-    /// Whether calls that make what they write are cases too, in f32 and with both passes, where no algebra and no size is chosen.
-    pub allocating: bool,
     /// Whether sizes that are not given are small.
     pub quick: bool,
     /// Whether the usual choice is that of a GPU.
@@ -100,9 +98,7 @@ impl Selection {
             }
         }
         if self.algebras.is_empty() && self.shapes.is_empty() {
-            if self.allocating {
-                cases.extend(allocating(&cases));
-            }
+            cases.extend(allocating(&cases));
             let further = match self.gpu {
                 true => &FURTHER_ON_GPU[..],
                 false => &FURTHER[..],
@@ -135,13 +131,8 @@ impl Selection {
         for &dtype in dtypes {
             for passes in Passes::ALL {
                 let mut case = Case {
-                    operator,
-                    signature,
                     is_interpreted,
-                    form: Form::Given,
-                    dtype,
-                    passes,
-                    dims,
+                    ..Case::new(operator, signature, dtype, passes, dims)
                 };
                 case.dims = bound(&case)?;
                 if !cases.contains(&case) {
@@ -161,7 +152,7 @@ impl Selection {
     }
 }
 
-/// The cases of f32 and both passes again, as calls that make what they write.
+/// The cases of f32 and both passes again, as calls that make what they write. They come where no algebra and no size is chosen.
 fn allocating(cases: &[Case]) -> Vec<Case> {
     let is_own = |case: &&Case| case.dtype == Dtype::F32 && case.passes == Passes::Both;
     let own = cases.iter().filter(is_own).cloned();
@@ -187,25 +178,7 @@ fn usual_size(operator: &'static str, signature: Signature, gpu: bool) -> Result
         true => (USUAL_ON_GPU, WORK_ON_GPU),
         false => (USUAL, WORK),
     };
-    bounded(operator, signature, usual, work)
-}
-
-/// A size, or the largest smaller one that is not too much work.
-fn bounded(
-    operator: &'static str,
-    signature: Signature,
-    usual: Dims,
-    work: usize,
-) -> Result<Dims, Error> {
-    let case = Case {
-        operator,
-        signature,
-        is_interpreted: false,
-        form: Form::Given,
-        dtype: Dtype::F32,
-        passes: Passes::Forward,
-        dims: usual,
-    };
+    let case = Case::new(operator, signature, Dtype::F32, Passes::Forward, usual);
     let bound = case.bind()?;
     let mut dims = usual;
     while bound.cost(&dims).forward > work && dims.batch > dims.in_channels {
@@ -242,9 +215,8 @@ mod tests {
 
     #[test]
     fn every_operator_also_makes_what_it_writes() {
-        let with = |allocating, shapes: &[Dims]| {
+        let made = |shapes: &[Dims]| {
             let selection = Selection {
-                allocating,
                 shapes: shapes.to_vec(),
                 ..Selection::default()
             };
@@ -253,8 +225,8 @@ mod tests {
             made.map(|case| case.operator).collect::<Vec<_>>()
         };
         let names: Vec<&str> = TABLE.iter().map(|operator| operator.name).collect();
-        assert_eq!(with(true, &[]), names);
-        assert!(with(false, &[]).is_empty() && with(true, &[square(4, 4)]).is_empty());
+        assert_eq!(made(&[]), names);
+        assert!(made(&[square(4, 4)]).is_empty());
     }
 
     #[test]

@@ -157,20 +157,18 @@ mod tests {
     use super::*;
 
     fn case(operator: &'static str, [p, q, r]: [usize; 3], dtype: Dtype) -> Case {
-        Case {
+        Case::new(
             operator,
-            signature: Signature::new(p, q, r).unwrap(),
-            is_interpreted: false,
-            form: Form::Given,
+            Signature::new(p, q, r).unwrap(),
             dtype,
-            passes: Passes::Both,
-            dims: Dims {
+            Passes::Both,
+            Dims {
                 batch: 5,
                 in_channels: 7,
                 out_channels: 7,
                 scalar_channels: 0,
             },
-        }
+        )
     }
 
     const SIGNATURES: [[usize; 3]; 6] = [

@@ -201,8 +201,8 @@ mod tests {
     use cayley::Signature;
 
     use super::*;
+    use crate::Passes;
     use crate::selection::square;
-    use crate::{Form, Passes};
 
     #[test]
     fn rates_are_positive_and_a_call_is_short() {
@@ -220,30 +220,26 @@ mod tests {
 
     #[test]
     fn types_of_a_gpu_are_refused() {
-        let case = Case {
-            operator: "norm",
-            signature: Signature::of(2, 0, 0),
-            is_interpreted: false,
-            form: Form::Given,
-            dtype: Dtype::Bf16,
-            passes: Passes::Forward,
-            dims: square(2, 2),
-        };
+        let case = Case::new(
+            "norm",
+            Signature::of(2, 0, 0),
+            Dtype::Bf16,
+            Passes::Forward,
+            square(2, 2),
+        );
         let error = Cpu::new(true).buffers(&case).err().unwrap().to_string();
         assert_eq!(error, "cpu: expected one of f32, f64, got bf16");
     }
 
     #[test]
     fn a_repeat_has_three_times() {
-        let case = Case {
-            operator: "gate",
-            signature: Signature::of(2, 0, 0),
-            is_interpreted: false,
-            form: Form::Given,
-            dtype: Dtype::F64,
-            passes: Passes::Both,
-            dims: square(4, 8),
-        };
+        let case = Case::new(
+            "gate",
+            Signature::of(2, 0, 0),
+            Dtype::F64,
+            Passes::Both,
+            square(4, 8),
+        );
         let mut cpu = Cpu::new(true);
         let mut buffers = cpu.buffers(&case).unwrap();
         let (calls, effort) = ([buffers.call(case.passes)], Effort::new(true));

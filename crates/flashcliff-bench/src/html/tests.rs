@@ -7,7 +7,7 @@ use super::*;
 use crate::measure::Repeat;
 use crate::report::Counts;
 use crate::selection::square;
-use crate::{Case, Form, Passes, cpu};
+use crate::{Case, Passes, cpu};
 
 fn report(commit: &str) -> Report {
     let mut stream = cpu::Stream::new(true);
@@ -16,15 +16,13 @@ fn report(commit: &str) -> Report {
     report.commit = commit.to_owned();
     for (operator, batch) in [("gate", 8), ("gate", 16), ("norm", 8), ("product", 32)] {
         for passes in Passes::ALL {
-            let case = Case {
+            let case = Case::new(
                 operator,
-                signature: Signature::of(3, 0, 0),
-                is_interpreted: false,
-                form: Form::Given,
-                dtype: Dtype::F32,
+                Signature::of(3, 0, 0),
+                Dtype::F32,
                 passes,
-                dims: square(batch, 4),
-            };
+                square(batch, 4),
+            );
             let counts = Counts {
                 bytes: 1000 * batch,
                 flops: 100 * batch,

@@ -148,12 +148,7 @@ impl BenchArgs {
         NetworkSelection {
             layers: self.layer.clone(),
             networks: self.network.clone(),
-            operators_are_named: !self.operator.is_empty(),
-            algebras: self.algebra.clone(),
-            shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
-            dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
-            quick: self.quick,
-            gpu: self.device.name() != DeviceName::Cpu,
+            chosen: self.selection(),
         }
     }
 
@@ -163,7 +158,6 @@ impl BenchArgs {
             algebras: self.algebra.clone(),
             shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
             dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
-            allocating: true,
             quick: self.quick,
             gpu: self.device.name() != DeviceName::Cpu,
         }

@@ -1,7 +1,8 @@
 //! What is measured of layers and networks, and at which sizes.
 
 use cayley::Signature;
-use flashcliff::{Dims, Dtype};
+use flashcliff::Dtype;
+use flashcliff_bench::Selection;
 use flashcliff_candle::models::Architecture;
 
 use super::layers::{self, Input, Layer};
@@ -141,25 +142,16 @@ const OF_MULTIVECTORS: [[usize; 2]; 2] = [[1024, 32], [4096, 128]];
 /// Samples and multivector channels of layers of transformers.
 const OF_TOKENS: [[usize; 2]; 2] = [[32, 8], [256, 16]];
 
-/// Which layers and networks, in which algebras, at which sizes. An empty list stands for the usual choice.
+/// Which layers and networks, beside operators. An empty list stands for the usual choice.
 #[derive(Clone, Debug, Default)]
 pub(in crate::bench) struct NetworkSelection {
     /// The names of layers.
     pub(in crate::bench) layers: Vec<String>,
     /// The names of networks.
     pub(in crate::bench) networks: Vec<String>,
-    /// Whether operators are named, so that layers and networks are measured only if they are named too.
-    pub(in crate::bench) operators_are_named: bool,
-    /// The algebras of layers.
-    pub(in crate::bench) algebras: Vec<Signature>,
-    /// The sizes of layers.
-    pub(in crate::bench) shapes: Vec<Dims>,
-    /// The types.
-    pub(in crate::bench) dtypes: Vec<Dtype>,
-    /// Whether sizes that are not given are small.
-    pub(in crate::bench) quick: bool,
-    /// Whether the usual choice is that of a GPU.
-    pub(in crate::bench) gpu: bool,
+    /// What is chosen of operators. If some are named, layers and networks are measured only if they are named too. Algebras and sizes are those of
+    /// layers too.
+    pub(in crate::bench) chosen: Selection,
 }
 
 /// The types that layers are measured in on the CPU and on a GPU, if no type is chosen.
@@ -189,7 +181,7 @@ impl NetworkSelection {
             }
         }
         // Networks have an algebra and channels of their own.
-        let is_restricted = !self.algebras.is_empty() || !self.shapes.is_empty();
+        let is_restricted = !self.chosen.algebras.is_empty() || !self.chosen.shapes.is_empty();
         for network in &NETWORKS {
             let is_named = !self.networks.is_empty();
             if self.wants(&self.networks, network.architecture.name())
@@ -205,7 +197,7 @@ impl NetworkSelection {
     fn wants(&self, list: &[String], name: &str) -> bool {
         let lists = [&self.layers, &self.networks];
         let nothing_is_named =
-            !self.operators_are_named && lists.iter().all(|list| list.is_empty());
+            self.chosen.operators.is_empty() && lists.iter().all(|list| list.is_empty());
         nothing_is_named || list.iter().any(|named| named == name)
     }
 
@@ -222,19 +214,20 @@ impl NetworkSelection {
             Input::Tokens { .. } => *signature == motions,
             _ => !layer.is_of_rotors || (2..=5).contains(&signature.dim()),
         };
-        let algebras: Vec<Signature> = match &self.algebras[..] {
+        let algebras: Vec<Signature> = match &self.chosen.algebras[..] {
             [] => usual,
             list => list.iter().copied().filter(can_be).collect(),
         };
-        let dtypes = match &self.dtypes[..] {
-            [] => &TYPES[usize::from(self.gpu)],
+        let dtypes = match &self.chosen.dtypes[..] {
+            [] => &TYPES[usize::from(self.chosen.gpu)],
             list => list,
         };
         let dtypes = dtypes.iter().copied();
         let dtypes: Vec<Dtype> = dtypes
-            .filter(|&dtype| layer.takes(dtype, self.gpu))
+            .filter(|&dtype| layer.takes(dtype, self.chosen.gpu))
             .collect();
         let mut sizes: Vec<[usize; 2]> = self
+            .chosen
             .shapes
             .iter()
             .map(|dims| [dims.batch, dims.in_channels])
@@ -244,8 +237,8 @@ impl NetworkSelection {
                 true => OF_TOKENS,
                 false => OF_MULTIVECTORS,
             };
-            let [batch, channels] = of_devices[usize::from(self.gpu)];
-            sizes.push(match (self.quick, layer.is_of_tokens()) {
+            let [batch, channels] = of_devices[usize::from(self.chosen.gpu)];
+            sizes.push(match (self.chosen.quick, layer.is_of_tokens()) {
                 (false, _) => [batch, channels],
                 (true, false) => [batch.div_ceil(32), channels.div_ceil(4)],
                 (true, true) => [batch.div_ceil(8), channels.div_ceil(4)],
@@ -262,7 +255,7 @@ impl NetworkSelection {
                             batch,
                             channels,
                             dtype,
-                            is_quick: self.quick,
+                            is_quick: self.chosen.quick,
                         });
                     }
                 }
@@ -271,26 +264,26 @@ impl NetworkSelection {
     }
 
     fn add_network(&self, network: &Network, cases: &mut Vec<NetworkCase>) {
-        let dtypes = match &self.dtypes[..] {
+        let dtypes = match &self.chosen.dtypes[..] {
             [] => &OF_NETWORKS,
             list => list,
         };
         for run in [Run::Inference, Run::Step] {
             for &dtype in dtypes {
-                if !network.takes(run, dtype, self.gpu) {
+                if !network.takes(run, dtype, self.chosen.gpu) {
                     continue;
                 }
                 cases.push(NetworkCase {
                     what: What::Network(network.architecture),
                     run,
                     signature: network.signature,
-                    batch: match self.quick {
+                    batch: match self.chosen.quick {
                         true => QUICK,
-                        false => network.batches[usize::from(self.gpu)],
+                        false => network.batches[usize::from(self.chosen.gpu)],
                     },
                     channels: 0,
                     dtype,
-                    is_quick: self.quick,
+                    is_quick: self.chosen.quick,
                 });
             }
         }
@@ -299,7 +292,16 @@ impl NetworkSelection {
 
 #[cfg(test)]
 mod tests {
+    use flashcliff::Dims;
+
     use super::*;
+
+    fn of_layers(chosen: Selection) -> NetworkSelection {
+        NetworkSelection {
+            chosen,
+            ..NetworkSelection::default()
+        }
+    }
 
     fn names(selection: &NetworkSelection) -> Vec<String> {
         selection.cases().iter().map(NetworkCase::name).collect()
@@ -320,30 +322,33 @@ mod tests {
 
     #[test]
     fn what_is_named_leaves_out_the_rest() {
-        let named = |layers: &[&str], networks: &[&str], operators_are_named| NetworkSelection {
-            layers: layers.iter().map(ToString::to_string).collect(),
-            networks: networks.iter().map(ToString::to_string).collect(),
-            operators_are_named,
-            ..NetworkSelection::default()
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let named = |layers: &[&str], networks: &[&str], operators: &[&str]| NetworkSelection {
+            layers: owned(layers),
+            networks: owned(networks),
+            chosen: Selection {
+                operators: owned(operators),
+                ..Selection::default()
+            },
         };
-        assert!(names(&named(&[], &[], true)).is_empty());
-        assert_eq!(names(&named(&["MVSiLU"], &[], true)).len(), 4);
+        assert!(names(&named(&[], &[], &["gate"])).is_empty());
+        assert_eq!(names(&named(&["MVSiLU"], &[], &["gate"])).len(), 4);
         let volumes = [
             "volumes inference cl300 batch 128",
             "volumes training step cl300 batch 128",
         ];
-        assert_eq!(names(&named(&[], &["volumes"], false)), volumes);
+        assert_eq!(names(&named(&[], &["volumes"], &[])), volumes);
     }
 
     #[test]
     fn layers_have_the_types_that_their_device_takes() {
         let of = |dtype, gpu| {
-            let selection = NetworkSelection {
-                dtypes: vec![dtype],
+            let dtypes = vec![dtype];
+            names(&of_layers(Selection {
+                dtypes,
                 gpu,
-                ..NetworkSelection::default()
-            };
-            names(&selection)
+                ..Selection::default()
+            }))
         };
         let single = of(Dtype::F32, true);
         let double = of(Dtype::F64, true);
@@ -368,12 +373,12 @@ mod tests {
     #[test]
     fn networks_run_in_each_type_that_their_device_takes() {
         let of = |gpu| {
-            let selection = NetworkSelection {
+            let all = of_layers(Selection {
                 gpu,
-                networks: network_names().iter().map(ToString::to_string).collect(),
-                ..NetworkSelection::default()
-            };
-            names(&selection).len()
+                ..Selection::default()
+            });
+            let networks = network_names().iter().map(ToString::to_string).collect();
+            names(&NetworkSelection { networks, ..all }).len()
         };
         let with_plan = NETWORKS.iter().filter(|n| n.architecture.has_plan());
         assert_eq!(of(false), 2 * NETWORKS.len());
@@ -382,7 +387,7 @@ mod tests {
 
     #[test]
     fn algebras_and_shapes_are_those_of_layers() {
-        let selection = NetworkSelection {
+        let selection = of_layers(Selection {
             algebras: vec![Signature::of(2, 0, 0)],
             shapes: vec![Dims {
                 batch: 5,
@@ -390,8 +395,8 @@ mod tests {
                 out_channels: 4,
                 scalar_channels: 0,
             }],
-            ..NetworkSelection::default()
-        };
+            ..Selection::default()
+        });
         let names = names(&selection);
         assert!(
             names.iter().all(|name| name.contains("cl200 5x4")),

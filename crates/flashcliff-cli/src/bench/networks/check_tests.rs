@@ -3,6 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use flashcliff::Dtype;
+use flashcliff_bench::Selection;
 use flashcliff_candle::models::Architecture;
 use flashcliff_candle::objective::{Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
@@ -12,7 +13,10 @@ use crate::bench::networks::cases::{NetworkSelection, Run, What};
 
 fn cases(run: Run) -> Vec<NetworkCase> {
     let quick = NetworkSelection {
-        quick: true,
+        chosen: Selection {
+            quick: true,
+            ..Selection::default()
+        },
         ..NetworkSelection::default()
     };
     let cases = quick.cases().into_iter();
