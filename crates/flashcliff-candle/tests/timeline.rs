@@ -1,5 +1,6 @@
 //! What a timeline says of work: the same operations by the graph and by plans, and the formulas of layers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
@@ -13,14 +14,21 @@ use flashcliff_candle::timeline::{self, Operation};
 
 const ROWS: usize = 6;
 
-/// The operations of work that move bytes, in order.
-fn operations<R>(work: impl FnOnce() -> R) -> Vec<Arc<Operation>> {
+/// The operations of work, in order.
+fn begun<R>(work: impl FnOnce() -> R) -> Vec<Arc<Operation>> {
     let (_, timeline) = timeline::record(&Device::Cpu, work).unwrap();
-    let slices = timeline.slices().iter();
-    let begun = slices.filter(|slice| slice.begins && slice.operation.tensor_bytes > 0);
+    let begun = timeline.slices().iter().filter(|slice| slice.begins);
     begun.map(|slice| slice.operation.clone()).collect()
 }
 
+/// The operations of work that move bytes, in order.
+fn operations<R>(work: impl FnOnce() -> R) -> Vec<Arc<Operation>> {
+    let mut all = begun(work);
+    all.retain(|operation| operation.tensor_bytes > 0);
+    all
+}
+
+/// The operations of a step, in order.
 fn step(architecture: Architecture, planned: bool) -> Vec<Arc<Operation>> {
     let model = Model::new(architecture, 1, DType::F32).unwrap();
     let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();
@@ -28,12 +36,14 @@ fn step(architecture: Architecture, planned: bool) -> Vec<Arc<Operation>> {
         true => Objective::new(&model, ROWS, 1).unwrap(),
         false => Objective::through_graph(&model, ROWS, 1).unwrap(),
     };
-    let points = (ROWS, architecture.points(), architecture.dim());
-    let batch = [
-        Tensor::ones(points, DType::F32, &Device::Cpu).unwrap(),
-        Tensor::ones(ROWS, DType::F32, &Device::Cpu).unwrap(),
-    ];
-    operations(|| {
+    let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, &Device::Cpu).unwrap();
+    let targets = match architecture.targets() {
+        1 => vec![ROWS],
+        targets => vec![ROWS, targets],
+    };
+    let points = [ROWS, architecture.points(), architecture.dim()];
+    let batch = [ones(&points), ones(&targets)];
+    begun(|| {
         let loss = objective.evaluate(&batch).unwrap();
         adam.objective_step(&mut objective, &loss).unwrap();
     })
@@ -42,6 +52,53 @@ fn step(architecture: Architecture, planned: bool) -> Vec<Arc<Operation>> {
 fn of<'a>(operations: &'a [Arc<Operation>], name: &str) -> Vec<&'a Operation> {
     let all = operations.iter().map(|operation| &**operation);
     all.filter(|operation| operation.operator == name).collect()
+}
+
+/// The number of calls of each operation.
+fn calls(operations: &[Arc<Operation>]) -> BTreeMap<(&str, Option<&'static str>), usize> {
+    let mut calls = BTreeMap::new();
+    for operation in operations {
+        let key = (&operation.operator[..], operation.phase.map(Pass::name));
+        *calls.entry(key).or_insert(0) += 1;
+    }
+    calls
+}
+
+#[test]
+fn a_planned_step_reports_each_operation_of_its_plan_once_a_pass() {
+    let (forward, backward) = (Some("forward"), Some("backward"));
+    // The embedding, two maps of each of four layers, and two maps of the head are linear. The gradients of their parameters come apart from those
+    // of their inputs, which the embedding has not.
+    let expected = [
+        (("adam", None), 1),
+        (("blade_norm", backward), 1),
+        (("blade_norm", forward), 1),
+        (("mv_linear", backward), 2 * 11 - 1),
+        (("mv_linear", forward), 11),
+        (("points", forward), 1),
+        (("silu", backward), 1),
+        (("silu", forward), 1),
+        (("squared_error", forward), 1),
+        (("steerable_product", backward), 4),
+        (("steerable_product", forward), 4),
+        // The beginning, and behind the plan.
+        (("the rest", None), 2),
+    ];
+    assert_eq!(
+        calls(&step(Architecture::Hulls, true)),
+        BTreeMap::from(expected)
+    );
+}
+
+#[test]
+fn a_step_through_the_graph_reports_our_nodes_and_candles_passes() {
+    let all = step(Architecture::Gravity, true);
+    let calls = calls(&all);
+    for phase in [Some("forward"), Some("backward")] {
+        let of = |name| calls[&(name, phase)];
+        assert_eq!((of("block"), of("equi_linear")), (10, 2));
+        assert_eq!(of("candle's operations"), 1);
+    }
 }
 
 #[test]
@@ -68,6 +125,21 @@ fn a_plan_and_the_graph_do_the_same_work() {
     };
     let (forward, backward) = (wide(&graph, Pass::Forward), wide(&graph, Pass::Backward));
     assert_eq!((forward.len(), backward.len()), (8, 16));
+    // The map without bias: x, its weights for six grades, and the output.
+    let (x, weights, flops) = (32 * ROWS * 32 * 4, 32 * 32 * 6 * 4, 2 * 32 * ROWS * 32 * 32);
+    let is_plain = |map: &&Operation| map.shapes.len() == 2;
+    let plain = forward.iter().find(is_plain).unwrap();
+    assert_eq!((plain.bytes, plain.saved_bytes), (2 * x + weights, 0));
+    assert_eq!((plain.held_bytes, plain.flops), (plain.bytes, Some(flops)));
+    assert_eq!(plain.algebra, "cl500");
+    for (gradient, bytes) in [("x", x), ("weight", weights)] {
+        let mut plain = backward.iter().filter(is_plain);
+        let own = plain.find(|map| map.gradients == [gradient]).unwrap();
+        assert_eq!(
+            (own.bytes, own.flops),
+            (2 * x + weights + bytes, Some(flops))
+        );
+    }
     let flops = |maps: &[Operation]| maps.iter().filter_map(|map| map.flops).sum::<usize>();
     assert_eq!(flops(&backward), 2 * flops(&forward));
     // The head: two maps of scalars.
