@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use super::clock::{Clock, Moment, Time};
-use super::windows::Marks as Made;
+use super::windows::Marks;
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -14,72 +14,32 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
 }
 
-/// The operation that runs from a moment on.
-#[derive(Debug)]
-struct Mark {
-    moment: Moment,
-    operation: Arc<Operation>,
-    begins: bool,
-}
-
-/// Marks in a row whose operations are known from another recording.
-#[derive(Debug)]
-struct Part {
-    /// The marks that have a moment.
-    made: Made,
-    /// The marks until now.
-    count: usize,
-    /// The first mark of all, the marks of the window, the last mark of all.
-    moments: Vec<Moment>,
-}
-
-#[derive(Debug)]
-enum Marks {
-    All(Vec<Mark>),
-    Part(Part),
-}
-
+/// The marks of a recording until now.
 #[derive(Debug)]
 struct Recorder {
     clock: Clock,
-    marks: Marks,
+    /// The marks that have a moment, besides the first and the last one of all.
+    made: Marks,
+    /// The marks until now.
+    count: usize,
+    /// The moment of the first mark of all, of the marks that are made, and of the last one of all.
+    moments: Vec<Moment>,
+    /// The operation that runs from each mark on, and whether it begins there; `None` if another recording has said it.
+    operations: Option<Vec<(Arc<Operation>, bool)>>,
     /// The first error of the clock. Marks are made where no error can be returned.
     failure: Option<Error>,
 }
 
 impl Recorder {
-    fn mark(&mut self, operation: Option<Arc<Operation>>, begins: bool) {
-        let taken = match (&mut self.marks, operation) {
-            (Marks::All(marks), Some(operation)) => self.clock.now().map(|moment| {
-                marks.push(Mark {
-                    moment,
-                    operation,
-                    begins,
-                });
-            }),
-            (Marks::Part(part), _) => part.mark(&self.clock),
-            (Marks::All(_), None) => Ok(()),
-        };
-        if let Err(error) = taken {
-            self.failure.get_or_insert(error);
-        }
-    }
-}
-
-impl Part {
-    /// The moments of the whole besides those of the window: the first and the last mark.
-    const ENDS: usize = 2;
-
-    fn mark(&mut self, clock: &Clock) -> Result<(), Error> {
+    fn mark(&mut self) {
         let place = self.count;
         self.count += 1;
-        if place == 0 {
-            self.moments.push(clock.now()?);
+        for _ in 0..usize::from(place == 0) + usize::from(self.made.contain(place)) {
+            match self.clock.now() {
+                Ok(moment) => self.moments.push(moment),
+                Err(error) => drop(self.failure.get_or_insert(error)),
+            }
         }
-        if self.made.contain(place) {
-            self.moments.push(clock.now()?);
-        }
-        Ok(())
     }
 }
 
@@ -110,11 +70,8 @@ pub(crate) fn around<R>(work: impl FnOnce() -> R) -> R {
         return work();
     }
     let outer = RECORDER.with_borrow(|recorder| {
-        let recorder = recorder.as_ref()?;
-        match &recorder.marks {
-            Marks::All(marks) => marks.last().map(|mark| mark.operation.clone()),
-            Marks::Part(_) => None,
-        }
+        let (operation, _) = recorder.as_ref()?.operations.as_ref()?.last()?;
+        Some(operation.clone())
     });
     let done = work();
     note(|| outer.unwrap_or_else(Operation::rest), false);
@@ -124,16 +81,22 @@ pub(crate) fn around<R>(work: impl FnOnce() -> R) -> R {
 /// Marks the moment. The operation is made only if the recording has a place for it.
 fn note(operation: impl FnOnce() -> Arc<Operation>, begins: bool) {
     let has_operations = RECORDER.with_borrow(|recorder| {
-        let marks = recorder.as_ref().map(|recorder| &recorder.marks);
-        matches!(marks, Some(Marks::All(_)))
+        let own = recorder.as_ref();
+        own.is_some_and(|own| own.operations.is_some())
     });
     let operation = has_operations.then(operation);
     RECORDER.with_borrow_mut(|recorder| {
         if let Some(recorder) = recorder {
-            recorder.mark(operation, begins);
+            if let (Some(operation), Some(all)) = (operation, &mut recorder.operations) {
+                all.push((operation, begins));
+            }
+            recorder.mark();
         }
     });
 }
+
+/// The moments of the whole besides those of the window: the first and the last mark.
+const ENDS: usize = 2;
 
 /// A recording that lasts until it is finished or dropped.
 #[derive(Debug)]
@@ -154,34 +117,39 @@ pub(super) struct Sample {
 }
 
 impl Recording {
-    /// # Errors
-    /// The errors of CUDA.
-    pub(super) fn start(device: &Device) -> Result<Self, Error> {
-        let marks = Marks::All(Vec::with_capacity(256));
-        Self::with(Clock::new(device, 0)?, marks)
-    }
-
-    /// Starts a recording of some marks only. Marks count from 0, the beginning.
+    /// Starts a recording of all marks.
     ///
     /// # Errors
     /// The errors of CUDA.
-    pub(super) fn of_part(device: &Device, made: Made) -> Result<Self, Error> {
-        let moments = made.range.len().div_ceil(made.apart) + 1 + Part::ENDS;
-        let part = Part {
-            made,
-            count: 0,
-            moments: Vec::with_capacity(moments),
-        };
-        Self::with(Clock::new(device, moments)?, Marks::Part(part))
+    pub(super) fn start(device: &Device) -> Result<Self, Error> {
+        let mut operations = Vec::with_capacity(256);
+        operations.push((Operation::rest(), true));
+        Self::with(Clock::new(device, 0)?, Marks::all(), Some(operations))
     }
 
-    fn with(clock: Clock, marks: Marks) -> Result<Self, Error> {
+    /// Starts a recording of some marks only, whose operations are known. Marks count from 0, the beginning.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn of_part(device: &Device, made: Marks) -> Result<Self, Error> {
+        let moments = made.range.len().div_ceil(made.apart) + 1 + ENDS;
+        Self::with(Clock::new(device, moments)?, made, None)
+    }
+
+    fn with(
+        clock: Clock,
+        made: Marks,
+        operations: Option<Vec<(Arc<Operation>, bool)>>,
+    ) -> Result<Self, Error> {
         let mut recorder = Recorder {
             clock,
-            marks,
+            made,
+            count: 0,
+            moments: Vec::with_capacity(256),
+            operations,
             failure: None,
         };
-        recorder.mark(Some(Operation::rest()), true);
+        recorder.mark();
         let outer = RECORDER.replace(Some(recorder));
         Ok(Self { outer })
     }
@@ -196,12 +164,7 @@ impl Recording {
         let Some(mut recorder) = own else {
             return Ok(None);
         };
-        match &mut recorder.marks {
-            Marks::All(_) => recorder.mark(Some(Operation::rest()), false),
-            Marks::Part(part) => {
-                part.moments.push(recorder.clock.now()?);
-            }
-        }
+        recorder.moments.push(recorder.clock.now()?);
         match recorder.failure.take() {
             Some(error) => Err(error),
             None => Ok(Some(recorder)),
@@ -238,18 +201,14 @@ impl Drop for Recording {
 impl Recorder {
     /// The slices between marks.
     fn timeline(self) -> Result<Timeline, Error> {
-        let marks = match self.marks {
-            Marks::All(marks) => marks,
-            Marks::Part(_) => Vec::new(),
-        };
-        let moments: Vec<&Moment> = marks.iter().map(|mark| &mark.moment).collect();
+        let moments: Vec<&Moment> = self.moments.iter().collect();
         let times = self.clock.times(&moments)?;
-        let pairs = times.windows(2).zip(&marks);
-        let slices = pairs.map(|(pair, mark)| {
+        let pairs = times.windows(2).zip(self.operations.unwrap_or_default());
+        let slices = pairs.map(|(pair, (operation, begins))| {
             let length = pair[1].since(pair[0]);
             Slice {
-                operation: mark.operation.clone(),
-                begins: mark.begins,
+                operation,
+                begins,
                 start: pair[0].device,
                 seconds: length.device,
                 host_start: pair[0].host,
@@ -261,18 +220,15 @@ impl Recorder {
         })
     }
 
-    /// The times of a window; none of a recording of all marks.
+    /// The times of a window.
     fn sample(self) -> Result<Option<Sample>, Error> {
-        let Marks::Part(part) = self.marks else {
-            return Ok(None);
-        };
-        let moments: Vec<&Moment> = part.moments.iter().collect();
+        let moments: Vec<&Moment> = self.moments.iter().collect();
         let times = self.clock.times(&moments)?;
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return Ok(None);
         };
         // The last mark of all may end the window.
-        let end = times.len() - usize::from(!part.made.contain(part.count));
+        let end = times.len() - usize::from(!self.made.contain(self.count));
         let inner = &times[1..end];
         let lengths: Vec<Time> = inner
             .windows(2)
@@ -280,7 +236,7 @@ impl Recorder {
             .collect();
         Ok(Some(Sample {
             // The last mark has no number.
-            marks: part.count + 1,
+            marks: self.count + 1,
             whole: last.since(*first),
             slices: lengths,
         }))

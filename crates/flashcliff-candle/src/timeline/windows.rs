@@ -47,6 +47,14 @@ impl Marks {
         }
     }
 
+    /// All marks but the first one of a step, which is always made.
+    pub(super) fn all() -> Self {
+        Self {
+            range: 1..usize::MAX,
+            apart: 1,
+        }
+    }
+
     /// Whether a mark is made.
     pub(super) fn contain(&self, place: usize) -> bool {
         let is_last = place + 1 == self.range.end;

@@ -36,7 +36,7 @@ pub(crate) struct Steps {
 fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
     let mut step = rehearsal.step(Capture::Off);
     for _ in 0..WARM_UP {
-        rehearsal.time(&mut step)?;
+        rehearsal.time(&mut step, 1)?;
     }
     Ok(step)
 }
@@ -51,7 +51,7 @@ pub(crate) fn steps(
     on_gpu: bool,
 ) -> Result<Steps, Error> {
     let mut step = warm(rehearsal)?;
-    let seconds = rehearsal.time(&mut step)?;
+    let seconds = rehearsal.time(&mut step, 1)?;
     let timeline = rehearsal.record(&mut step)?;
     let of = |slices| Sampler::new(rehearsal.device(), &timeline, slices);
     // A window of all slices: how much longer a step lasts with all marks.
@@ -103,12 +103,12 @@ fn captured(rehearsal: &Rehearsal) -> Result<Option<f64>, Error> {
     }
     let (seconds, fewest) = ROW;
     // Steps of the first row warm up and are captured.
-    rehearsal.time_row(&mut step, fewest)?;
+    rehearsal.time(&mut step, fewest)?;
     if !step.is_captured() {
         return Ok(None);
     }
-    let once = rehearsal.time_row(&mut step, fewest)?;
+    let once = rehearsal.time(&mut step, fewest)?;
     let steps = ((seconds / once) as usize).clamp(fewest, Rehearsal::ROW);
-    let rows = (0..ROWS).map(|_| rehearsal.time_row(&mut step, steps));
+    let rows = (0..ROWS).map(|_| rehearsal.time(&mut step, steps));
     Ok(Some(median(rows.collect::<Result<_, _>>()?)))
 }

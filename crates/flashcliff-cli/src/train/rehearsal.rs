@@ -120,24 +120,11 @@ impl Rehearsal {
         Ok(self.feed.load(&order)?)
     }
 
-    /// Runs one step, and waits for it. Returns its seconds.
-    ///
-    /// # Errors
-    /// The errors of candle.
-    pub(crate) fn time(&self, step: &mut Step<'_>) -> Result<f64, Error> {
-        self.load(1)?;
-        self.device.synchronize()?;
-        let start = Instant::now();
-        step.run()?;
-        self.device.synchronize()?;
-        Ok(start.elapsed().as_secs_f64())
-    }
-
     /// Runs so many steps in a row, at most [`Self::ROW`], and waits for the last. Returns the seconds of one.
     ///
     /// # Errors
     /// The errors of candle.
-    pub(crate) fn time_row(&self, step: &mut Step<'_>, steps: usize) -> Result<f64, Error> {
+    pub(crate) fn time(&self, step: &mut Step<'_>, steps: usize) -> Result<f64, Error> {
         let steps = steps.clamp(1, Self::ROW);
         self.load(steps)?;
         self.device.synchronize()?;

@@ -123,7 +123,7 @@ impl Size {
 }
 
 /// Numbers in (-1, 1), the same in every type that holds those of f32.
-fn numbers(shape: &[usize], seed: u64) -> Vec<f32> {
+pub(super) fn numbers(shape: &[usize], seed: u64) -> Vec<f32> {
     values(shape.iter().product(), seed)
 }
 
@@ -136,7 +136,13 @@ fn rotors(shape: &[usize], seed: u64) -> Vec<f32> {
     data
 }
 
-fn put(data: Vec<f32>, shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+/// A tensor of a type on a device.
+pub(super) fn put(
+    data: Vec<f32>,
+    shape: &[usize],
+    dtype: DType,
+    device: &Device,
+) -> Result<Tensor> {
     let on_cpu = Tensor::from_vec(data, shape, &Device::Cpu)?;
     on_cpu.to_dtype(dtype)?.to_device(device)
 }

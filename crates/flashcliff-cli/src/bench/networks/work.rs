@@ -9,10 +9,9 @@ use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 use flashcliff_candle::timeline::{self, Operation};
-use flashcliff_floor::values;
 
 use super::cases::{NetworkCase, Run, What};
-use super::layers::{Apply, Other, Size};
+use super::layers::{Apply, Other, Size, numbers, put};
 use crate::error::Error;
 
 /// The seed of parameters.
@@ -89,13 +88,6 @@ impl Training {
     }
 }
 
-/// Values in (-1, 1), of a type and on a device. They are numbers of f32 in every type.
-fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor, Error> {
-    let data = values(shape.iter().product(), seed);
-    let on_cpu = Tensor::from_vec(data, shape, &Device::Cpu)?;
-    Ok(on_cpu.to_dtype(dtype)?.to_device(device)?)
-}
-
 /// candle's name of a type.
 fn candle_type(dtype: Dtype) -> DType {
     match dtype {
@@ -128,8 +120,8 @@ fn batch(
         _ => &targets[..],
     };
     Ok([
-        tensor(&points, 1, dtype, device)?,
-        tensor(targets, 2, dtype, device)?,
+        put(numbers(&points, 1), &points, dtype, device)?,
+        put(numbers(targets, 2), targets, dtype, device)?,
     ])
 }
 
