@@ -1,6 +1,8 @@
 //! Verdicts by a simulated clock: slowdowns are found, noise is not.
 
 use super::*;
+use crate::Target;
+use crate::cpu::Cpu;
 use crate::machine::Rates;
 use crate::measure::SWEEPS;
 use crate::report::FORMAT;
@@ -253,7 +255,7 @@ fn other_machines_and_cases_are_named() {
 /// A stored file that a hand or a disk has damaged is no reason for a verdict, nor to measure for ever.
 #[test]
 fn stored_repeats_that_prove_nothing_are_named() {
-    let kind = crate::cpu::kind();
+    let kind = Cpu::new(true).kind().unwrap();
     let mut clock = Clock::new(2, 0.1);
     let whole: Vec<Repeat> = (0..30).map(|_| clock.repeat(1e-3)).collect();
     let changed = |change: fn(&mut Repeat)| {
@@ -288,7 +290,7 @@ fn stored_repeats_that_prove_nothing_are_named() {
 #[test]
 fn reports_are_read() {
     let mut clock = Clock::new(1, 0.1);
-    let kind = crate::cpu::kind();
+    let kind = Cpu::new(true).kind().unwrap();
     let written = report(kind, vec![row(vec![clock.repeat(0.1), clock.repeat(0.2)])]);
     let text = written.json().unwrap();
     assert_eq!(Report::read(text.as_bytes()).unwrap(), written);

@@ -8,7 +8,7 @@
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`work`] - calls with their bytes and operations, and operators with their tensors.
-//! * [`report`], [`html`] - the results, as JSON and as a page.
+//! * [`report`] - the results, as JSON.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
 pub mod baseline;
@@ -18,7 +18,6 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
-mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
@@ -31,6 +30,5 @@ pub mod work;
 
 pub use case::{Case, Form, Passes};
 pub use error::Error;
-pub use html::html;
 pub use selection::Selection;
 pub use target::Target;

@@ -205,26 +205,15 @@ fn rotors_are_measured() {
     }
 }
 
-/// Layers and networks have verdicts beside a stored run, and a place on the page.
+/// Layers and networks have verdicts beside a stored run.
 #[test]
-fn layers_and_networks_are_compared_and_drawn() {
+fn layers_and_networks_are_compared() {
     let folder = Folder::new();
     let chosen = "--layer MVSiLU --network hulls";
     store(&folder, chosen);
     let (report, _) = beside(&folder, None, &format!("{chosen} --fail 100000"));
     let verdicts = report["comparisons"].as_array().unwrap();
     assert_eq!(verdicts.len(), 6);
-    let html = page(&folder, chosen);
-    assert_eq!(html.matches("<circle ").count(), 6);
-    assert!(html.contains("History") && html.contains("hulls training step cl500 batch 8"));
-}
-
-/// The page of a quick run and of the stored one.
-fn page(folder: &Folder, chosen: &str) -> String {
-    folder.stdout(&format!(
-        "bench --quick --quiet --report page.html --history before.json {chosen}"
-    ));
-    std::fs::read_to_string(folder.path("page.html")).unwrap()
 }
 
 /// The report of a quick run beside a stored one, and the exit status.
@@ -365,13 +354,4 @@ fn what_cannot_be_compared_is_no_failure() {
         _ => assert!(reason.contains("threads were"), "{reason}"),
     }
     assert!([0, 4].contains(&status));
-}
-
-#[test]
-fn a_page_shows_the_run_and_earlier_ones() {
-    let folder = Folder::new();
-    store(&folder, PRODUCT);
-    let html = page(&folder, PRODUCT);
-    assert_eq!(html.matches("<circle ").count(), 2);
-    assert!(html.contains("History") && html.contains("sgp_norm cl300 512x64 forward"));
 }

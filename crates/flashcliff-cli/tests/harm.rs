@@ -73,7 +73,6 @@ fn no_command_replaces_a_file_unasked() {
     for line in [
         "data volumes in --samples 4",
         "bench --quick --only nothing --json in",
-        "bench --quick --only nothing --report in",
         "profile volumes --json in",
         "profile volumes --trace in",
     ] {

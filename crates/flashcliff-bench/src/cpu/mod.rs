@@ -55,11 +55,37 @@ impl Cpu {
 
 impl Target for Cpu {
     fn kind(&self) -> Result<Kind, Error> {
-        Ok(kind())
+        let widest = Tier::available().last().unwrap_or(Tier::Scalar);
+        Ok(Kind {
+            device: "cpu".to_owned(),
+            processor: processor(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            widest_simd: widest.name().to_owned(),
+            threads: threads::count(),
+        })
     }
 
     fn rates(&mut self) -> Result<Rates, Error> {
-        rates(self.quick, self.stream())
+        let rounds = if self.quick { 3 } else { 9 };
+        let stream = self.stream();
+        let [mut copies, mut adds] = [const { Vec::new() }; 2];
+        let [mut single, mut double] = [const { Vec::new() }; 2];
+        for _ in 0..rounds {
+            copies.push(stream.copy_rate()?);
+            adds.push(stream.rate()?);
+            single.push(multiply_rate(Width::Single)?);
+            double.push(multiply_rate(Width::Double)?);
+        }
+        Ok(Rates {
+            copy_bytes: median(copies),
+            add_bytes: median(adds),
+            flops_f32: median(single),
+            flops_f64: median(double),
+            flops_tf32: None,
+            flops_bf16: None,
+            flops_f16: None,
+            call_seconds: call_seconds(rounds)?,
+        })
     }
 
     fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error> {
@@ -96,28 +122,16 @@ impl Target for Cpu {
     }
 }
 
-/// The kind of this machine.
-pub fn kind() -> Kind {
-    let widest = Tier::available().last().unwrap_or(Tier::Scalar);
-    Kind {
-        device: "cpu".to_owned(),
-        processor: processor(),
-        architecture: std::env::consts::ARCH.to_owned(),
-        widest_simd: widest.name().to_owned(),
-        threads: threads::count(),
-    }
-}
-
 /// A large addition and copy: tensors that no cache holds.
 #[derive(Debug)]
-pub struct Stream(Floor);
+struct Stream(Floor);
 
 /// The bytes of the large addition, or of a small one.
 const LARGE: [usize; 2] = [384 << 20, 24 << 20];
 
 impl Stream {
     /// Tensors of the usual size, or small ones.
-    pub fn new(quick: bool) -> Self {
+    fn new(quick: bool) -> Self {
         let mut floor = Floor::of_bytes(LARGE[usize::from(quick)]);
         // The first run gets the memory.
         floor.run();
@@ -126,49 +140,22 @@ impl Stream {
 
     /// The bytes a second of one addition.
     fn rate(&mut self) -> Result<f64, Error> {
-        let bytes = self.0.bytes() as f64;
-        let seconds = seconds(1, || {
-            self.0.run();
-            Ok::<(), Error>(())
-        })?;
-        Ok(bytes / seconds)
+        self.rate_of(1.0, Floor::run)
     }
 
     /// The bytes a second of one copy, which moves two tensors of three.
     fn copy_rate(&mut self) -> Result<f64, Error> {
-        let bytes = self.0.bytes() as f64 * 2.0 / 3.0;
+        self.rate_of(2.0 / 3.0, Floor::copy)
+    }
+
+    fn rate_of(&mut self, share: f64, work: fn(&mut Floor)) -> Result<f64, Error> {
+        let bytes = self.0.bytes() as f64 * share;
         let seconds = seconds(1, || {
-            self.0.copy();
+            work(&mut self.0);
             Ok::<(), Error>(())
         })?;
         Ok(bytes / seconds)
     }
-}
-
-/// Measures the rates of this machine.
-///
-/// # Errors
-/// A variable that means nothing.
-pub fn rates(quick: bool, stream: &mut Stream) -> Result<Rates, Error> {
-    let rounds = if quick { 3 } else { 9 };
-    let [mut copies, mut adds] = [const { Vec::new() }; 2];
-    let [mut single, mut double] = [const { Vec::new() }; 2];
-    for _ in 0..rounds {
-        copies.push(stream.copy_rate()?);
-        adds.push(stream.rate()?);
-        single.push(multiply_rate(Width::Single)?);
-        double.push(multiply_rate(Width::Double)?);
-    }
-    Ok(Rates {
-        copy_bytes: median(copies),
-        add_bytes: median(adds),
-        flops_f32: median(single),
-        flops_f64: median(double),
-        flops_tf32: None,
-        flops_bf16: None,
-        flops_f16: None,
-        call_seconds: call_seconds(rounds)?,
-    })
 }
 
 /// The least seconds of an addition, with threads or without: they cost more than they save where there are few bytes.
@@ -206,7 +193,7 @@ mod tests {
 
     #[test]
     fn rates_are_positive_and_a_call_is_short() {
-        let rates = rates(true, &mut Stream::new(true)).unwrap();
+        let rates = Cpu::new(true).rates().unwrap();
         for rate in [
             rates.copy_bytes,
             rates.add_bytes,

@@ -21,10 +21,10 @@ use candle_core::Device;
 use cayley::Signature;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use flashcliff_bench::Selection;
 use flashcliff_bench::cpu::Cpu;
 use flashcliff_bench::measure::Effort;
 use flashcliff_bench::report::Report;
-use flashcliff_bench::{Selection, html};
 
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
@@ -71,16 +71,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Also write a page with roofline, efficiencies and history, as one HTML file that needs no network.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-
     #[command(flatten)]
     overwrite: Overwrite,
-
-    /// Reports of earlier runs for the history of the page, oldest first.
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "report")]
-    history: Vec<PathBuf>,
 
     /// Small tensors and few repetitions: to see that everything runs, not how fast.
     #[arg(long)]
@@ -201,11 +193,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
         });
     }
     let before = args.baseline.as_deref().map(beside::read).transpose()?;
-    let earlier = args.history.iter().map(|path| beside::read(path));
-    let earlier: Vec<Report> = earlier.collect::<Result<_, _>>()?;
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;
-    let page = args.report.as_deref().map(create).transpose()?;
     let (device, before) = (args.device.open()?, before.as_ref());
     let report = match args.device.name() {
         DeviceName::Cpu => run::measure(args, before, (&device, &mut Cpu::new(args.quick)))?,
@@ -213,9 +202,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
     };
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
-    }
-    if let Some(file) = page {
-        file.commit(html(&report, &earlier).as_bytes())?;
     }
     print(&table::text(&report))?;
     Ok(beside::status(&report.comparisons))

@@ -83,7 +83,6 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "bench --network cubes", 2, &["cubes", "hulls"]),
     row(&[], "bench --network hulls --dtype bf16", 1, &["on this device, got hulls, bf16"]),
     row(&[], "bench --quick --only nothing", 1, &["fcgp_norm cl300"]),
-    row(&[], "bench --history file", 2, &["--report"]),
     row(&[], "bench --baseline file", 1, &["cannot read file"]),
     row(&[Bytes("file", b"{\"format\": 2, \"ca")], "bench --baseline file", 1, &["bench --json"]),
     row(&[Bytes("file", b"{\"cases\": []}")], "bench --baseline file", 1, &["bench --json", "no format"]),
