@@ -190,6 +190,11 @@ pub(crate) const fn row(
     }
 }
 
+/// A row with environment variables.
+pub(crate) const fn with(env: &'static [(&'static str, &'static str)], row: Row) -> Row {
+    Row { env, ..row }
+}
+
 /// The tensors that `sgp_norm` takes in cl300, in a file `in`.
 pub(crate) const GOOD: Make = Make::Tensors("in", Dtype::F32, &[X, Y, W, GRAD]);
 pub(crate) const X: (&str, &[usize]) = ("x", &[8, 2, 3]);

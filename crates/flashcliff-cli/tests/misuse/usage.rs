@@ -1,7 +1,13 @@
 //! Command lines that are incomplete, too long, or name something that does not exist.
 
 use crate::row::Make::Bytes;
-use crate::row::{GOOD, Row, row};
+use crate::row::{GOOD, Row, row, with};
+
+const RANK: (&str, &str) = ("RANK", "1");
+const SIZE: (&str, &str) = ("WORLD_SIZE", "2");
+const LOCAL_RANK: (&str, &str) = ("LOCAL_RANK", "1");
+const ADDRESS: (&str, &str) = ("MASTER_ADDR", "127.0.0.1");
+const PORT: (&str, &str) = ("MASTER_PORT", "1");
 
 #[rustfmt::skip]
 pub(crate) const ROWS: &[Row] = &[
@@ -20,14 +26,19 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "info --threads \"\"", 2, &["--threads"]),
     row(&[], "info --threads", 2, &["--threads <N>"]),
     // Environment.
-    Row {
-        env: &[("FLASHCLIFF_SIMD", "avx1024")],
-        ..row(&[], "info", 1, &["FLASHCLIFF_SIMD", "avx1024", "avx2", "must be one of"])
-    },
-    Row {
-        env: &[("FLASHCLIFF_SIMD", "scalar,avx2")],
-        ..row(&[GOOD], "op dual --algebra cl300 --in in --out out", 1, &["FLASHCLIFF_SIMD"])
-    },
+    with(&[("FLASHCLIFF_SIMD", "avx1024")], row(&[], "info", 1, &["FLASHCLIFF_SIMD", "avx1024", "avx2", "must be one of"])),
+    with(&[("FLASHCLIFF_SIMD", "scalar,avx2")], row(&[GOOD], "op dual --algebra cl300 --in in --out out", 1, &["FLASHCLIFF_SIMD"])),
+    with(&[("FLASHCLIFF_SIMD", "sse9")], row(&[], "info --threads 1", 1, &["error: the environment variable FLASHCLIFF_SIMD must be ", "got `sse9`\n"])),
+    with(&[("RAYON_NUM_THREADS", "many")], row(&[], "info", 1, &["error: the environment variable RAYON_NUM_THREADS must be ", "got `many`\n"])),
+    with(&[("RAYON_NUM_THREADS", "many")], row(&[], "info --threads 1", 1, &["error: the environment variable RAYON_NUM_THREADS must be "])),
+    with(&[("OMP_NUM_THREADS", "0")], row(&[], "info", 1, &["error: the environment variable OMP_NUM_THREADS must be ", "got `0`\n"])),
+    with(&[("OMP_NUM_THREADS", "2,x")], row(&[], "info --threads 1", 1, &["error: the environment variable OMP_NUM_THREADS must be ", "got `2,x`\n"])),
+    // Ranks of a run.
+    with(&[RANK, LOCAL_RANK, ADDRESS, PORT], row(&[], "train hulls", 1, &["WORLD_SIZE: expected a number from 1", "got nothing"])),
+    with(&[("RANK", "2"), SIZE, LOCAL_RANK, ADDRESS, PORT], row(&[], "train hulls", 1, &["RANK: expected a number from 0 to 1", "got `2`"])),
+    with(&[RANK, SIZE, LOCAL_RANK, PORT], row(&[], "train hulls", 1, &["MASTER_ADDR: expected", "got nothing"])),
+    with(&[RANK, SIZE, LOCAL_RANK, ADDRESS, PORT], row(&[], "train hulls", 1, &["--device cuda", "got cpu"])),
+    with(&[RANK, SIZE, LOCAL_RANK, ADDRESS, PORT], row(&[], "train hulls --device cuda --gpus 2", 1, &["--gpus 2", "one of 2 ranks"])),
     // Algebras.
     row(&[], "algebra", 2, &["<SIGNATURE>"]),
     row(&[], "algebra cl900", 2, &["p + q + r <= 8"]),
