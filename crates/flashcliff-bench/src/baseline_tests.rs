@@ -5,7 +5,6 @@ use crate::Target;
 use crate::cpu::Cpu;
 use crate::machine::Rates;
 use crate::measure::SWEEPS;
-use crate::report::FORMAT;
 
 /// A clock of a machine whose speed drifts, and whose times have noise and outliers.
 struct Clock {
@@ -77,21 +76,9 @@ impl Clock {
 fn row(repeats: Vec<Repeat>) -> Row {
     Row {
         name: "case".to_owned(),
-        operator: None,
-        network: None,
-        bytes: None,
-        flops: None,
         seconds: 1.0,
-        wall_seconds: None,
-        captured_seconds: None,
-        floor_seconds: None,
-        ratio: None,
-        roofline: None,
-        target_seconds: None,
-        met: None,
-        relative_difference: 0.0,
-        memory: None,
         repeats,
+        ..Row::default()
     }
 }
 
@@ -196,27 +183,8 @@ fn a_faster_program_is_faster() {
 
 fn report(kind: Kind, cases: Vec<Row>) -> Report {
     Report {
-        format: FORMAT,
-        version: String::new(),
-        commit: String::new(),
-        time: 0,
-        quick: false,
-        architecture: String::new(),
-        simd: String::new(),
-        threads: kind.threads,
-        machine: kind,
-        rates: Rates {
-            copy_bytes: 1.0,
-            add_bytes: 1.0,
-            flops_f32: 1.0,
-            flops_f64: 1.0,
-            flops_tf32: None,
-            flops_bf16: None,
-            flops_f16: None,
-            call_seconds: 1.0,
-        },
         cases,
-        comparisons: Vec::new(),
+        ..Report::new(kind, Rates::default(), false)
     }
 }
 

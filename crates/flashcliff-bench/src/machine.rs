@@ -29,7 +29,7 @@ impl Kind {
 }
 
 /// The rates of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Bytes a second of a large copy.
     pub copy_bytes: f64,

@@ -43,7 +43,7 @@ pub struct Report {
 }
 
 /// The result of a case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The name, unique in a report.
     pub name: String,
@@ -282,8 +282,6 @@ impl Row {
         };
         Self {
             name,
-            operator: None,
-            network: None,
             bytes: Some(counts.bytes),
             flops: Some(counts.flops),
             seconds,
@@ -292,11 +290,10 @@ impl Row {
             floor_seconds: Some(floor),
             ratio: Some(seconds / floor),
             roofline: Some(roofline),
-            target_seconds: None,
             met: Some(roofline.efficiency >= roofline.target_efficiency),
             relative_difference: counts.difference,
-            memory: None,
             repeats,
+            ..Self::default()
         }
     }
 }

@@ -81,10 +81,8 @@ impl Target for Cpu {
             add_bytes: median(adds),
             flops_f32: median(single),
             flops_f64: median(double),
-            flops_tf32: None,
-            flops_bf16: None,
-            flops_f16: None,
             call_seconds: call_seconds(rounds)?,
+            ..Rates::default()
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use flashcliff::{Dims, Dtype, Operator, Pass};
 
 /// An operation of a training step. Bytes and operations are a model: each tensor is moved once, and all operations of the operator are done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Operation {
     /// The name of an operator of the core, or of another part of a step.
@@ -69,20 +69,8 @@ impl Operation {
     pub(crate) fn other(operator: &str, phase: Option<Pass>) -> Self {
         Self {
             operator: operator.to_owned(),
-            is_ours: false,
-            algebra: String::new(),
             phase,
-            gradients: Vec::new(),
-            shapes: Vec::new(),
-            dtype: None,
-            bytes: 0,
-            tensor_bytes: 0,
-            parameter_bytes: 0,
-            output_bytes: 0,
-            flops: None,
-            has_matrix_products: false,
-            saved_bytes: 0,
-            held_bytes: 0,
+            ..Self::default()
         }
     }
 

@@ -107,21 +107,22 @@ fn one() -> usize {
     1
 }
 
-impl Optimiser {
-    /// The settings unless others are asked for.
-    pub(super) fn usual(learning_rate: Option<f64>, clip_norm: Option<f64>) -> Self {
+impl Default for Optimiser {
+    fn default() -> Self {
         Self {
-            learning_rate: learning_rate.unwrap_or(1e-3),
+            learning_rate: 1e-3,
             optimizer: OptimizerName::default(),
             weight_decay: 0.0,
-            clip_norm,
+            clip_norm: None,
             clip: None,
             accumulate: one(),
             schedule: ScheduleName::default(),
             warmup: 0,
         }
     }
+}
 
+impl Optimiser {
     /// These settings with what a command line says besides. One bound on the norm takes the place of the other.
     pub(super) fn with(&self, args: &OptimiserArgs, learning_rate: Option<f64>) -> Self {
         let own_norm = self.clip_norm.filter(|_| args.clip.is_none());

@@ -25,61 +25,9 @@ const REGRESSION_WIDTH: usize = 380;
 const DECAYS: usize = 5;
 const DECAY: f64 = 0.398_107_170_553_497_3;
 
-/// The defaults of a task.
-struct Defaults {
-    samples: usize,
-    steps: usize,
-    batch: usize,
-    val_samples: usize,
-    test_samples: usize,
-    /// How often the validation error is measured in a run.
-    validations: usize,
-    learning_rate: Option<f64>,
-    clip_norm: Option<f64>,
-    /// Whether the learning rate falls in steps.
-    decays: bool,
-}
-
-impl Defaults {
-    fn of(task: Task) -> Self {
-        let small = |samples, steps, batch| Self {
-            samples,
-            steps,
-            batch,
-            val_samples: 2048,
-            test_samples: 4096,
-            validations: VALIDATIONS,
-            learning_rate: None,
-            clip_norm: None,
-            decays: false,
-        };
-        match task {
-            Task::Hulls => small(1024, 1024, 128),
-            Task::Regression => small(300, 1000, 15),
-            // CGENN trains on 65,536 samples for 131,072 steps of this batch.
-            Task::Volumes => small(16_384, 4096, 128),
-            // GATr's run on 1000 samples.
-            Task::Gravity => Self {
-                val_samples: 5000,
-                test_samples: 5000,
-                validations: DECAYS,
-                learning_rate: Some(3e-4),
-                clip_norm: Some(10.0),
-                decays: true,
-                ..small(1000, 5001, 64)
-            },
-        }
-    }
-}
-
 /// The samples that a task has unless others are asked for.
 pub(super) fn default_sizes(task: Task) -> Sizes {
-    let usual = Defaults::of(task);
-    Sizes {
-        train: usual.samples,
-        val: usual.val_samples,
-        test: usual.test_samples,
-    }
+    Settings::usual(task).sizes()
 }
 
 /// The settings of a run, stored with its state.
@@ -113,23 +61,39 @@ pub(super) struct Settings {
 impl Settings {
     /// The defaults of a task.
     pub(super) fn usual(task: Task) -> Self {
-        let defaults = Defaults::of(task);
-        Self {
+        let small = |samples, steps, batch| Self {
             task: task.name().to_owned(),
-            samples: defaults.samples,
-            steps: defaults.steps,
-            batch: defaults.batch,
+            samples,
+            steps,
+            batch,
             seed: 0,
             data_seed: None,
-            optimiser: Optimiser::usual(defaults.learning_rate, defaults.clip_norm),
+            optimiser: Optimiser::default(),
             dropout: None,
-            val_samples: defaults.val_samples,
-            test_samples: defaults.test_samples,
+            val_samples: 2048,
+            test_samples: 4096,
             val_every: 1,
             decay_every: None,
             precision: PrecisionName::default(),
-        }
-        .with_intervals(defaults.decays)
+        };
+        let settings = match task {
+            Task::Hulls => small(1024, 1024, 128),
+            Task::Regression => small(300, 1000, 15),
+            // CGENN trains on 65,536 samples for 131,072 steps of this batch.
+            Task::Volumes => small(16_384, 4096, 128),
+            // GATr's run on 1000 samples.
+            Task::Gravity => Self {
+                val_samples: 5000,
+                test_samples: 5000,
+                optimiser: Optimiser {
+                    learning_rate: 3e-4,
+                    clip_norm: Some(10.0),
+                    ..Optimiser::default()
+                },
+                ..small(1000, 5001, 64)
+            },
+        };
+        settings.with_intervals(true)
     }
 
     /// The settings of the command line, with the defaults of its task.
@@ -137,9 +101,9 @@ impl Settings {
     /// # Errors
     /// [`Error::OutOfRange`].
     pub(super) fn new(args: &TrainArgs) -> Result<Self, Error> {
-        let task = args.task.task();
-        let decays = Defaults::of(task).decays && args.optimiser.schedule.is_none();
-        let settings = Self::usual(task).with(args).with_intervals(decays);
+        let decays = args.optimiser.schedule.is_none();
+        let settings = Self::usual(args.task.task());
+        let settings = settings.with(args).with_intervals(decays);
         settings.check()?;
         Ok(settings)
     }
@@ -163,12 +127,13 @@ impl Settings {
         }
     }
 
-    /// The settings with the intervals that follow from the steps.
+    /// The settings with the intervals that follow from the steps. The learning rate of gravity falls, if it may.
     fn with_intervals(self, decays: bool) -> Self {
         let each = |parts: usize| (self.steps / parts).max(1);
+        let falls = self.task() == Task::Gravity;
         Self {
-            val_every: each(Defaults::of(self.task()).validations),
-            decay_every: decays.then(|| each(DECAYS)),
+            val_every: each(if falls { DECAYS } else { VALIDATIONS }),
+            decay_every: (falls && decays).then(|| each(DECAYS)),
             ..self
         }
     }
@@ -362,21 +327,7 @@ mod tests {
 
     #[test]
     fn the_rate_of_gravity_falls_after_every_thousandth_step_to_a_hundredth() {
-        let settings = Settings {
-            task: "gravity".to_owned(),
-            samples: 1000,
-            steps: 5001,
-            batch: 64,
-            seed: 0,
-            data_seed: None,
-            optimiser: Optimiser::usual(Some(3e-4), None),
-            dropout: None,
-            val_samples: 1,
-            test_samples: 1,
-            val_every: 1000,
-            decay_every: Some(1000),
-            precision: PrecisionName::default(),
-        };
+        let settings = Settings::usual(Task::Gravity);
         assert_eq!(settings.learning_rate(0), (3e-4, Some(1001)));
         assert_eq!(settings.learning_rate(1000), (3e-4, Some(1001)));
         assert_eq!(settings.learning_rate(1001), (3e-4 * DECAY, Some(2001)));

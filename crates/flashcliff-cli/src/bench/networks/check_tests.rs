@@ -23,6 +23,15 @@ fn cases(run: Run) -> Vec<NetworkCase> {
     cases.filter(|case| case.run == run).collect()
 }
 
+/// A case in training, and its reference in another type.
+fn training(case: &NetworkCase, other: DType) -> [Box<Training>; 2] {
+    let work = Work::new(case, &Device::Cpu).unwrap();
+    match (work.reference(case, other).unwrap(), work) {
+        (Work::Step(reference), Work::Step(training)) => [training, reference],
+        _ => unreachable!("training steps"),
+    }
+}
+
 fn checker() -> Checker {
     Checker {
         case: "a case".to_owned(),
@@ -52,18 +61,10 @@ fn numbers_that_differ_or_are_none_are_found() {
 #[test]
 fn every_parameter_of_a_layer_matters() {
     for case in cases(Run::Both) {
-        let Work::Layer(layer) = Work::new(&case, &Device::Cpu).unwrap() else {
-            continue;
-        };
-        let work = Work::Layer(layer);
-        let Work::Layer(reference) = work
-            .reference(&case, other_type(&case, &Device::Cpu))
-            .unwrap()
-        else {
-            unreachable!("a reference of the same case");
-        };
-        let Work::Layer(layer) = work else {
-            unreachable!("the same value");
+        let work = Work::new(&case, &Device::Cpu).unwrap();
+        let reference = work.reference(&case, other_type(&case, &Device::Cpu));
+        let (Work::Layer(layer), Work::Layer(reference)) = (work, reference.unwrap()) else {
+            unreachable!("the cases of layers");
         };
         checker().layer(&layer, &reference).unwrap();
         // The one that is of f64.
@@ -126,17 +127,11 @@ fn a_wrong_gradient_and_a_wrong_change_are_found() {
 #[test]
 fn steps_on_other_data_are_found() {
     for case in cases(Run::Step) {
-        let mut work = Work::new(&case, &Device::Cpu).unwrap();
-        let mut reference = work
-            .reference(&case, other_type(&case, &Device::Cpu))
-            .unwrap();
-        let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference) else {
-            unreachable!("training steps");
-        };
+        let [mut training, mut reference] = training(&case, other_type(&case, &Device::Cpu));
         let [points, _] = &mut training.batch;
         *points = points.affine(1.01, 0.0).unwrap();
         assert!(
-            checker().steps(training, reference).is_err(),
+            checker().steps(&mut training, &mut reference).is_err(),
             "{}",
             case.name()
         );
@@ -159,12 +154,7 @@ fn steps_that_round_to_16_bits_pass_their_tolerance_alone() {
         }
         for (dtype, roundoff) in halves {
             let check = |tolerance: Tolerance, factor: f64| {
-                let mut work = Work::new(&case, &Device::Cpu).unwrap();
-                let mut reference = work.reference(&case, DType::F64).unwrap();
-                let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference)
-                else {
-                    unreachable!("training steps");
-                };
+                let [mut training, mut reference] = training(&case, DType::F64);
                 let rounded = |tensor: &Tensor| {
                     let narrow = tensor.to_dtype(dtype).unwrap();
                     narrow.to_dtype(DType::F32).unwrap()
@@ -177,7 +167,7 @@ fn steps_that_round_to_16_bits_pass_their_tolerance_alone() {
                     tolerance,
                     ..checker()
                 };
-                checker.steps(training, reference)
+                checker.steps(&mut training, &mut reference)
             };
             let tolerance = Tolerance::of_steps(architecture, roundoff);
             check(tolerance, 1.0).unwrap();
@@ -218,11 +208,7 @@ fn wrong_gradients_are_found_by_their_norms() {
 #[test]
 fn a_scale_of_the_loss_changes_nothing() {
     for case in cases(Run::Step) {
-        let mut work = Work::new(&case, &Device::Cpu).unwrap();
-        let mut reference = work.reference(&case, DType::F64).unwrap();
-        let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference) else {
-            unreachable!("training steps");
-        };
+        let [mut training, mut reference] = training(&case, DType::F64);
         let variables = training.model.parameters().variables();
         let options = AdamOptions {
             loss_scale: Some(LossScaleOptions::default()),
@@ -236,7 +222,7 @@ fn a_scale_of_the_loss_changes_nothing() {
         training.objective =
             Objective::with_options(&training.model, case.batch, 1, &options).unwrap();
         assert_eq!(training.loss_scale().unwrap(), 65_536.0);
-        checker().steps(training, reference).unwrap();
+        checker().steps(&mut training, &mut reference).unwrap();
     }
 }
 
