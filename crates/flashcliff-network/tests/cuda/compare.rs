@@ -412,7 +412,7 @@ fn compare_replays<T: DeviceElement + Element>(
     assert_eq!(count, Some(4), "{name}: outputs elsewhere");
 }
 
-fn assert_close(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64, what: &str) {
+pub(crate) fn assert_close(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64, what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (number, (got, expected)) in got.iter().zip(expected).enumerate() {
         assert_eq!(got.len(), expected.len(), "{what}, output {number}");

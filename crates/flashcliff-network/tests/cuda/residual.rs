@@ -1,11 +1,12 @@
-//! Norms that compute the sum in front of them have the bits of a sum and a norm.
+//! Norms that compute the sum in front of them: in f64 with the bits of a sum and a norm. In f32 a kernel that also adds may give its threads fewer
+//! channels, and so sum a row in another order.
 
-use flashcliff::Element;
 use flashcliff::cuda::{DeviceElement, MatmulPrecision};
+use flashcliff::{Dtype, Element};
 use flashcliff_network::tokens::{Channels, Geometry, Lanes, NormOptions, Step};
 use flashcliff_network::{Axis, Keep, Network, Plan, Rows};
 
-use crate::compare::{Case, There, Whole, assert_same};
+use crate::compare::{Case, There, Whole, assert_close, assert_same};
 use crate::trials::Tests;
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -79,9 +80,13 @@ fn compare<T: DeviceElement + Element>(networks: &[Case; 2], keep: Keep) {
     let expected = own.eager();
     let mut own = There::<T>::new(&together, precision);
     assert!(idle(own.gpu.plan()) >= 3, "{name}, together");
-    assert_same(&own.eager(), &expected, &name);
+    let got = own.eager();
+    match <T as Element>::DTYPE {
+        Dtype::F64 => assert_same(&got, &expected, &name),
+        _ => assert_close(&got, &expected, 1e-5, &name),
+    }
     let (_, captured) = own.captured();
-    assert_same(&captured, &expected, &format!("{name}, captured"));
+    assert_same(&captured, &got, &format!("{name}, captured"));
     let mut own = There::<T>::in_two_stages(&together, precision);
-    assert_same(&own.eager(), &expected, &format!("{name}, in two stages"));
+    assert_same(&own.eager(), &got, &format!("{name}, in two stages"));
 }
