@@ -343,11 +343,18 @@ impl Back<'_> {
         may.then_some(so_far)
     }
 
-    /// Whether a gradient so far of a value is also one that this node or nodes in front of it read, or that stays.
+    /// Whether a gradient so far of a value is also one that this node or nodes in front of it read, or that stays, as it is or as other channels.
     fn is_read_later(&self, at: usize, value: Value, so_far: Value) -> bool {
+        let shows = |gradient: &Value| {
+            let mut shown = Some(*gradient);
+            while shown.is_some_and(|own| own != so_far) {
+                shown = shown.and_then(|own| self.network.shown_by(own));
+            }
+            shown.is_some()
+        };
         let gradients = self.gradients.iter().enumerate();
-        let mut others =
-            gradients.filter(|(own, gradient)| *own != value.0 && **gradient == Some(so_far));
+        let mut others = gradients
+            .filter(|(own, gradient)| *own != value.0 && gradient.as_ref().is_some_and(shows));
         others.any(|(own, _)| match self.network.values[own].maker {
             Maker::Node(node) => node <= at,
             Maker::Input(_) | Maker::Parameter(_) => true,

@@ -420,10 +420,36 @@ impl Network {
         Ok([made[0], made[1]])
     }
 
-    /// Whether a node computes a value that shares its memory with no larger one.
+    /// The value whose numbers another one shows as other channels; `None` for all others.
+    pub(crate) fn shown_by(&self, value: Value) -> Option<Value> {
+        let Maker::Node(node) = self.values.get(value.0)?.maker else {
+            return None;
+        };
+        let Node {
+            work,
+            inputs,
+            outputs,
+            ..
+        } = &self.nodes[node];
+        let (of, shown) = match work {
+            Work::Gradient(gradient) => (&*gradient.of, inputs.last()),
+            work => (work, inputs.first()),
+        };
+        match of {
+            Work::Step(step) if matches!(**step, Step::Components(_)) && outputs[0] == value => {
+                shown.copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a node computes a value that shares its memory with no larger one, and with none whose numbers it shows.
     pub(crate) fn fills_its_memory(&self, value: Value) -> bool {
         match self.values.get(value.0).map(|info| info.maker) {
-            Some(Maker::Node(node)) => !matches!(self.nodes[node].work, Work::FirstBlades(_)),
+            Some(Maker::Node(node)) => {
+                let is_first = matches!(self.nodes[node].work, Work::FirstBlades(_));
+                !is_first && self.shown_by(value).is_none()
+            }
             _ => false,
         }
     }

@@ -10,8 +10,8 @@ use super::graph::{
 };
 use super::work::Lists;
 use crate::tokens::{
-    Attention, Channels, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions, Products,
-    Reinserted, Rotary, Step,
+    Attention, Channels, Components, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions,
+    Products, Reinserted, Rotary, Step,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -87,6 +87,11 @@ pub(super) enum StepRecord {
     },
     Frames {
         geometry: usize,
+        channels: ChannelsRecord,
+        inverse: bool,
+    },
+    Components {
+        blades: usize,
         channels: ChannelsRecord,
         inverse: bool,
     },
@@ -267,6 +272,11 @@ impl StepRecord {
                 channels: step.channels.into(),
                 inverse: step.inverse,
             },
+            Step::Components(step) => Self::Components {
+                blades: step.blades,
+                channels: step.channels.into(),
+                inverse: step.back,
+            },
             Step::Dropout(step) => Self::Dropout {
                 geometry: listed(step.geometry),
                 channels: step.channels.into(),
@@ -368,6 +378,18 @@ impl StepRecord {
                 Step::Frames(match inverse {
                     true => Frames::inverse(geometry, channels).map_err(refused)?,
                     false => Frames::new(geometry, channels),
+                })
+            }
+            Self::Components {
+                blades,
+                channels,
+                inverse,
+            } => {
+                let blades = at_most("blades", MOST_BLADES, *blades)?;
+                let channels = channels.channels()?;
+                Step::Components(match inverse {
+                    true => Components::inverse(blades, channels),
+                    false => Components::new(blades, channels),
                 })
             }
             Self::Dropout {

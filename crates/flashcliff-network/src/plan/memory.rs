@@ -44,7 +44,7 @@ impl Plan {
             Extent::Shape(_) => self.types[usize::from(wide[value])],
         };
         let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
-        let mut groups = self.groups(&bytes, target.slack)?;
+        let mut groups = self.groups(&bytes, target)?;
         if target.has_chunks {
             self.parts = self.local_parts(&mut groups);
         }
@@ -72,13 +72,14 @@ impl Plan {
     }
 
     /// The memories that calls need, those of the host with their places.
-    fn groups(&self, bytes: &dyn Fn(usize) -> usize, slack: usize) -> Result<Vec<Group>, Error> {
-        let roots = self.roots();
+    fn groups(&self, bytes: &dyn Fn(usize) -> usize, target: Target) -> Result<Vec<Group>, Error> {
+        // In chunks components lie in another order.
+        let roots = self.roots(!target.has_chunks);
         let mut group_of = vec![None; self.spots.len()];
         let mut groups: Vec<Group> = Vec::new();
         for (at, stage) in self.calls_in_stages() {
             let node = self.node(at);
-            let end = at + self.slack(at, bytes, slack);
+            let end = at + self.slack(at, bytes, target.slack);
             let values = node.inputs.iter().chain(&node.outputs);
             for value in values.filter(|value| !self.gathered.is_absent(**value)) {
                 let root = roots[value.0];
@@ -176,8 +177,8 @@ impl Plan {
         }
     }
 
-    /// For each value the one whose memory it lies in.
-    fn roots(&self) -> Vec<usize> {
+    /// For each value the one whose memory it lies in; `shows`: also if it shows the numbers of another as other channels, and is no output.
+    fn roots(&self, shows: bool) -> Vec<usize> {
         let mut parents: Vec<usize> = (0..self.spots.len()).collect();
         for call in &self.calls {
             let node = &self.network.nodes[call.node];
@@ -190,7 +191,14 @@ impl Plan {
                         join(&mut parents, so_far, node.outputs[0]);
                     }
                 }
-                _ => {}
+                _ => {
+                    let output = node.outputs[0];
+                    let shown = self.network.shown_by(output);
+                    if let Some(shown) = shown.filter(|_| shows && !self.outputs.contains(&output))
+                    {
+                        join(&mut parents, shown, output);
+                    }
+                }
             }
         }
         (0..parents.len())
@@ -278,3 +286,6 @@ fn place(placed: &[Placed], bytes: usize, life: (usize, usize), end: usize) -> u
 fn elements(shape: &[usize]) -> usize {
     shape.iter().fold(1, |all, &axis| all.saturating_mul(axis))
 }
+
+#[cfg(test)]
+mod tests;

@@ -321,8 +321,16 @@ impl Plan {
         match self.work(call) {
             Work::FirstBlades(_) => true,
             Work::ExtendBlades { clears, .. } => !clears && self.is_whole(),
-            _ => self.gathered.is_idle(call) || self.residuals.is_idle(call),
+            _ => self.gathered.is_idle(call) || self.residuals.is_idle(call) || self.shows(call),
         }
+    }
+
+    /// Whether a call shows numbers as other channels where they lie.
+    fn shows(&self, call: usize) -> bool {
+        let output = self.node(call).outputs[0];
+        let memory = |value: Value| Some(self.spots[value.0].as_ref()?.memory);
+        let shown = self.network.shown_by(output);
+        shown.is_some_and(|shown| memory(shown) == memory(output))
     }
 
     /// Whether all runs at once, in an arena of its own, which stays as it is from run to run.

@@ -31,13 +31,15 @@ impl Lanes {
     /// Source: GATr (arXiv 2305.18415, section 3).
     ///
     /// # Errors
-    /// [`Error::Geometry`] for [vectors](Geometry::slim).
+    /// [`Error::Geometry`] for channels of [vectors](Geometry::slim).
     pub fn gated(
         geometry: Geometry,
         channels: Channels,
         [of_multivectors, of_scalars]: [GateFunction; 2],
     ) -> Result<Self, Error> {
-        geometry.check_multivectors("a gate by the scalar blade")?;
+        if channels.multivectors > 0 {
+            geometry.check_multivectors("a gate by the scalar blade")?;
+        }
         let algebra = geometry.algebra;
         let mut p = Program::new("scalar_gate", "o = f(x_0) x, t = g(s)");
         let all = 0..geometry.blades();

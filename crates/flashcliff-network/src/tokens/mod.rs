@@ -12,6 +12,7 @@
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
 //! * `frames` - maps to and from the frame of each token, by an `outermorphism`.
+//! * `components` - multivectors as scalars, and back.
 //! * `products` - geometric products and joins.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
@@ -23,6 +24,7 @@
 pub(crate) mod attention;
 mod channels;
 pub(crate) mod chunk;
+pub(crate) mod components;
 pub(crate) mod dropout;
 pub(crate) mod features;
 pub(crate) mod frames;
@@ -47,6 +49,7 @@ mod transformer;
 pub use attention::Attention;
 pub use channels::Channels;
 pub use chunk::Draw;
+pub use components::Components;
 pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;

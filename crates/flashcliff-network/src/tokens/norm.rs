@@ -61,13 +61,15 @@ impl Lanes {
     /// Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806, section 3).
     ///
     /// # Errors
-    /// [`Error::Geometry`] for [vectors](Geometry::slim); [`Error::Option`] for an `eps` that is not above 0 and finite.
+    /// [`Error::Geometry`] for channels of [vectors](Geometry::slim); [`Error::Option`] for an `eps` that is not above 0 and finite.
     pub fn norm(
         geometry: Geometry,
         channels: Channels,
         options: NormOptions,
     ) -> Result<Self, Error> {
-        geometry.check_multivectors("the invariant norm")?;
+        if channels.multivectors > 0 {
+            geometry.check_multivectors("the invariant norm")?;
+        }
         options.check()?;
         let algebra = geometry.algebra;
         let mut p = Program::new(

@@ -3,7 +3,8 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Dropout, Frames, Gains, Lanes, Linear, Products, Reinserted, Rotary,
+    Attention, Channels, Components, Dropout, Frames, Gains, Lanes, Linear, Products, Reinserted,
+    Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -27,6 +28,8 @@ pub enum Step {
     Reinserted(Reinserted),
     /// A map to or from the frame of each token. Inputs: tokens, and frames, which are tokens of [`Frames::frames`].
     Frames(Frames),
+    /// Multivectors as scalars, or scalars as multivectors.
+    Components(Components),
     /// Dropout of grades.
     Dropout(Dropout),
     /// An operator of a program. Inputs: tokens; with parameters all of them one after another.
@@ -92,6 +95,7 @@ impl Step {
             Self::Rotary(_) => "rotary",
             Self::Reinserted(_) => "channels_beside",
             Self::Frames(_) => "frames",
+            Self::Components(_) => "components",
             Self::Dropout(_) => "grade_dropout",
             Self::Lanes(step) => step.operator.name(),
         }
@@ -107,6 +111,7 @@ impl Step {
             Self::Rotary(step) => step.blades,
             Self::Reinserted(step) => step.blades,
             Self::Frames(step) => step.geometry.blades(),
+            Self::Components(step) => step.blades,
             Self::Dropout(step) => step.geometry.blades(),
             Self::Lanes(step) => step.blades,
         }
@@ -122,6 +127,7 @@ impl Step {
             Self::Rotary(step) => step.channels,
             Self::Reinserted(step) => step.channels,
             Self::Frames(step) => step.channels,
+            Self::Components(step) => step.input(),
             Self::Dropout(step) => step.channels,
             Self::Lanes(step) => step.input(),
         }
@@ -134,6 +140,7 @@ impl Step {
             Self::Products(step) => step.output(),
             Self::Attention(step) => step.output(),
             Self::Reinserted(step) => step.output(),
+            Self::Components(step) => step.output(),
             Self::Lanes(step) => step.output(),
             _ => self.input(),
         }
@@ -218,7 +225,7 @@ impl Step {
     pub(crate) fn gradient_reads_tokens(&self) -> bool {
         !matches!(
             self,
-            Self::Rotary(_) | Self::Reinserted(_) | Self::Dropout(_)
+            Self::Rotary(_) | Self::Reinserted(_) | Self::Components(_) | Self::Dropout(_)
         )
     }
 
@@ -237,6 +244,7 @@ impl Step {
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
             Self::Reinserted(step) => step.forward(given, y),
             Self::Frames(step) => step.forward(given, y),
+            Self::Components(step) => step.forward(given.chunk.rows(), given.x, y),
             Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
             Self::Lanes(step) => step.forward(given, y)?,
         }
@@ -264,6 +272,11 @@ impl Step {
                     step.turn(&given.chunk, Way::Back, g, to);
                 }
             }
+            Self::Components(step) => {
+                if let Some(to) = to.x {
+                    step.backward(given.chunk.rows(), g, to);
+                }
+            }
             Self::Dropout(step) => {
                 if let Some(to) = to.x {
                     step.drop(&given.chunk, g, to);
@@ -286,7 +299,7 @@ impl Step {
             Self::Attention(step) => step.flops_of_pair().map(|each| rows * keys * each),
             // Two products and a sum, the same in the backward pass.
             Self::Rotary(_) => [rows * 3 * channels.scalars; 2],
-            Self::Reinserted(_) => [0; 2],
+            Self::Reinserted(_) | Self::Components(_) => [0; 2],
             Self::Frames(step) => twice(step.flops_of_a_row()),
             Self::Dropout(_) => [rows * width; 2],
             Self::Lanes(step) => step.flops(rows),

@@ -31,6 +31,9 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(format!("{name}::frames"), || {
         steps::frames("slim frames", slim::geometry());
     });
+    tests.add(format!("{name}::components"), || {
+        steps::components("slim components", slim::geometry());
+    });
     tests.add(format!("{name}::norm"), norm);
     tests.add(format!("{name}::glu"), glu);
     tests.add(format!("{name}::dropout"), dropout);

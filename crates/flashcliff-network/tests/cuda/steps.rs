@@ -1,8 +1,8 @@
 //! Each step by itself: its result, and the gradients of its tokens, of what else it reads, and of its parameters.
 
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions,
-    Products, Reinserted, Rotary, Step,
+    Attention, Channels, Components, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear,
+    NormOptions, Products, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Rows, Value};
 
@@ -48,6 +48,7 @@ pub(crate) fn add(tests: &mut Tests) {
         add("dropout", dropout);
         add("reinserted", reinserted);
         add("frames", frames);
+        add("components", components);
         add("rotary", rotary);
         add("attention", attention);
         add("attention_to_context", to_context);
@@ -269,6 +270,32 @@ pub(crate) fn frames(name: &str, geometry: Geometry) {
             compare(&format!("{name}, {way}, {channels:?}, alone"), &case);
         }
     }
+}
+
+pub(crate) fn components(name: &str, geometry: Geometry) {
+    for make in [Components::new, Components::inverse] {
+        let step = Step::Components(make(geometry.blades(), CHANNELS));
+        let tokens = Tokens::new(geometry, step.input(), ROWS);
+        compare(name, &tokens.case(step, &[], &[]));
+    }
+    // Between functions of components, where nothing is copied.
+    let mut tokens = Tokens::new(geometry, CHANNELS, ROWS);
+    let there = Components::new(geometry.blades(), CHANNELS);
+    let scalars = there.components();
+    let gate = || Step::Lanes(Lanes::gated(geometry, scalars, geometry.gates()).unwrap());
+    let norm = Step::Lanes(Lanes::norm(geometry, scalars, NormOptions::default()).unwrap());
+    let network = &mut tokens.network;
+    let mut x = network.step(Step::Components(there), &[tokens.x]).unwrap();
+    for step in [gate(), norm, gate()] {
+        x = network.step(step, &[x]).unwrap();
+    }
+    let back = Step::Components(Components::inverse(geometry.blades(), CHANNELS));
+    let y = network.step(back, &[x]).unwrap();
+    let y = network.scaled_sum([y, tokens.x], 1.0).unwrap();
+    let seed = network.input("seed", &axes(geometry, CHANNELS));
+    let mut case = Case::new(tokens.network, [y, seed], ROWS);
+    case.by = vec![tokens.x];
+    compare(&format!("{name}, between functions"), &case);
 }
 
 fn rotary(name: &str, geometry: Geometry) {

@@ -11,6 +11,7 @@ use flashcliff_network::{
     Activation, Axis, Cpu, Keep, Network, Number, Rows, Scales, Slices, Value,
 };
 
+use crate::components::{in_frames, vectors};
 use crate::frames::from_frame_to_frame;
 use crate::networks::{self, BLADES, CHANNELS, numbers, space};
 use crate::slim::{To, blocks_to};
@@ -220,6 +221,17 @@ fn frames_come_back() {
         network["geometries"][0]["signature"] = serde_json::json!([3, 0, 1]);
     })));
     assert!(got.contains("the inverse of frames: expected"), "{got}");
+}
+
+#[test]
+fn components_come_back() {
+    let (made, _) = in_frames(vectors(), true);
+    let made = Made {
+        network: made.network,
+        outputs: vec![("y", made.output)],
+    };
+    assert_round_trip::<f64>(&made);
+    assert_round_trip::<f32>(&made);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn product(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
 }
 
 /// A transformation that preserves the metric: turns and boosts in all planes of two vectors, and a reflection.
-fn isometry(geometry: Geometry, seed: u64) -> Vec<f64> {
+pub(crate) fn isometry(geometry: Geometry, seed: u64) -> Vec<f64> {
     let (n, signature) = (dim(geometry), geometry.algebra.signature());
     let angles = random(n * n, seed);
     let unit = |at: usize| if at.is_multiple_of(n + 1) { 1.0 } else { 0.0 };

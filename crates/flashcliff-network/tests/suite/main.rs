@@ -2,6 +2,7 @@
 
 mod blocks;
 mod checks;
+mod components;
 mod files;
 mod frames;
 mod gradients;

@@ -1,4 +1,4 @@
-//! Steps that move or turn columns of packed rows: channels of other tokens, and positions.
+//! Steps that move or turn columns of packed rows: channels of other tokens, positions, and components, which stay where they are.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
@@ -179,6 +179,48 @@ impl Ready for Rotary {
         match to.x {
             // SAFETY: the caller promises it.
             Some(to) => unsafe { self.turn(site, [g, to], true) },
+            None => Ok(()),
+        }
+    }
+}
+
+/// Multivectors as scalars, or back: a copy, of a result alone. A plan has others in one memory.
+#[derive(Debug)]
+pub(super) struct Components {
+    width: usize,
+}
+
+impl Components {
+    pub(super) fn new(step: &tokens::Components) -> Self {
+        Self {
+            width: step.components().scalars,
+        }
+    }
+
+    /// # Safety
+    /// The contract of [`Ready::forward`] holds.
+    unsafe fn copy(&self, site: &Site<'_>, [from, to]: [CUdeviceptr; 2]) -> Result<(), Error> {
+        // SAFETY: both are packed rows of this width; the caller promises the rest.
+        unsafe { site.copy(from, to, site.sizes.rows() * self.width) }
+    }
+}
+
+impl Ready for Components {
+    unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.copy(site, [given.x, y]) }
+    }
+
+    unsafe fn backward(
+        &self,
+        site: &Site<'_>,
+        _: Given,
+        g: CUdeviceptr,
+        to: To,
+    ) -> Result<(), Error> {
+        match to.x {
+            // SAFETY: the caller promises it.
+            Some(to) => unsafe { self.copy(site, [g, to]) },
             None => Ok(()),
         }
     }

@@ -8,7 +8,7 @@
 //!   without its blocks of zeros.
 //! * `lanes` - operators of programs: norms, gates; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `products` - geometric products and joins.
-//! * `columns` - positions, and channels of other tokens.
+//! * `columns` - positions, channels of other tokens, and components.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
 //!   `mask` sums gradients of scores up to that of a mask.
 
@@ -192,6 +192,7 @@ fn ready(
             Box::new(columns::Reinserted::new(step, device, sizes, constants)?)
         }
         Step::Frames(step) => Box::new(frames::Frames::new(step, device, sizes, constants)?),
+        Step::Components(step) => Box::new(columns::Components::new(step)),
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
         Step::Lanes(step) => {
             let own = lanes::Lanes::new(step, device, sizes, (parts, additions), constants)?;

@@ -135,6 +135,16 @@ impl Memories {
         assert!(is_of_host || is_there, "{name} is not there at {call}");
     }
 
+    /// Notes that the numbers of a value are also those of another.
+    fn show(&mut self, plan: &Plan, call: usize) {
+        let output = plan.writes(call)[0];
+        let shown = plan.network().shown_by(output).unwrap();
+        self.read(plan, shown, call);
+        let writes = plan.writes(call).iter();
+        self.there
+            .extend(writes.map(|&value| (plan.spot(value).unwrap().memory, value)));
+    }
+
     /// Notes what the line does.
     fn on_line(&mut self, uses: &[(Memory, Use)]) {
         let last = self.uses.ends(uses).into_iter().max();
@@ -161,6 +171,9 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
         let mut due = gathered.gradients_from(plan, stage);
         for call in plan.calls(stage) {
             if plan.is_idle(call) {
+                if plan.shows(call) {
+                    memories.show(plan, call);
+                }
                 continue;
             }
             if let Some(matrices) = gathered.made_before(call) {
