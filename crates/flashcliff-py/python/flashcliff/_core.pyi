@@ -156,6 +156,12 @@ class Network:
         self, blades: int, x: int, channels: Channels, extra: int, extra_channels: Channels
     ) -> int:
         """The channels of tokens, then those of others."""
+    def frames(
+        self, geometry: TokenGeometry, x: int, channels: Channels, frames: int, inverse: bool
+    ) -> int:
+        """Multivectors in the frame of each token, a matrix of vectors among other tokens, row by row; with ``inverse`` taken out of it."""
+    def components(self, blades: int, x: int, channels: Channels, inverse: bool) -> int:
+        """Multivectors, blade by blade, and scalars as scalars; with ``inverse`` scalars as multivectors and scalars of these channels."""
     def sum(self, a: int, b: int) -> int: ...
     def function(self, output: int) -> NetworkFunction: ...
 

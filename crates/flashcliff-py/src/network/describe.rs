@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, GateFunction, Geometry, Lanes, Linear, NormOptions,
-    Products, Reinserted, Rotary, Step,
+    Attention, Channels, Components, Dropout, Frames, Gains, GateFunction, Geometry, Lanes, Linear,
+    NormOptions, Products, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -332,6 +332,41 @@ impl Network {
         );
         let inputs = self.all([x, extra])?;
         self.step(Step::Reinserted(step), inputs, &[])
+    }
+
+    /// The multivectors of tokens in the frames of these, or taken out of them.
+    fn frames(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        channels: PyChannels,
+        frames: usize,
+        inverse: bool,
+    ) -> PyResult<usize> {
+        let channels = self::channels(channels);
+        let step = caught(|| match inverse {
+            true => Frames::inverse(geometry.0, channels),
+            false => Ok(Frames::new(geometry.0, channels)),
+        })?;
+        let inputs = self.all([x, frames])?;
+        self.step(Step::Frames(step), inputs, &[])
+    }
+
+    /// Multivectors as scalars; with `inverse` scalars as multivectors of these channels.
+    fn components(
+        &mut self,
+        blades: usize,
+        x: usize,
+        channels: PyChannels,
+        inverse: bool,
+    ) -> PyResult<usize> {
+        let channels = self::channels(channels);
+        let step = match inverse {
+            true => Components::inverse(blades, channels),
+            false => Components::new(blades, channels),
+        };
+        let x = self.value(x)?;
+        self.step(Step::Components(step), vec![x], &[])
     }
 
     fn sum(&mut self, a: usize, b: usize) -> PyResult<usize> {

@@ -9,6 +9,20 @@ from .attention import GeometricAttention, attend, attention_dtype, distance_fea
 from .bilinear import GeometricBilinear, equi_join
 from .block import Block, ConditionalBlock, GeometricMLP, checkpoint_items
 from .explain import Paths, explain
+from .frames import (
+    ComponentDropout,
+    ComponentGelu,
+    ComponentLinear,
+    ComponentMLP,
+    ComponentNorm,
+    FrameAttention,
+    FrameBlock,
+    FramePredictor,
+    FrameTransformer,
+    from_frames,
+    polar_frames,
+    to_frames,
+)
 from .gate import GradeDropout, ScalarGate
 from .geometry import Geometry, geometry_of
 from .heads import CrossAttention, SelfAttention
@@ -20,10 +34,19 @@ from .rotary import RotaryEncoding
 
 __all__ = [
     "Block",
+    "ComponentDropout",
+    "ComponentGelu",
+    "ComponentLinear",
+    "ComponentMLP",
+    "ComponentNorm",
     "ConditionalBlock",
     "CrossAttention",
     "EquiLayerNorm",
     "EquiLinear",
+    "FrameAttention",
+    "FrameBlock",
+    "FramePredictor",
+    "FrameTransformer",
     "GATransformer",
     "GeometricAttention",
     "GeometricBilinear",
@@ -42,6 +65,9 @@ __all__ = [
     "equi_join",
     "equi_layer_norm",
     "explain",
+    "from_frames",
     "geometry_of",
     "join_reference",
+    "polar_frames",
+    "to_frames",
 ]

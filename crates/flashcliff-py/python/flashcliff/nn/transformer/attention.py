@@ -175,7 +175,7 @@ class GeometricAttention(nn.Module):
         self, weights: Tensor | None, query: Pair, key: Pair, value: Pair
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The features ``[*batch, heads, items, features]`` of queries, keys and values as :meth:`forward` takes them."""
-        blades = self.geometry.algebra.blade_count
+        blades = self.geometry.blade_count
         (q, q_s), (k, k_s), (v, v_s) = query, key, value
         q_parts, k_parts = [q], [k]
         if min(self._signs) < 0:
@@ -213,7 +213,7 @@ class GeometricAttention(nn.Module):
             As :meth:`forward`.
         """
         out = attend(query, key, value, **options)  # type: ignore[arg-type]
-        return merged_heads(out, self.geometry.algebra, self.channels, dtype)
+        return merged_heads(out, self.geometry.blade_count, self.channels, dtype)
 
 
 def attention_dtype(module: nn.Module, dtype: torch.dtype | None) -> int:

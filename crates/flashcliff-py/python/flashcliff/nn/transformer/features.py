@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...algebra import Algebra
 from .geometry import indices
 
 __all__ = ["joined_features", "merged_heads"]
@@ -35,11 +34,10 @@ def joined_features(
 
 
 def merged_heads(
-    features: Tensor, algebra: Algebra, channels: int, dtype: torch.dtype
+    features: Tensor, blades: int, channels: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
     """Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]`` of a
     type, of features ``[*batch, heads, items, blades * channels + scalars]``; ``None`` for no scalars."""
-    blades = algebra.blade_count
     features = features.to(dtype)
     mv, s = features[..., : blades * channels], features[..., blades * channels :]
     mv = mv.unflatten(-1, (blades, channels)).movedim(-2, 0).movedim(-3, -2).flatten(-2)

@@ -23,7 +23,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     """Writes a network with its weights into one file, which runs without Python: in Rust by ``flashcliff_network::file``, in C by
     ``fc_network_load``.
 
-    The module is a :class:`~flashcliff.nn.transformer.GATransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
+    The module is a :class:`~flashcliff.nn.transformer.GATransformer` or :class:`~flashcliff.nn.transformer.FrameTransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
     :mod:`flashcliff.nn.transformer`; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
     ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``. The file has what the module computes for a batch of samples of as many items each. Of a
     class of your own around such a module, save the module within, and do in the host what your class does around it.
@@ -39,6 +39,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``extra``        ``[rows, token]``                       the channels that queries and keys see again: those of
                                                              ``reinsert_channels`` and ``reinsert_scalars``, in their order
     ``context``      ``[context rows, token]``               the items that cross-attention attends to
+    ``frames``       ``[rows, dim * dim]``                   the frame of each item, row by row, of plain layers in local frames
     ``mask``         ``[samples, 1, items, items]``          with ``mask``: numbers that are added to the logits of self-attention,
                                                              minus infinity for what is not seen
     ``context_mask`` ``[samples, 1, items, context items]``  with ``mask``: the same for cross-attention

@@ -56,7 +56,7 @@ class Geometry:
     scalar_blades: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
     norms: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The squared norm ``<reverse(e_i) e_i>_0`` of each blade: +1, -1 or 0."""
+    """The squared norm ``<reverse(e_i) e_i>_0`` of each blade of an item: +1, -1 or 0."""
     norm_rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     """A matrix ``[rows, blades]`` whose product with squared blades is the squared norm of each grade, without grades
     that have none; one row for all grades if all norms are positive."""
@@ -78,7 +78,7 @@ class Geometry:
         derived = {
             "plan": plan,
             "scalar_blades": mixed,
-            "norms": norms,
+            "norms": norms[1 : 1 + self.algebra.dim] if self.vectors else norms,
             "norm_rows": rows,
             "join_signs": tuple(
                 (-1.0) ** (grade * (self.algebra.dim - grade)) for grade in self.algebra.grades

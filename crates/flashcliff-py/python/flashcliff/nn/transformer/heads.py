@@ -31,7 +31,7 @@ class Projected(NamedTuple):
     heads: int
 
 
-class _Heads:
+class Heads:
     """The sizes of heads, and how channels split into them: the head is the fastest index."""
 
     def __init__(
@@ -111,7 +111,7 @@ class _Heads:
 class _SplitProjection(nn.Module):
     """Queries, keys and values of every head, by one linear layer."""
 
-    def __init__(self, heads: _Heads, channels: int, scalars: int, bias: bool) -> None:
+    def __init__(self, heads: Heads, channels: int, scalars: int, bias: bool) -> None:
         super().__init__()
         self.in_linear = EquiLinear(
             heads.geometry,
@@ -143,7 +143,7 @@ class _SharedProjection(nn.Module):
     """Queries of every head, and keys and values that the heads share (multi-query attention)."""
 
     def __init__(
-        self, heads: _Heads, channels: int, scalars: int, extra: tuple[int, int], bias: bool
+        self, heads: Heads, channels: int, scalars: int, extra: tuple[int, int], bias: bool
     ) -> None:
         super().__init__()
         more, more_s = channels + extra[0], scalars + extra[1]
@@ -236,7 +236,7 @@ class SelfAttention(Networked):
             check_count("extra_scalars", extra_scalars),
         )
         self._input, self._extra = (channels, scalars), extra
-        sizes = self._sizes = _Heads(
+        sizes = self._sizes = Heads(
             self.geometry, channels, scalars, heads, ratio, checks.flag("rotary", rotary)
         )
         if multi_query:
@@ -360,7 +360,7 @@ class CrossAttention(Networked):
             self.geometry if head_norm is None else replace(self.geometry, head_norm=head_norm)
         )
         scaled = (channels, scalars) if joint else (other_channels, other_scalars)
-        sizes = self._sizes = _Heads(of_heads, *scaled, heads, ratio, False)
+        sizes = self._sizes = Heads(of_heads, *scaled, heads, ratio, False)
         self._shared = 1 if checks.flag("multi_query", multi_query) else heads
         one, one_s = sizes.channels, sizes.scalars
         self.q_linear = EquiLinear(

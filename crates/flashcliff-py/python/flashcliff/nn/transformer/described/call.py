@@ -56,10 +56,12 @@ class Given(NamedTuple):
     """Options of attention."""
     context_options: Mapping[str, Any] = {}
     """Options of cross-attention."""
+    frames: Tensor | None = None
+    """The frame of each item, ``[*batch, items, dim, dim]``."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of items."""
-        return (*self.here, self.reference, *self.extra, *self.context)
+        return (*self.here, self.reference, *self.extra, *self.context, self.frames)
 
     def masks(self) -> tuple[Tensor | None, ...]:
         """The masks of attention and of cross-attention."""
@@ -163,6 +165,7 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
     here, nothing = pairs["here"], (None, None)
     assert here[0] is not None
     reference, _ = pairs.get("reference", nothing)
+    frames, _ = pairs.get("frames", nothing)
     options: tuple[Mapping[str, Any], Mapping[str, Any]] = (
         _masked(call.options[0], pairs.get("mask", nothing)[0], call.batch),
         _masked(call.options[1], pairs.get("context_mask", nothing)[0], call.batch),
@@ -177,7 +180,14 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
         pairs.get("extra", nothing),
         pairs.get("context", nothing),
         *options,
+        None if frames is None else _square(frames, call.batch),
     )
+
+
+def _square(frames: Tensor, batch: Sequence[int]) -> Tensor:
+    """Frames as matrices, from rows of their numbers."""
+    dim = math.isqrt(frames.shape[-1])
+    return frames.view(*batch, dim, dim)
 
 
 def _masked(
@@ -210,6 +220,7 @@ def variant_of(given: Given) -> Variant:
         fits,
         _ones(given.options, batch),
         _ones(given.context_options, batch),
+        has_frames=given.frames is not None,
     )
 
 
@@ -265,6 +276,9 @@ def prepared(given: Given, description: Description, dtype: torch.dtype) -> tupl
     if given.reference is not None and "reference" in description.inputs:
         of_rows = given.reference.to(dtype).expand(*batch, 1).reshape(-1)
         made["reference"] = of_rows.contiguous(), None
+    if given.frames is not None and "frames" in description.inputs:
+        matrices = given.frames.to(dtype).expand(*batch, *given.frames.shape[-2:])
+        made["frames"] = matrices.reshape(math.prod(batch), -1).contiguous(), None
     for name, options, keys in (
         ("mask", given.options, items),
         ("context_mask", given.context_options, others),

@@ -258,7 +258,7 @@ def _check(given: Given) -> None:
     """Raises unless a node can take the tensors of a call."""
     mv = given.here[0]
     tensors = [t for t in (*given.here, *given.extra, *given.context) if t is not None]
-    everything = tensors if given.reference is None else [*tensors, given.reference]
+    everything = [*tensors, *(t for t in (given.reference, given.frames) if t is not None)]
     if any(type(t) not in doors.PLAIN for t in everything):
         raise Unready("a tensor is of a class of its own")
     if any(t.device != mv.device for t in everything):

@@ -50,6 +50,8 @@ class Variant(NamedTuple):
     """For the mask of cross-attention whether its axes have the length 1."""
     drops: bool = False
     """Whether layers drop channels."""
+    has_frames: bool = False
+    """Whether each item has a frame."""
 
 
 class Description:
@@ -88,6 +90,7 @@ class Description:
         """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
         self._known: dict[str, Any] = {}
         self._parameters: dict[tuple[int, str], int] = {}
+        self._components: dict[int, Tokens] = {}
         self.here = self._tokens("here", variant.channels, geometry)
 
     def call(self, module: Any, x: Tokens, *more: Any) -> Tokens:
@@ -175,6 +178,17 @@ class Description:
                 "the reference of joins is missing, or differs from channel to channel"
             )
         return self._input("reference", lambda: self.network.rows("reference"))
+
+    def frames(self) -> int:
+        """The frames of items, row by row."""
+        if not self.variant.has_frames:
+            raise Undescribed("items have no frames")
+        geometry = self.here.geometry
+        channels = 0, geometry.algebra.dim**2
+        return self._input(
+            "frames",
+            lambda: self.network.tokens("frames", geometry.blade_count, channels, False),
+        )
 
     def mask(self, heads: int, crossing: bool) -> int | None:
         """The mask of attention, or of cross-attention, if a call has one."""
@@ -307,7 +321,46 @@ class Description:
         value = self._step(self.network.beside, blades, x.value, x.channels, y.value, y.channels)
         return x._replace(value=value, channels=(mv + more, s + more_s))
 
+    def in_frames(self, x: Tokens) -> Tokens:
+        """Items in their frames."""
+        return self._changed(x, False)
+
+    def out_of_frames(self, x: Tokens) -> Tokens:
+        """Items that are in their frames, in the frame of all."""
+        return self._changed(x, True)
+
+    def _changed(self, x: Tokens, inverse: bool) -> Tokens:
+        of, frames = core_geometry(x.geometry), self.frames()
+        value = self._step(self.network.frames, of, x.value, x.channels, frames, inverse)
+        return x._replace(value=value)
+
+    def components(self, x: Tokens) -> Tokens:
+        """Multivectors and scalars as scalars."""
+        if not x.channels[0]:
+            return x
+        known = self._components.get(x.value)
+        if known is None:
+            blades = x.geometry.blade_count
+            value = self._step(self.network.components, blades, x.value, x.channels, False)
+            known = x._replace(value=value, channels=(0, blades * x.channels[0] + x.channels[1]))
+            self._components[x.value] = known
+        return known
+
+    def of_components(self, x: Tokens, channels: Channels) -> Tokens:
+        """Multivectors and scalars of which these are the components."""
+        if not channels[0]:
+            return x
+        value = self._step(
+            self.network.components, x.geometry.blade_count, x.value, channels, True
+        )
+        self._components[value] = x
+        return x._replace(value=value, channels=channels)
+
     def sum(self, x: Tokens, y: Tokens) -> Tokens:
+        if x.channels == y.channels and {x.value, y.value} <= self._components.keys():
+            # Layers of components, between which nothing needs to be multivectors.
+            total = self.sum(self._components[x.value], self._components[y.value])
+            return self.of_components(total, x.channels)
         if x.channels != y.channels:
             raise Undescribed("a residual has other channels than what it is added to")
         return x._replace(value=self._step(self.network.sum, x.value, y.value))

@@ -1,0 +1,117 @@
+"""Attention from frame to frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ...._ops import checks
+from .. import path
+from ..attention import GeometricAttention
+from ..described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
+from ..geometry import GeometryLike
+from ..heads import Heads, Pair, Projected
+from .change import check_frames, check_vectors, from_frames, to_frames, vectors_of
+from .components import ComponentDropout, ComponentLinear
+
+__all__ = ["FrameAttention"]
+
+
+@path.stands_for
+class FrameAttention(Networked):
+    """Multi-head self-attention of items in frames of their own.
+
+    Queries, keys and values are plain linear maps of the components of an item. They go from its frame to that of all, where vectors are compared by the
+    inner product of the algebra, and what an item attends to comes back to its own frame: vectors that items send each other are seen by each in its own
+    frame.
+
+    Shapes: vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]``, both in the frames of their items, and frames
+    ``[*batch, items, dim, dim]``; the output is in these frames too.
+
+    Args:
+        geometry: an algebra without null vectors, such as ``Algebra(1, 3, 0)``.
+        channels: vector channels.
+        scalars: scalar channels; may be 0.
+        heads: heads.
+        ratio: the heads have ``ratio * channels // heads`` vector channels, at least 1 each, and ``ratio * scalars // heads`` scalars, at least 4.
+        multi_query: whether all heads share keys and values.
+        bias: whether the maps to queries, keys and values have biases.
+        dropout: the probability of dropout of components of the output.
+
+    Source: LLoCa (arXiv 2505.20280, section 3).
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: int,
+        scalars: int = 0,
+        *,
+        heads: int = 8,
+        ratio: int = 1,
+        multi_query: bool = False,
+        bias: bool = True,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = own = vectors_of(geometry)
+        self.channels, self.scalars = channels, scalars
+        sizes = self._sizes = Heads(own, channels, scalars, heads, ratio, False)
+        self._heads = heads, *[1 if checks.flag("multi_query", multi_query) else heads] * 2
+        parts = sum(self._heads)
+        one, one_s = sizes.channels, sizes.scalars
+        self.in_linear = ComponentLinear(
+            own, channels, parts * one, scalars, parts * one_s, bias=bias
+        )
+        self.out_linear = ComponentLinear(own, heads * one, channels, heads * one_s, scalars)
+        self.attention = GeometricAttention(own, one, heads)
+        self.dropout = None if dropout is None else ComponentDropout(own, dropout)
+
+    def variant(self) -> Variant:
+        """The call that the layer was made for, without a mask."""
+        return Variant((self.channels, self.scalars), has_frames=True)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network."""
+        network.reads(self, "_sizes", "_heads", "dropout")
+        if x.channels != (self.channels, self.scalars):
+            raise Undescribed("attention has other channels than its input")
+        x = network.out_of_frames(network.call(self.in_linear, x))
+        shared = self._heads[1] != self._heads[0]
+        x = self._sizes.describe(network, self.attention, x, shared=shared)
+        x = network.call(self.out_linear, network.in_frames(x))
+        return x if self.dropout is None else network.call(self.dropout, x)
+
+    def forward(
+        self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: object
+    ) -> Pair:
+        """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
+        check_vectors("vectors", vectors, self.geometry, self.channels)
+        check_frames(frames, vectors)
+        given = Given((vectors, scalars), options=options, frames=frames)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The layer by the calls of its parts."""
+        frames, options = given.frames, dict[str, Any](given.options)
+        assert frames is not None
+        vectors, scalars = self.in_linear(*given.here)
+        seen = from_frames(vectors, frames, self.geometry)
+        vectors, scalars = self._sizes.attended(
+            self.attention, self._divided((seen, scalars)), **options
+        )
+        out: Pair = self.out_linear(to_frames(vectors, frames), scalars)
+        return out if self.dropout is None else self.dropout(*out)
+
+    def _divided(self, pair: Pair) -> list[Projected]:
+        """Queries, keys and values, which lie side by side."""
+        vectors, scalars = pair
+        of, of_s = self._sizes.channels, self._sizes.scalars
+        all_vectors = vectors.split([heads * of for heads in self._heads], dim=-1)
+        all_scalars: Any = [None] * len(self._heads)
+        if scalars is not None:
+            all_scalars = scalars.split([heads * of_s for heads in self._heads], dim=-1)
+        pairs = zip(all_vectors, all_scalars, self._heads, strict=True)
+        return [Projected((mv, s), 1, heads) for mv, s, heads in pairs]

@@ -1,0 +1,190 @@
+"""Blocks and transformers of plain layers in local frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from .. import path
+from ..block import residual
+from ..described import Description, Given, Networked, Tokens, Variant, attempt
+from ..geometry import GeometryLike
+from ..heads import Pair
+from ..norm import WithNorms
+from ..ragged import as_sequences
+from .attention import FrameAttention
+from .change import check_frames, check_vectors, from_frames, to_frames, vectors_of
+from .components import ComponentLinear, ComponentMLP, ComponentNorm
+
+__all__ = ["FrameBlock", "FrameTransformer"]
+
+
+@path.stands_for
+class FrameBlock(WithNorms):
+    """Attention from frame to frame and an MLP of components, each after a layer norm of components and with a residual.
+
+    Args:
+        geometry: an algebra without null vectors, such as ``Algebra(1, 3, 0)``.
+        channels: vector channels.
+        scalars: scalar channels; may be 0.
+        attention: arguments of :class:`FrameAttention`, such as ``{"heads": 8}``.
+        mlp_ratio: hidden channels of the MLP for each channel.
+        dropout: the probability of dropout of components.
+
+    Source: LLoCa (arXiv 2505.20280).
+    """
+
+    norm_names = "norm1", "norm2"
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: int,
+        scalars: int = 0,
+        *,
+        attention: Mapping[str, Any] | None = None,
+        mlp_ratio: int = 4,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = own = vectors_of(geometry)
+        self.add_norms(lambda _: ComponentNorm(), False, False)
+        self.attention = FrameAttention(
+            own, channels, scalars, **{"dropout": dropout, **(attention or {})}
+        )
+        self.mlp = ComponentMLP(own, channels, scalars, ratio=mlp_ratio, dropout=dropout)
+
+    def variant(self) -> Variant:
+        """The call that the block was made for, without a mask."""
+        return self.attention.variant()
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the block to a network."""
+        network.reads(self, "norm_names")
+        first, second = self.norms()
+        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        return network.sum(x, network.call(self.mlp, network.call(second, x)))
+
+    def forward(
+        self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
+    ) -> Pair:
+        """Applies the block to items in their frames, as :class:`FrameAttention` does. ``options`` are those of :func:`attend`."""
+        check_frames(frames, vectors)
+        given = Given((vectors, scalars), options=options, frames=frames)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The block by its layers."""
+        first, second = self.norms()
+        here = given.here
+        here = residual(here, self.attention(*first(*here), given.frames, **given.options))
+        return residual(here, self.mlp(*second(*here)))
+
+
+class FrameTransformer(Networked):
+    """A transformer of plain layers in local frames: it commutes with all transformations that frames follow.
+
+    Vectors go to the frames of their items; there come a linear map of components, blocks and a linear map; the vectors of the result go back to the frame
+    of all, its scalars are invariant. Frames of an item follow a transformation ``T`` if they become ``L T^-1``, as those of :class:`FramePredictor` do.
+
+    Shapes:
+        - vectors ``[dim, *batch, items, in_channels]`` to ``[dim, *batch, items, out_channels]``
+        - scalars ``[*batch, items, in_scalars]`` to ``[*batch, items, out_scalars]``
+        - frames ``[*batch, items, dim, dim]``, which preserve the metric; they have gradients too
+        - ragged batches: ``[dim, items, in_channels]`` with ``cu_seqlens``
+
+    Args:
+        geometry: an algebra without null vectors, such as ``Algebra(1, 3, 0)``.
+        in_channels: vector channels of the input.
+        out_channels: vector channels of the output; may be 0.
+        hidden_channels: vector channels of the blocks.
+        in_scalars, out_scalars, hidden_scalars: scalar channels likewise; each may be 0.
+        blocks: how many blocks.
+        attention, mlp_ratio, dropout: as for :class:`FrameBlock`.
+
+    >>> import torch, flashcliff
+    >>> from flashcliff.nn.transformer import FramePredictor
+    >>> spacetime = flashcliff.Algebra(1, 3, 0)
+    >>> predict = FramePredictor(2)
+    >>> net = FrameTransformer(spacetime, 1, 0, 8, 2, 1, 32, blocks=2, attention={"heads": 4})
+    >>> x, scalars = torch.rand(4, 3, 5, 1), torch.randn(3, 5, 2)
+    >>> x[0] = 2
+    >>> _, found = net(x, scalars, predict(x[..., 0], scalars))
+    >>> found.shape
+    torch.Size([3, 5, 1])
+
+    Source: LLoCa (arXiv 2505.20280).
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: int,
+        in_scalars: int = 0,
+        out_scalars: int = 0,
+        hidden_scalars: int = 0,
+        *,
+        blocks: int = 12,
+        attention: Mapping[str, Any] | None = None,
+        mlp_ratio: int = 4,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = own = vectors_of(geometry)
+        # Known here, since wrappers of the first layer have no such attributes.
+        self.in_channels, self.in_scalars = in_channels, in_scalars
+        self.linear_in = ComponentLinear(
+            own, in_channels, hidden_channels, in_scalars, hidden_scalars
+        )
+        self.blocks = nn.ModuleList(
+            FrameBlock(
+                own,
+                hidden_channels,
+                hidden_scalars,
+                attention=attention,
+                mlp_ratio=mlp_ratio,
+                dropout=dropout,
+            )
+            for _ in range(blocks)
+        )
+        self.linear_out = ComponentLinear(
+            own, hidden_channels, out_channels, hidden_scalars, out_scalars
+        )
+
+    def variant(self) -> Variant:
+        """The call that the network was made for, without a mask."""
+        return Variant((self.in_channels, self.in_scalars), has_frames=True)
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the network to another one."""
+        x = network.call(self.linear_in, network.in_frames(x))
+        x = network.call(self.linear_out, network.calls(self.blocks, x))
+        return network.out_of_frames(x) if x.channels[0] else x
+
+    def forward(
+        self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
+    ) -> Pair:
+        """Applies the network. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
+        check_vectors("vectors", vectors, self.geometry, self.in_channels)
+        check_frames(frames, vectors)
+        if options.get("cu_seqlens") is not None:
+            # All blocks share them, so they are read once.
+            options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])
+        given = Given((vectors, scalars), options=options, frames=frames)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The network by its blocks."""
+        (vectors, scalars), frames = given.here, given.frames
+        assert frames is not None
+        here = self.linear_in(to_frames(vectors, frames), scalars)
+        for block in self.blocks:
+            here = block(*here, frames, **given.options)
+        vectors, scalars = self.linear_out(*here)
+        return from_frames(vectors, frames, self.geometry), scalars
