@@ -8,6 +8,7 @@ constructors and their layout.
 from .attention import GeometricAttention, attend, attention_dtype, distance_features
 from .bilinear import GeometricBilinear, equi_join
 from .block import Block, ConditionalBlock, GeometricMLP, checkpoint_items
+from .cross import CrossBlock
 from .explain import Paths, explain
 from .frames import (
     ComponentDropout,
@@ -41,6 +42,7 @@ __all__ = [
     "ComponentNorm",
     "ConditionalBlock",
     "CrossAttention",
+    "CrossBlock",
     "EquiLayerNorm",
     "EquiLinear",
     "FrameAttention",

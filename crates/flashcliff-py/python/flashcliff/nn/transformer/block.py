@@ -100,7 +100,7 @@ class Block(WithNorms):
         self.attention = SelfAttention(
             self.geometry, channels, scalars, dropout=dropout, **(attention or {})
         )
-        self.mlp = _mlp(
+        self.mlp = mlp_of(
             self.geometry,
             channels,
             scalars,
@@ -261,7 +261,7 @@ class ConditionalBlock(WithNorms):
             dropout=dropout,
             **(cross_attention or {}),
         )
-        self.mlp = _mlp(
+        self.mlp = mlp_of(
             self.geometry,
             channels,
             scalars,
@@ -325,7 +325,7 @@ def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:
     return (channels, *[ratio * channels] * (layers - 1), channels)
 
 
-def _mlp(
+def mlp_of(
     geometry: Geometry,
     channels: int,
     scalars: int,
@@ -335,6 +335,7 @@ def _mlp(
     scalar_activation: str | None,
     dropout: float | None,
 ) -> GeometricMLP:
+    """The MLP of a block."""
     if layers < 1:
         raise ValueError(f"mlp_layers: expected at least 1, got {layers}")
 
