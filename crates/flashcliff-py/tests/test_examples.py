@@ -30,6 +30,12 @@ def test_transformer(capsys):
     assert "moved away" in capsys.readouterr().out
 
 
+def test_local_frames(capsys):
+    error, plain, off = load("local_frames").main(steps=100)
+    assert error < 0.1 * plain and off < 1e-3
+    assert "boosted" in capsys.readouterr().out
+
+
 def test_cgenn_model(capsys):
     found, difference, before, after = load("cgenn_model").main(before=5, after=75)
     assert len(found.replaced) == 4 and not found.kept
