@@ -6,58 +6,12 @@ A network of layers (:mod:`.described`) does without it: gradients of gradients,
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .geometry import Geometry, constant, rows_by
-
-
-class Parameters(NamedTuple):
-    """The parameters of a layer."""
-
-    weight: Tensor
-    """``[outputs, inputs, maps]``"""
-    to_blades: Tensor | None = None
-    """``[outputs * mixed, scalars]``, the invariant blade innermost"""
-    to_scalars: Tensor | None = None
-    """``[out_scalars, inputs * mixed]``, the invariant blade innermost"""
-    scalars: Tensor | None = None
-    """``[out_scalars, scalars]``"""
-    blade_bias: Tensor | None = None
-    """``[outputs * mixed]``"""
-    scalar_bias: Tensor | None = None
-    """``[out_scalars]``"""
-
-
-def output(
-    geometry: Geometry, out_scalars: int, x: Tensor, s: Tensor | None, p: Parameters
-) -> tuple[Tensor, Tensor | None]:
-    """Multivectors ``[blades, rows, outputs]`` and scalars ``[rows, out_scalars]`` from ``x`` ``[blades, rows, inputs]`` and ``s``."""
-    mixed = geometry.scalar_blades
-    y = mapped(geometry, x, p.weight)
-    more = p.blade_bias
-    if s is not None and p.to_blades is not None:
-        more = F.linear(s, p.to_blades, p.blade_bias)
-    if more is not None:
-        # The invariant blade is the innermost index.
-        added = more.unflatten(-1, (-1, len(mixed)))
-        for at, blade in enumerate(mixed):
-            one = y[blade : blade + 1] + added[..., at]
-            y = torch.cat((y[:blade], one, y[blade + 1 :]))
-    if not out_scalars:
-        return y, None
-    t = x.new_zeros(x.shape[1], out_scalars)
-    if p.scalar_bias is not None:
-        t = t + p.scalar_bias
-    if p.to_scalars is not None:
-        read = torch.stack([x[blade] for blade in mixed], -1).flatten(-2)
-        t = t + F.linear(read, p.to_scalars)
-    if s is not None and p.scalars is not None:
-        t = t + F.linear(s, p.scalars)
-    return y, t
 
 
 def mapped(geometry: Geometry, x: Tensor, weight: Tensor) -> Tensor:

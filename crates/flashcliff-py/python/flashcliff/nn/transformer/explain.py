@@ -50,7 +50,7 @@ def explain(module: nn.Module) -> Paths:
     >>> _ = net.linear_in.register_forward_hook(lambda *_: None)
     >>> print(explain(net))
     blocks.0: runs as one function
-    linear_in: calls its modules: has hooks (forward_hooks)
+    linear_in: calls its modules: it has hooks (forward_hooks)
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
@@ -59,8 +59,8 @@ def explain(module: nn.Module) -> Paths:
         if isinstance(inner, WithNorms):
             found.blocks[name] = _way(inner)
         elif isinstance(inner, EquiLinear):
-            why = path.of_call(inner, type(inner)) if type(inner) in path.known() else None
-            why = why or inner.why_called()
+            why = path.why_called(inner, type(inner) in path.known())
+            why = why or known_of(inner).why(inner, inner.geometry, inner.variant)
             if why is not None:
                 found.layers[name] = why
     return found

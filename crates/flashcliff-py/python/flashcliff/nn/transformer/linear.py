@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from ..._ops import checks, doors
 from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
-from .contract import Parameters, mapped, output
+from .contract import mapped
 from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
 from .geometry import (
     Geometry,
@@ -22,7 +21,6 @@ from .geometry import (
     check_multivectors,
     check_types,
     geometry_of,
-    indices,
 )
 
 __all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "NoChannels", "described"]
@@ -34,11 +32,9 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
     "almost_unit_scalar": (0.5, 1.0, 1.0),
 }
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
-_COUNT = len(Parameters._fields)
-_NAMES = "multivectors", "scalars", *Parameters._fields
 _LINEAR_MAPS = "s2mvs", "mvs2s", "s2s"
+_NAMES = "multivectors", "scalars", "weight", "bias"
 _SIZES = "in_channels", "out_channels", "in_scalars", "out_scalars"
-_NOTHING = type(None)
 
 
 @path.stands_for
@@ -84,8 +80,8 @@ class EquiLinear(Networked):
         initialization: ``"default"`` keeps the variance, ``"small"`` divides it by 100, ``"unit_scalar"`` and
             ``"almost_unit_scalar"`` start near the scalar 1.
 
-    The layer reads the parameters of ``s2mvs``, ``mvs2s`` and ``s2s`` and calls these only where they have hooks, are
-    of another class, or have a ``forward`` of their own.
+    As one function the layer reads the parameters of ``s2mvs``, ``mvs2s`` and ``s2s``; where these have hooks, are of another class, or
+    have a ``forward`` of their own, it calls them.
 
     Gradients of every order exist. Sources: GATr (arXiv 2305.18415, appendix A) and L-GATr (arXiv 2405.14806,
     section 3), with the names of their state dicts.
@@ -134,8 +130,6 @@ class EquiLinear(Networked):
         if bias and own_bias and not in_scalars:
             made_bias = nn.Parameter(torch.empty(out_channels, 1, **made))  # type: ignore[arg-type]
         self.register_parameter("bias", made_bias)
-        # The bias goes to the scalar blade alone; the contraction would add it to every invariant blade.
-        self._adds_bias = made_bias is not None and mixed > 1
 
         def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear | None:
             return nn.Linear(inputs, outputs, bias, **made) if inputs and outputs else None  # type: ignore[arg-type]
@@ -146,9 +140,6 @@ class EquiLinear(Networked):
         self.register_module("s2mvs", to_blades)
         self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
-        self._shapes = _shapes_of(self._by_attributes())
-        # The parameters that were last seen to have these shapes, by their identities.
-        self._taken: list[int] = []
         for parameter in self._parameters.values():
             if parameter is not None:
                 parameter.requires_grad_(parameter.numel() > 0)
@@ -194,55 +185,46 @@ class EquiLinear(Networked):
         return self._composed(given) if found is None else found
 
     def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
-        """The layer by operations that have derivatives of every order."""
+        """The layer by operations that have derivatives of every order, and by the calls of its linear maps."""
         multivectors, scalars = given.here
-        x, s, dtype = self._rows(multivectors, scalars)
-        parameters = self._in_order()
-        if parameters is None:
-            return self._by_calls(multivectors, scalars, x, dtype)
-        if dtype is not None:
-            parameters = [p if p is None else p.to(dtype) for p in parameters]
-        own_bias = None
-        if self._adds_bias:
-            own_bias, parameters[4] = parameters[4], None
-        doors.check_open("EquiLinear", (x, s, *parameters), _NAMES)
-        check_types("EquiLinear", (x, s, *parameters))
-        out, out_s = output(self.geometry, self.out_scalars, x, s, Parameters(*parameters))  # type: ignore[arg-type]
-        if own_bias is not None:
-            out = torch.cat((out[:1] + own_bias, out[1:]))
-        return self._shaped(multivectors, out, out_s)
-
-    def _by_calls(
-        self,
-        multivectors: Tensor,
-        scalars: Tensor | None,
-        x: Tensor,
-        dtype: torch.dtype | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The layer with calls of the linear maps of scalars. ``x``: the rows of multivectors in the type ``dtype``."""
-        weight, bias = self.weight, self.bias
-        expected = self._shapes[0]
+        x, bias = multivectors, self.bias
+        weight: Tensor = self.weight
+        expected = self.out_channels, self.in_channels, self.geometry.plan.count
         if weight.shape != expected:
-            raise ValueError(f"weight: expected {list(expected or ())}, got {list(weight.shape)}")
-        out = mapped(self.geometry, x, weight if dtype is None else weight.to(dtype))
-        out = out.view(out.shape[0], *multivectors.shape[1:-1], self.out_channels)
+            raise ValueError(f"weight: expected {list(expected)}, got {list(weight.shape)}")
+        low = _autocast_type(x)
+        if low is None:
+            check_types("EquiLinear", (x, scalars, *self._own_parameters()))
+        else:
+            x, weight = x.to(low), weight.to(low)
+        doors.check_open("EquiLinear", (x, scalars, *self._own_parameters()), _NAMES)
+        out = mapped(self.geometry, x.reshape(len(x), -1, self.in_channels), weight)
+        out = out.view(len(out), *multivectors.shape[1:-1], self.out_channels)
+        s2mvs, mvs2s, s2s = map(_with_channels, (self.s2mvs, self.mvs2s, self.s2s))
         mixed = self.geometry.scalar_blades
-        s = scalars if self.in_scalars else None
-        if self.s2mvs is not None and s is not None:
-            added = self.s2mvs(s).unflatten(-1, (self.out_channels, len(mixed))).movedim(-1, 0)
-            out = out.index_add(0, indices(mixed, out), added.to(out.dtype))
+        added: list[tuple[int, Tensor]] = []
+        if s2mvs is not None and scalars is not None:
+            of_blades = s2mvs(scalars).unflatten(-1, (self.out_channels, len(mixed)))
+            added += zip(mixed, of_blades.unbind(-1))
         if bias is not None:
-            added = bias.view(-1).to(out.dtype).expand(1, *out.shape[1:])
-            out = out.index_add(0, indices((0,), out), added)
+            added.append((0, bias.view(-1)))
+        for blade, more in added:
+            one = out[blade : blade + 1] + more.to(out.dtype)
+            out = torch.cat((out[:blade], one, out[blade + 1 :]))
         if not self.out_scalars:
             return out, None
         out_s = out.new_zeros(*out.shape[1:-1], self.out_scalars)
-        if self.mvs2s is not None:
-            given = multivectors.index_select(0, indices(mixed, multivectors))
-            out_s = out_s + self.mvs2s(given.movedim(0, -1).flatten(-2)).to(out.dtype)
-        if self.s2s is not None and s is not None:
-            out_s = out_s + self.s2s(s).to(out.dtype)
+        if mvs2s is not None:
+            read = torch.stack([x[blade] for blade in mixed], -1).flatten(-2)
+            out_s = out_s + mvs2s(read).to(out.dtype)
+        if s2s is not None and scalars is not None:
+            out_s = out_s + s2s(scalars).to(out.dtype)
         return out, out_s
+
+    def _own_parameters(self) -> list[Tensor | None]:
+        """The parameters of the layer, and of linear maps that are PyTorch's own: others may have what they want."""
+        maps = [m for m in (self.s2mvs, self.mvs2s, self.s2s) if type(m) is nn.Linear]
+        return [self.weight, self.bias, *(p for m in maps for p in m._parameters.values())]
 
     @property
     def _sizes(self) -> _Sizes:
@@ -283,95 +265,6 @@ class EquiLinear(Networked):
                 if value is not None:
                     found[prefix + name] = value
         return found
-
-    def _rows(
-        self, multivectors: Tensor, scalars: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, torch.dtype | None]:
-        """Inputs with one axis of rows, in autocast's type, and that type."""
-        x, s = multivectors, scalars
-        if x.dim() != 3:
-            x = x.reshape(x.shape[0], -1, self.in_channels)
-            s = None if s is None else s.reshape(-1, self.in_scalars)
-        low = _autocast_type(x)
-        if low is not None:
-            x, s = x.to(low), None if s is None else s.to(low)
-        return x, s, low
-
-    def _shaped(
-        self, multivectors: Tensor, out: Tensor, out_s: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Outputs with the batch axes of the input."""
-        batch = multivectors.shape[1:-1]
-        if len(batch) == 1:
-            return out, out_s
-        out = out.view(out.shape[0], *batch, self.out_channels)
-        return out, None if out_s is None else out_s.view(*batch, self.out_scalars)
-
-    def _in_order(self) -> list[Tensor | None] | None:
-        """The parameters in the order of :class:`~.contract.Parameters`; ``None`` where linear maps must be called."""
-        # Attributes of modules are slow to look up, and this runs in every call.
-        modules, own = self._modules, self._parameters
-        s2mvs, mvs2s, s2s = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
-        if type(s2mvs) is NoChannels:
-            s2mvs = None
-        if type(s2s) is NoChannels:
-            s2s = None
-        if path.of_calls((s2mvs, mvs2s, s2s), nn.Linear) is not None:
-            return None
-        try:
-            of_blades = own if s2mvs is None else s2mvs._parameters
-            found: list[Tensor | None] = [
-                own["weight"],
-                None if s2mvs is None else of_blades["weight"],
-                None if mvs2s is None else mvs2s._parameters["weight"],
-                None if s2s is None else s2s._parameters["weight"],
-                of_blades["bias"],
-                None if mvs2s is None else mvs2s._parameters["bias"],
-                None if s2s is None else s2s._parameters["bias"],
-                None if s2mvs is None else own["bias"],
-            ]
-        except KeyError:
-            # Parameters may be attributes of another kind: those of replicas, or results of a parametrization.
-            found = self._by_attributes()
-        if torch.compiler.is_compiling() or list(map(id, found)) != self._taken:
-            if not self._takes(found):
-                return None
-            if not torch.compiler.is_compiling():
-                self._taken = list(map(id, found))
-        if s2mvs is None and found[4] is not None:
-            found[4] = found[4].view(-1)
-        return found[:_COUNT]
-
-    def _by_attributes(self) -> list[Tensor | None]:
-        """The parameters as attributes, in order, and behind them the biases that layers do not have."""
-        s2mvs, mvs2s, s2s = map(_with_channels, (self.s2mvs, self.mvs2s, self.s2s))
-        return [
-            self.weight,
-            None if s2mvs is None else s2mvs.weight,
-            None if mvs2s is None else mvs2s.weight,
-            None if s2s is None else s2s.weight,
-            self.bias if s2mvs is None else s2mvs.bias,
-            None if mvs2s is None else mvs2s.bias,
-            None if s2s is None else s2s.bias,
-            None if s2mvs is None else self.bias,
-        ]
-
-    def _takes(self, found: list[Tensor | None]) -> bool:
-        """Whether parameters are those that the layer was made with, by their types and shapes."""
-        if not torch.compiler.is_compiling():
-            if not {_NOTHING, *doors.PLAIN}.issuperset(map(type, found)):
-                return False
-        return _shapes_of(found) == self._shapes
-
-    def why_called(self) -> str | None:
-        """The reason why the linear maps within are called; ``None`` if the layer reads their parameters alone."""
-        for name in ("s2mvs", "mvs2s", "s2s"):
-            why = path.of_calls((_with_channels(getattr(self, name)),), nn.Linear)
-            if why is not None:
-                return f"{name} {why}"
-        if self._in_order() is None:
-            return "its parameters have other types or shapes than those that it was made with"
-        return None
 
     def _check_scalars(self, scalars: Tensor | None, multivectors: Tensor) -> None:
         expected = [*multivectors.shape[1:-1], self.in_scalars]
@@ -435,10 +328,6 @@ def _autocast_type(x: Tensor) -> torch.dtype | None:
     if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
-
-
-def _shapes_of(parameters: Sequence[Tensor | None]) -> list[torch.Size | None]:
-    return [None if p is None else p.shape for p in parameters]
 
 
 def _spread(geometry: Geometry, index: int) -> float:

@@ -16,7 +16,7 @@ from torch.nn.modules import module as modules_of_torch
 
 from ... import _core
 
-__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for", "why_called", "why_other"]
+__all__ = ["Watch", "known", "of_call", "stands_for", "why_called", "why_other"]
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
@@ -45,37 +45,14 @@ def known() -> frozenset[type]:
     return frozenset(_MADE)
 
 
-def of_call(module: Any, kind: type[nn.Module]) -> str | None:
+def of_call(module: nn.Module, kind: type[nn.Module]) -> str | None:
     """The reason why the call of a module must be made; ``None`` if a function may stand for calls of its class."""
-    return of_calls((module,), kind)
-
-
-def of_calls(modules: Iterable[Any], kind: type[nn.Module]) -> str | None:
-    """The reason why the calls of modules of one class must be made; those that are ``None`` are left out."""
+    if not torch.compiler.is_compiling():
+        return _why(module, kind)
     # The guards of a compiler follow what it reads, and it cannot read how classes were made.
-    all_as_made = torch.compiler.is_compiling() or (
-        kind.forward is _MADE[kind][0]
-        and kind.__call__ is _CALL
-        and kind._call_impl is _CALL_IMPL
-        and not modules_of_torch._has_any_global_hook()
-    )
-    for module in modules:
-        if module is None:
-            continue
-        own = module.__dict__
-        if (
-            type(module) is not kind
-            or own["_forward_hooks"]
-            or own["_forward_pre_hooks"]
-            or own["_backward_hooks"]
-            or own["_backward_pre_hooks"]
-            or "forward" in own
-            or "_call_impl" in own
-            or "_compiled_call_impl" in own
-            or not all_as_made
-        ):
-            return "a compiler traces its call" if torch.compiler.is_compiling() else _why(module, kind)
-    return None
+    own = module.__dict__
+    as_made = type(module) is kind and not any(own[name] for name in _HOOKS)
+    return None if as_made and not any(name in own for name in _REPLACED) else "a compiler traces its call"
 
 
 def _why(module: Any, kind: type | None) -> str | None:
