@@ -1,8 +1,7 @@
 """Bytes and floating-point operations of calls: models, computed from shapes.
 
-**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** of products are counted from the terms of
-the algebra: two for each term and for each element of a matrix product, one for each function. Compiled kernels share what terms have in common, so
-they may do less. Those of all other operators are the kernels' own counts, as in ``flashcliff algebra``.
+**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** are the kernels' own counts, as in ``flashcliff
+algebra``: two for each element of a matrix product, one for each function.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from .._ops import derived
 from .._ops.op import Made, operator
-from . import flops
 from .events import Kernel, Key
 from .kernel_costs import SIZES as _SIZES
 from .kernel_costs import work
@@ -58,7 +57,8 @@ def _of_operator(key: Key, made: Made) -> Cost:
     saved = max(width, 4) * core.row_sums * sizes["batch"]
     if core.kept is not None:
         saved += width * elements(core.kept)
-    counted = flops.Call(made, sizes["batch"], sizes["in"], sizes["out"], key.wanted)
+    channels = sizes["batch"], sizes["in"], sizes["out"]
+    forward, backward = core.flops(*channels)
     if key.phase == "forward":
         held: int | None = None
         if key.held is not None:
@@ -67,7 +67,7 @@ def _of_operator(key: Key, made: Made) -> Cost:
             held = sum(inputs) + (output if reads_output else 0) if keeps else 0
         return Cost(
             sum(inputs) + output + (saved if key.saves else 0),
-            flops.forward(counted),
+            forward,
             saved if key.saves else 0,
             held,
         )
@@ -75,4 +75,8 @@ def _of_operator(key: Key, made: Made) -> Cost:
     if made.op.reads_output(*made.options):
         read += output
     written = sum(size for size, want in zip(inputs, key.wanted) if want)
-    return Cost(output + read + written, flops.backward(counted), 0, 0)
+    if not all(key.wanted):
+        # The other gradients need not be computed.
+        some = derived.gradient_key(derived.key(*made), (True,), key.wanted)
+        backward = min(backward, derived.operator_of(some).flops(*channels)[0])
+    return Cost(output + read + written, backward, 0, 0)

@@ -14,7 +14,7 @@ _REPLAYS = (
 )
 _RECORDED = "Calls that were recorded into a CUDA graph did not run then, so they have no time."
 _MODEL = (
-    "MB and Mflop are models: each tensor moved once, operations counted from the terms of the algebra. saved: made for the "
+    "MB and Mflop are models: each tensor moved once, operations as the kernels count them. saved: made for the "
     "backward pass; held: tensors that a graph of autograd keeps for it, - if not known."
 )
 
