@@ -66,6 +66,7 @@ ROWS = [
     refused("a wrong gate past the functions", lambda: OPS.sgp_norm(x(), x(), w(), "cl300", "relu"), ValueError, "expected one of"),
     refused("eps below zero past the functions", lambda: OPS.grade_rms(x(), "cl300", "invariant", -1.0), ValueError, "eps must be a finite number"),
     refused("a grade below zero past the functions", lambda: OPS.product(x(), x(), "cl300", "geometric", [-1]), ValueError, "out of range"),
+    refused("block_bytes of zero past the functions", lambda: OPS.fcgp_norm(x(), x(), torch.ones(20, 4, 4), "cl300", "gelu", "rms", 1e-6, None, None, 0), ValueError, "block_bytes must be at least 1"),
     refused("y without data past the functions", lambda: OPS.sgp_norm(x(), x().to("meta"), w(), "cl300"), RuntimeError, "same device, got x on cpu, y on meta"),
     refused("x without data past the functions", lambda: OPS.sgp_norm(x().to("meta"), x(), w(), "cl300"), RuntimeError, "same device, got x on meta"),
     refused("sparse x past the functions", lambda: OPS.reverse(x().to_sparse(), "cl300"), UnsupportedError, "expected dense tensors, got `x`"),

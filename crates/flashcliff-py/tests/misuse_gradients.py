@@ -38,11 +38,11 @@ def dual_numbers(call):
         return forward_ad.unpack_dual(call(forward_ad.make_dual(x(), x()))).tangent
 
 
-def changed():
-    t = leaf()
-    weight = w()
-    output = sgp(t, weight)
-    weight.mul_(2)
+def changed(at):
+    given = leaf().clone(), w()
+    output = sgp(*given)
+    with torch.no_grad():
+        given[at].mul_(2)
     output.sum().backward()
 
 
@@ -59,7 +59,9 @@ def detached():
 
 
 ROWS = [
-    refused("a weight changed before backward", changed, RuntimeError, "modified by an inplace operation"),
+    refused("a weight changed before backward", lambda: changed(1), RuntimeError, "modified by an inplace operation"),
+    refused("x changed before backward", lambda: changed(0), RuntimeError, "modified by an inplace operation"),
+    refused("backward of tensors without gradients", lambda: sgp(x()).sum().backward(), RuntimeError, "does not require grad"),
     refused("backward twice", twice, RuntimeError, "backward through the graph a second time"),
     refused("backward of what was made without gradients", detached, RuntimeError, "does not require grad"),
     refused("an output in place of a result", lambda: F.reverse(x(), R3, out=x()), TypeError, "out"),
