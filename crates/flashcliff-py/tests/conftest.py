@@ -17,6 +17,20 @@ def _seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request):
+    """The CPU, and a GPU where there is one."""
+    return request.param
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    """The functions that stood for calls of layers: the class of each, and how many parts it has."""
+    from described_common import count_functions
+
+    return count_functions(monkeypatch)
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU and a build with CUDA kernels")
 
@@ -41,8 +55,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    skipped = [r for r in terminalreporter.stats.get("skipped", ()) if "test_cuda" in r.nodeid]
+    why = _why_not()
+    skipped = [r for r in terminalreporter.stats.get("skipped", ()) if why and why in str(r.longrepr)]
     if skipped:
-        terminalreporter.write_line(
-            f"{len(skipped)} tests on a GPU did not run: {_why_not()}", yellow=True
-        )
+        terminalreporter.write_line(f"{len(skipped)} tests on a GPU did not run: {why}", yellow=True)

@@ -164,6 +164,14 @@ def seeded(make):
 
 
 SUBJECTS = {name: seeded(make) for name, make in SUBJECTS.items()}
+NETWORKS = ["network (1, 3, 0)", "network (3, 0, 1)", "GATr", "LGATr"]
+LIMITS = {"cpu": 1e-10, "cuda": 3e-4}
+
+
+def subject_on(device, name):
+    """A subject in float64 on the CPU, or in float32 on a GPU."""
+    one = SUBJECTS[name]()
+    return one if device == "cpu" else one.to(device, torch.float32)
 
 
 def steerable():

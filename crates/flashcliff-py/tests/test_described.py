@@ -12,7 +12,6 @@ from described_common import (
     LIMIT,
     by_layers,
     by_layers_that_drop,
-    count_functions,
     results,
     same,
 )
@@ -23,11 +22,6 @@ from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer.described import choice
 
 GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    return count_functions(monkeypatch)
 
 
 def network(signature, scalars=8, **options):

@@ -4,18 +4,13 @@ import copy
 
 import pytest
 import torch
-from described_common import count_functions, results, same
+from described_common import results, same
 from nn_common import disturb, random
 
 from flashcliff.compat import gatr, lgatr
 from flashcliff.nn import transformer as gt
 
 GATR, LGATR = (3, 0, 1), (1, 3, 0)
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    return count_functions(monkeypatch)
 
 
 def network(signature, **options):
@@ -37,16 +32,34 @@ def bias(*shape, hidden=True):
     return made.requires_grad_()
 
 
+def on(device, *tensors):
+    return [t.detach().to(device).requires_grad_() for t in tensors]
+
+
 SHAPES = [(5, 5), (1, 5), (2, 5, 5), (2, 1, 5), (3, 1, 5, 5), (3, 1, 1, 5), (3, 2, 1, 5), (3, 2, 5, 5), (1, 2, 5, 5)]
 
 
 @pytest.mark.parametrize("multi_query", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
-def test_masks_of_any_shape(signature, shape, multi_query, functions):
+def test_masks_of_any_shape(signature, shape, multi_query, functions, device):
     net = network(signature, attention={"heads": 2, "multi_query": multi_query})
-    same(net, *inputs(net, 3, 5), mask=bias(*shape))
+    x, s, mask = on(device, *inputs(net, 3, 5), bias(*shape))
+    same(net.to(device), x, s, mask=mask, limit={"cpu": 1e-12, "cuda": 1e-11}[device])
     assert functions == [("GATransformer", 4)]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("shape", [(2, 40, 40), (70, 1, 40, 40), (70, 2, 40, 40), (1, 40)], ids=str)
+def test_bits_are_those_of_every_run(shape, functions):
+    net = network(GATR).float().cuda()
+    given = on("cuda", *inputs(net, 70, 40), bias(*shape))
+    x, s, mask = (t.detach().float().requires_grad_() for t in given)
+    first = results(net, x, s, mask=mask)
+    for _ in range(5):
+        for a, b in zip(results(net, x, s, mask=mask), first, strict=True):
+            assert torch.equal(a, b)
+    assert len(functions) == 6
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 1, 4, 4), (3, 1, 2, 4, 4), (2, 1, 4, 4), (4, 4)], ids=str)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from described_common import by_layers, by_layers_that_drop, count_functions, results, same
+from described_common import by_layers, by_layers_that_drop, results, same
 from nn_common import alike, disturb, random
 
 from flashcliff.compat import lgatr
@@ -19,11 +19,6 @@ OPTIONS = [
     {"attn_ratio": 2, "num_heads": 4, "nonlinearity": "relu"},
     {"dropout_prob": 0.5},
 ]
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    return count_functions(monkeypatch)
 
 
 def network(version, **options):

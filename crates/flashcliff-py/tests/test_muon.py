@@ -13,7 +13,6 @@ from flashcliff.nn import transformer
 from flashcliff.optim import _muon
 
 AXES = [(2, 0, 1), (0, 2, 1), (1, 0, 2)]
-DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 needs_muon = pytest.mark.skipif(
     not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with PyTorch 2.9"
 )
@@ -34,7 +33,6 @@ def taken_apart(stack, axes):
 
 
 @needs_muon
-@DEVICES
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_a_stack_is_its_matrices(axes, device):
     """Steps with decay, with and without gradients. On the CPU bit for bit; a GPU may add products of matrices that lie otherwise in another order."""
@@ -181,7 +179,6 @@ def test_modules_that_are_left_out_and_shared():
 
 
 @needs_muon
-@DEVICES
 @pytest.mark.parametrize("other", [optim.AdamW, optim.Lion], ids=lambda kind: kind.__name__)
 def test_a_transformer_trains(other, device):
     """To a quarter of its first loss, and repeatable bit for bit."""

@@ -25,7 +25,6 @@ subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subj
 of_ragged = pytest.mark.parametrize(
     "subject", [s for s in SUBJECTS if s.ragged], ids=lambda subject: subject.name
 )
-devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 types = pytest.mark.parametrize("dtype", LIMITS, ids=lambda dtype: str(dtype)[6:])
 
 
@@ -123,7 +122,6 @@ def axis_of(subject: Subject, name: str) -> list[int]:
 
 
 @subjects
-@devices
 @types
 @pytest.mark.parametrize("sizes", [(2, 3), (1, 1)], ids=["some", "one"])
 def test_every_type_is_near_float64(subject, device, dtype, sizes):
@@ -163,7 +161,6 @@ PLACES = [odd_address, transposed, every_second, odd_rows, expanded]
 
 
 @subjects
-@devices
 @types
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_places_in_memory(subject, device, dtype, place):
@@ -176,7 +173,6 @@ def test_places_in_memory(subject, device, dtype, place):
 
 
 @subjects
-@devices
 @types
 @pytest.mark.parametrize("axis", ["b", "n"])
 def test_nothing(subject, device, dtype, axis):
@@ -196,7 +192,6 @@ def test_nothing(subject, device, dtype, axis):
 
 
 @pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
-@devices
 @pytest.mark.parametrize("channels", [(0, 3), (5, 0), (0, 0)], ids=str)
 def test_no_channels(case, device, channels):
     """A sum over no channels is that over one of zeros."""
@@ -221,7 +216,6 @@ def test_no_channels(case, device, channels):
         assert torch.equal(out, run(1)[1])
 
 
-@devices
 @types
 def test_no_features(device, dtype):
     """Without features every key has the same weight."""
@@ -231,7 +225,6 @@ def test_no_features(device, dtype):
 
 
 @subjects
-@devices
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
 def test_batch_elements_alone(subject, device, dtype):
     """A batch element has the results that it has in a batch."""
@@ -249,7 +242,6 @@ def test_batch_elements_alone(subject, device, dtype):
 
 
 @subjects
-@devices
 def test_many_batch_elements(subject, device):
     """More than a grid has along some axes."""
     dtype = torch.float32
@@ -292,7 +284,6 @@ def in_sequences(
 
 
 @of_ragged
-@devices
 @types
 @pytest.mark.parametrize("longest", [None, 5])
 @pytest.mark.parametrize("of_bounds", [torch.int32, torch.int64], ids=["i32", "i64"])
@@ -316,7 +307,6 @@ def test_sequences_without_items_among_others(subject, device, dtype, longest, o
 
 
 @of_ragged
-@devices
 @types
 @pytest.mark.parametrize("bounds", [[0], [0, 0, 0]], ids=["no_sequences", "empty_ones"])
 def test_no_sequence_has_items(subject, device, dtype, bounds):
@@ -335,7 +325,6 @@ def test_no_sequence_has_items(subject, device, dtype, bounds):
 
 
 @of_ragged
-@devices
 @pytest.mark.parametrize("longest", [None, 2])
 def test_many_sequences(subject, device, longest):
     """As a batch of as many elements."""

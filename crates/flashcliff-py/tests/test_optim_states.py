@@ -23,7 +23,6 @@ from flashcliff._ops import native
 
 HERE = Path(__file__).resolve().parent
 NATIVE = pytest.mark.parametrize("native", ["0", ""], ids=["python", "compiled"])
-DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 
 
 @cache
@@ -48,7 +47,6 @@ def outcomes(device, native):
 
 
 @NATIVE
-@DEVICES
 @pytest.mark.parametrize("name", table.CASES)
 def test_what_does_not_belong_together(name, device, native):
     _, kind, message = table.CASES[name]
@@ -57,7 +55,6 @@ def test_what_does_not_belong_together(name, device, native):
 
 
 @NATIVE
-@DEVICES
 def test_states_of_all_shapes(device, native):
     """Only a state of the same shape is taken, whether it is loaded or set."""
     found = outcomes(device, native)
@@ -123,7 +120,6 @@ def way(request, monkeypatch):
         pytest.skip("the compiled call path is not in use: python -m flashcliff.native")
 
 
-@DEVICES
 def test_shared_states_get_memory_of_their_own(device, way):
     both = Both(device)
     for parameters, optimiser in both.sides():
@@ -139,7 +135,6 @@ def test_shared_states_get_memory_of_their_own(device, way):
     both.step()
 
 
-@DEVICES
 @pytest.mark.parametrize("how", ["expanded", "turned", "float32", "negated", "part", "missing"])
 def test_gradients_of_other_forms(how, device, way):
     both = Both(device, shape=(4, 4))
@@ -171,7 +166,6 @@ def test_gradients_of_other_forms(how, device, way):
         pair.step()
 
 
-@DEVICES
 def test_parameters_that_change_with_their_states(device, way):
     both = Both(device, shape=(4, 4))
 
@@ -195,7 +189,6 @@ def test_parameters_that_change_with_their_states(device, way):
     both.step()
 
 
-@DEVICES
 def test_a_square_parameter_turned_in_place(device, way):
     """Address and shape stay, the order of elements does not."""
     both = Both(device, shape=(4, 4))
@@ -204,7 +197,6 @@ def test_a_square_parameter_turned_in_place(device, way):
     both.step()
 
 
-@DEVICES
 def test_memory_that_comes_back(device, way):
     """As of shards, which are given back between steps."""
     both = Both(device)
@@ -220,7 +212,6 @@ def test_memory_that_comes_back(device, way):
     both.step()
 
 
-@DEVICES
 def test_types_that_change(device, way):
     both = Both(device)
     for parameters, _ in both.sides():
@@ -235,7 +226,6 @@ def test_types_that_change(device, way):
         assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.float32
 
 
-@DEVICES
 def test_inference_mode(device, way):
     """A first step within inference mode leaves a state that later steps change."""
     both = Both(device)
@@ -254,7 +244,6 @@ def test_inference_mode(device, way):
         ours.step()
 
 
-@DEVICES
 def test_an_error_leaves_everything_as_it_was(device, way):
     both = Both(device)
     ours = both.optimisers[0]
@@ -279,7 +268,6 @@ def test_an_error_leaves_everything_as_it_was(device, way):
     both.step()
 
 
-@DEVICES
 def test_modes_that_watch(device, way):
     """A mode that makes real tensors does not change a step."""
     both = Both(device)

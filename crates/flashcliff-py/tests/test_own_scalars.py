@@ -9,7 +9,6 @@ from flashcliff.operators import Multivector, PerChannel, Scalars, operator
 
 SPACETIME = flashcliff.Algebra(1, 3, 0)
 EPS = 0.25
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
 
 @operator(SPACETIME, eps=EPS)
@@ -39,7 +38,6 @@ def given(batch, channels, scalars, dtype=torch.float64, device="cpu"):
 SIZES = [((5,), 4, 6), ((2, 3), 3, 5), ((), 2, 7), ((7,), 16, 1), ((4,), 3, 0), ((4,), 0, 3), ((0,), 2, 3), ((300,), 40, 70)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_vectors_and_scalars_share_a_norm(sizes, device):
     for dtype, within in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
@@ -49,14 +47,12 @@ def test_vectors_and_scalars_share_a_norm(sizes, device):
             assert torch.allclose(got, want, rtol=within, atol=within)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_derivatives_of_every_order(device):
     tensors = [t.requires_grad_() for t in given((3,), 2, 3, device=device)]
     assert gradcheck(slim_norm, tensors, check_forward_ad=True)
     assert gradgradcheck(slim_norm, tensors, check_fwd_over_rev=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_gradients_are_those_of_the_formula(device):
     tensors = [t.requires_grad_() for t in given((30,), 24, 10, device=device)]
     weights = [torch.randn_like(t) for t in by_formula(*tensors)]
@@ -69,7 +65,6 @@ def test_gradients_are_those_of_the_formula(device):
         assert torch.allclose(got, want, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_tensors_with_their_axes_in_another_order(device):
     """Networks of vectors and scalars have the blades behind the batch."""
     x, s, a, b = given((9,), 6, 4, torch.float32, device)

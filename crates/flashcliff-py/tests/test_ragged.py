@@ -17,7 +17,6 @@ from flashcliff.nn.transformer.means import means_of_sequences
 
 PGA = flashcliff.Algebra(3, 0, 1)
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 types = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: str(dtype)[6:])
 
 
@@ -27,7 +26,6 @@ def network(device="cpu", dtype=torch.float32):
     return disturb(net).to(device, dtype)
 
 
-@devices
 @pytest.mark.parametrize("inference", [False, True], ids=["counted", "inference"])
 @pytest.mark.parametrize("longest", [None, 8])
 @pytest.mark.parametrize("of_bounds", [torch.int32, torch.int64], ids=["i32", "i64"])
@@ -53,7 +51,6 @@ def test_boundaries_that_change_in_place(device, of_bounds, longest, inference):
                 gt.attend(q, q, q, cu_seqlens=of)
 
 
-@devices
 @pytest.mark.parametrize("of_bounds", [torch.int32, torch.int64], ids=["i32", "i64"])
 def test_a_backward_pass_has_the_boundaries_of_its_forward_pass(device, of_bounds):
     x = random(16, 8, 1, dtype=torch.float32).to(device).requires_grad_()
@@ -110,7 +107,6 @@ def test_boundaries_have_one_axis(bounds):
         gt.Sequences(bounds)
 
 
-@devices
 @types
 @pytest.mark.parametrize("width", [8, 104])
 @pytest.mark.parametrize("longest", [None, 20])
@@ -127,7 +123,6 @@ def test_queries_without_keys_get_zeros(device, dtype, width, longest):
     assert difference(out[:, :20].double(), alone) < limit
 
 
-@devices
 @types
 def test_rows_of_a_mask_without_keys_are_zero(device, dtype):
     q = random(1, 2, 6, 8, dtype=dtype).to(device).requires_grad_()
@@ -141,7 +136,6 @@ def test_rows_of_a_mask_without_keys_are_zero(device, dtype):
         assert gradient.isfinite().all()
 
 
-@devices
 @pytest.mark.parametrize(
     "shape, bounds", [((16, 0, 1), [0, 0]), ((16, 0, 1), [0]), ((16, 2, 0, 1), None), ((16, 0, 3, 1), None)]
 )
@@ -155,7 +149,6 @@ def test_networks_without_items(device, shape, bounds):
         assert parameter.grad is not None and (parameter.grad == 0).all()
 
 
-@devices
 @types
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_means_of_sequences(device, dtype, batch):

@@ -14,7 +14,6 @@ from flashcliff.nn import transformer as gt
 
 # Frequencies of float32 are off by 6e-8, and positions go to 4095.
 LIMITS = {torch.float64: 1e-11, torch.float32: 1e-3, torch.bfloat16: 0.03, torch.float16: 4e-3}
-devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 types = pytest.mark.parametrize("dtype", LIMITS, ids=lambda dtype: str(dtype)[6:])
 casts = pytest.mark.parametrize("cast", LIMITS, ids=lambda dtype: f"module_{str(dtype)[6:]}")
 
@@ -34,7 +33,6 @@ def largest(got, want):
     return (got.double() - want).abs().max().item()
 
 
-@devices
 @types
 @casts
 @pytest.mark.parametrize("inference", [False, True], ids=["grad", "inference"])
@@ -82,7 +80,6 @@ def test_neighbours_far_from_the_first(dtype):
     assert not torch.equal(rows[512], rows[513])
 
 
-@devices
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
 @pytest.mark.parametrize("how", ["cast", "autocast"])
 def test_attention_with_positions(device, dtype, how):

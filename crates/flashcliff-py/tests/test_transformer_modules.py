@@ -9,6 +9,8 @@ from described_common import by_layers
 from modules_common import (
     CHANGES,
     FACTOR,
+    LIMITS,
+    NETWORKS,
     SUBJECTS,
     Doubled,
     Subject,
@@ -16,6 +18,7 @@ from modules_common import (
     compiled,
     parameters_that_are_new,
     steerable,
+    subject_on,
 )
 from nn_common import alike, disturb, random
 from torch import nn
@@ -27,24 +30,25 @@ from flashcliff.compat.lgatr import v1
 from flashcliff.nn import GradeNorm
 from flashcliff.nn import transformer as gt
 
-LIMIT = 1e-10
+LIMIT = LIMITS["cpu"]
+CALLED = pytest.mark.parametrize("called", [0, 3], ids=["at first", "after calls"])
 
 
-@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@CALLED
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_changes_of_linear_maps(subject, change, called):
-    one = SUBJECTS[subject]()
-    if called:
+def test_changes_of_linear_maps(subject, change, called, device):
+    one = subject_on(device, subject)
+    for _ in range(called):
         one.results()
     before = list(one.module.parameters())
     plain = changed(one, CHANGES[change], lambda found: found)
     got, want = one.results(), plain.results()
-    alike(got, want, LIMIT)
+    alike(got, want, LIMITS[device])
     for p in parameters_that_are_new(one, before):
         assert p.grad is not None and (p.grad.ne(0).any() or p.numel() == 1)
     # A second call sees the same.
-    alike(one.results(), want, LIMIT)
+    alike(one.results(), want, LIMITS[device])
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, -2, -1])
@@ -131,15 +135,21 @@ def test_all_modules_are_called_where_something_follows_them(subject, follow):
 
 
 @pytest.mark.parametrize("follow", WAYS_TO_FOLLOW, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "GeometricBilinear", "Block"])
-def test_each_module_is_called_where_something_follows_it_alone(subject, follow):
+@pytest.mark.parametrize(
+    ("device", "subject"),
+    [
+        *(("cpu", name) for name in ("EquiLinear", "SelfAttention", "GeometricBilinear", "Block")),
+        *(pytest.param("cuda", name, marks=pytest.mark.cuda) for name in NETWORKS),
+    ],
+)
+def test_each_module_is_called_where_something_follows_it_alone(subject, follow, device):
     """After a call in which nothing did, and no longer when it is gone."""
-    one = SUBJECTS[subject]()
+    one = subject_on(device, subject)
     want = one.results()
     for name, module in called_ones(one.module).items():
         seen = []
         handle = follow(module, lambda seen=seen: seen.append(1))
-        alike(one.results(), want, LIMIT)
+        alike(one.results(), want, LIMITS[device])
         assert seen, name
         if handle is not None:
             handle.remove()
@@ -248,19 +258,19 @@ def plain_attribute(layer):
     layer.weight = weight
 
 
-@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@CALLED
 @pytest.mark.parametrize("change", [weight_norm, doubled_weight, pruned, plain_attribute], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", [name for name in SUBJECTS if name != "LGATrSlim"])
-def test_other_weights_of_equivariant_layers(subject, change, called):
-    one = SUBJECTS[subject]()
-    if called:
+def test_other_weights_of_equivariant_layers(subject, change, called, device):
+    one = subject_on(device, subject)
+    for _ in range(called):
         one.results()
     plain, before = one.copied(), list(one.module.parameters())
     for layer, other in zip(equivariant(one.module), equivariant(plain.module), strict=True):
         change(layer)
         with torch.no_grad():
             other.weight.copy_(layer.weight)
-    alike(one.results(), plain.results(), LIMIT)
+    alike(one.results(), plain.results(), LIMITS[device])
     for p in parameters_that_are_new(one, before):
         assert p.grad is not None and p.grad.ne(0).any()
 
@@ -278,17 +288,18 @@ def test_subclasses_by_class(subject):
     alike(one.results(), plain.results(), LIMIT)
 
 
-def test_a_scheduled_dropout():
+def test_a_scheduled_dropout(device, functions):
     net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.0)
-    disturb(net.double())
-    x, s = random(16, 2, 3, 2), random(2, 3, 3, seed=1)
+    disturb(net.double()).to(device)
+    x, s = random(16, 2, 3, 2).to(device), random(2, 3, 3, seed=1).to(device)
     want = net(x, s)[0]
-    assert torch.equal(net(x, s)[0], want)
+    assert all(torch.equal(net(x, s)[0], want) for _ in range(2))
     for module in net.modules():
         if isinstance(module, gt.GradeDropout):
             module.p = 0.5
     assert not torch.equal(net(x, s)[0], want) and not torch.equal(net(x, s)[0], net(x, s)[0])
     assert torch.equal(net.eval()(x, s)[0], want)
+    assert functions == [("GATransformer", 4)] * 7
 
 
 def epsilon(block):
@@ -367,21 +378,23 @@ ATTRIBUTES = (
 
 @pytest.mark.parametrize("change", ATTRIBUTES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
-def test_attributes_that_change_after_a_call(subject, change):
+def test_attributes_that_change_after_calls(subject, change, device, functions):
     if subject == "network (3, 0, 1)" and change is a_norm_of_products_with_gains:
         pytest.skip("GATr has no such norm")
-    one = SUBJECTS[subject]()
+    one = subject_on(device, subject)
     first = one.results()
-    assert all(map(torch.equal, one.results(), first))
+    for _ in range(2):
+        assert all(map(torch.equal, one.results(), first))
+    assert functions == [("GATransformer", 4)] * 3
     for block in one.module.blocks:
         change(block)
     got = one.results()
     want = by_layers(one.results)
-    alike(got, want, LIMIT)
+    alike(got, want, LIMITS[device])
     assert change is frozen or not torch.allclose(got[0], first[0])
     # A network that is made anew from the same modules knows nothing of first calls.
     again = one.copied()
-    alike(again.results(), want, LIMIT)
+    alike(again.results(), want, LIMITS[device])
 
 
 def test_another_activation_before_the_backward_pass():
@@ -615,8 +628,8 @@ def test_states_of_blocks_with_several_norms_are_those_with_one():
 
 
 @pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "GeometricBilinear", "Block", "network (1, 3, 0)", "network (3, 0, 1)"])
-def test_changes_in_place_before_the_backward_pass(subject):
-    one = SUBJECTS[subject]()
+def test_changes_in_place_before_the_backward_pass(subject, device):
+    one = subject_on(device, subject)
 
     def fails(change, wanted):
         total = sum(t.square().sum() for t in one())
@@ -725,3 +738,13 @@ def test_explanations():
     assert "s2s has hooks" in str(found)
     with pytest.raises(TypeError, match="module: expected"):
         gt.explain(3)
+
+
+def test_explanations_of_calls(device):
+    one = subject_on(device, "network (1, 3, 0)")
+    one.results()
+    assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
+    one.to(device, torch.float32)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        one()
+    assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
