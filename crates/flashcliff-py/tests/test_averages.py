@@ -1,4 +1,4 @@
-"""Averages of parameters that optimisers keep, on the CPU."""
+"""Averages of parameters that optimisers keep."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ DTYPES = [torch.float64, torch.float32]
 
 @KIND
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_averages_are_those_of_pytorch(kind, dtype):
-    common.averages_alike(kind, dtype, "cpu")
+def test_averages_are_those_of_pytorch(kind, dtype, device):
+    common.averages_alike(kind, dtype, device)
 
 
 @KIND
-def test_other_decays_are_found(kind):
+def test_other_decays_are_found(kind, device):
     with pytest.raises(AssertionError):
-        common.averages_alike(kind, torch.float64, "cpu", 0.2)
+        common.averages_alike(kind, torch.float64, device, 0.2)
 
 
 @KIND
-def test_parameters_and_averages_are_exchanged(kind):
-    common.exchanges(kind, "cpu")
+def test_parameters_and_averages_are_exchanged(kind, device):
+    common.exchanges(kind, device)
 
 
 @KIND
-def test_averages_that_begin_later(kind):
-    common.begins_later(kind, "cpu")
+def test_averages_that_begin_later(kind, device):
+    common.begins_later(kind, device)
 
 
 @KIND
-def test_averages_change_no_step(kind):
-    common.changes_no_step(kind, "cpu")
+def test_averages_change_no_step(kind, device):
+    common.changes_no_step(kind, device)
 
 
 @KIND

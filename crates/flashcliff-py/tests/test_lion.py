@@ -1,4 +1,4 @@
-"""Lion on the CPU beside its formulas, and what it refuses."""
+"""Lion beside its formulas, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ DTYPES = [torch.float64, torch.float32]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_training_is_as_published(dtype):
-    common.trains_as_published(dtype, "cpu")
+def test_training_is_as_published(dtype, device):
+    common.trains_as_published(dtype, device)
 
 
 @pytest.mark.parametrize("formula", common.WRONG, ids=lambda formula: formula.__name__)
-def test_other_formulas_are_found(formula):
+def test_other_formulas_are_found(formula, device):
     with pytest.raises(AssertionError):
-        common.trains_as_published(torch.float32, "cpu", formula)
+        common.trains_as_published(torch.float32, device, formula)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_clipping(dtype):
-    common.clips_as_published(dtype, "cpu")
+def test_clipping(dtype, device):
+    common.clips_as_published(dtype, device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_schedules(dtype):
-    common.schedules(dtype, "cpu")
+def test_schedules(dtype, device):
+    common.schedules(dtype, device)
 
 
-def test_strides():
-    common.takes_strides("cpu")
+def test_strides(device):
+    common.takes_strides(device)
 
 
-def test_signs_of_special_numbers():
-    common.signs_of_special_numbers("cpu")
+def test_signs_of_special_numbers(device):
+    common.signs_of_special_numbers(device)
 
 
-def test_determinism():
-    common.repeats("cpu")
+def test_determinism(device):
+    common.repeats(device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_state_that_is_loaded(dtype):
-    common.goes_on_with_a_state(dtype, "cpu")
+def test_a_state_that_is_loaded(dtype, device):
+    common.goes_on_with_a_state(dtype, device)
 
 
 def test_steps_by_hand():

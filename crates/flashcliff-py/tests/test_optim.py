@@ -1,4 +1,4 @@
-"""AdamW on the CPU beside PyTorch's, and what it refuses."""
+"""AdamW beside PyTorch's, and what it refuses."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ DTYPES = [torch.float64, torch.float32]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_training_is_that_of_pytorch(dtype):
-    common.trains_alike(dtype, "cpu")
+def test_training_is_that_of_pytorch(dtype, device):
+    common.trains_alike(dtype, device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_clipping_is_that_of_pytorch(dtype):
-    common.clips_alike(dtype, "cpu")
+def test_clipping_is_that_of_pytorch(dtype, device):
+    common.clips_alike(dtype, device)
 
 
-def test_clipping_of_what_is_no_number():
-    common.clips_what_is_no_number("cpu")
+def test_clipping_of_what_is_no_number(device):
+    common.clips_what_is_no_number(device)
 
 
 @pytest.mark.parametrize("tensor", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_schedules(dtype, tensor):
-    common.schedules_alike(dtype, "cpu", tensor)
+def test_schedules(dtype, tensor, device):
+    common.schedules_alike(dtype, device, tensor)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_states_are_exchanged(dtype):
-    common.exchanges_states(dtype, "cpu")
+def test_states_are_exchanged(dtype, device):
+    common.exchanges_states(dtype, device)
 
 
-def test_changes_count():
-    common.follows_changes("cpu")
+def test_changes_count(device):
+    common.follows_changes(device)
 
 
-def test_strides():
-    common.takes_strides("cpu")
+def test_strides(device):
+    common.takes_strides(device)
 
 
-def test_determinism():
-    common.repeats("cpu")
+def test_determinism(device):
+    common.repeats(device)
 
 
-def test_autograd_sees_the_change():
-    common.is_caught_by_autograd("cpu")
+def test_autograd_sees_the_change(device):
+    common.is_caught_by_autograd(device)
 
 
 def test_the_comparison_finds_other_optimisers():

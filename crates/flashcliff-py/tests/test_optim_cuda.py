@@ -1,62 +1,26 @@
-"""AdamW on a GPU: beside PyTorch's, and recorded into CUDA graphs."""
+"""AdamW, Lion and averages of parameters on a GPU alone: many parameters at once, and steps that are recorded into CUDA graphs."""
 
 from __future__ import annotations
 
 import copy
 
+import lion_common as lion
 import optim_common as common
 import pytest
 import torch
+from averages_common import KINDS
 from optim_common import Pair, bits
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import flashcliff
 from flashcliff import CaptureError, nn, optim
 
 pytestmark = pytest.mark.cuda
 DTYPES = [torch.float64, torch.float32]
+KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+AVERAGES = pytest.mark.parametrize("average_decay", [None, 0.75])
 # More than two launches hold, with sizes around those of blocks.
 MANY = [(at % 7 + 1, at % 5) for at in range(1100)] + [(1024,), (1025,), (4096,), (4097,), (70000,)]
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_training_is_that_of_pytorch(dtype):
-    common.trains_alike(dtype, "cuda")
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_clipping_is_that_of_pytorch(dtype):
-    common.clips_alike(dtype, "cuda")
-
-
-def test_clipping_of_what_is_no_number():
-    common.clips_what_is_no_number("cuda")
-
-
-@pytest.mark.parametrize("tensor", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_schedules(dtype, tensor):
-    common.schedules_alike(dtype, "cuda", tensor)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_states_are_exchanged(dtype):
-    common.exchanges_states(dtype, "cuda")
-
-
-def test_changes_count():
-    common.follows_changes("cuda")
-
-
-def test_strides():
-    common.takes_strides("cuda")
-
-
-def test_determinism():
-    common.repeats("cuda")
-
-
-def test_autograd_sees_the_change():
-    common.is_caught_by_autograd("cuda")
 
 
 @pytest.mark.parametrize("max_norm", [None, 3.0])
@@ -76,6 +40,39 @@ def test_more_parameters_and_groups_than_a_launch_holds(max_norm):
         ours.step()
         theirs.step()
         pair.compare(ours, theirs)
+
+
+@pytest.mark.parametrize("max_norm", [None, 3.0])
+def test_more_parameters_of_lion_and_averages_than_a_launch_holds(max_norm):
+    beside = lion.Beside(torch.float64, "cuda", shapes=MANY)
+    # In the order of the parameters, as the comparison goes through them.
+    ends = [len(MANY) * at // 40 for at in range(41)]
+    split = [
+        {"params": beside.ours[a:b], "lr": 1e-3 * (at % 37 + 1), "weight_decay": 0.01 * (at % 3)}
+        for at, (a, b) in enumerate(zip(ends, ends[1:]))
+    ]
+    ours = optim.Lion(split, max_norm=max_norm, average_decay=0.9)
+    theirs = AveragedModel(
+        torch.nn.ParameterList(beside.ours), multi_avg_fn=get_ema_multi_avg_fn(0.9)
+    )
+    for step in range(4):
+        beside.step(ours, lambda at, step=step: at % 4 == step, max_norm)
+        beside.compare(ours)
+        theirs.update_parameters(torch.nn.ParameterList(beside.ours))
+        for p, want in zip(beside.ours, theirs.module):
+            common.close(ours.state[p]["average"] if p in ours.state else p.detach(), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_lion_has_the_bits_of_the_cpu(dtype):
+    runs = []
+    for device in ("cuda", "cpu"):
+        beside = lion.Beside(dtype, device)
+        ours = optim.Lion(lion.groups(beside.ours), lr=1e-2)
+        for step in range(6):
+            beside.step(ours, lambda at, step=step: at == step)
+        runs.append([t.cpu() for t in bits(beside.ours, ours)])
+    assert all(map(torch.equal, *runs))
 
 
 @pytest.mark.parametrize("max_norm", [None, 1.0])
@@ -159,13 +156,17 @@ def kernels(function):
     return [name for name in names if not name.startswith("Optimizer.")]
 
 
+@KIND
+@AVERAGES
 @pytest.mark.parametrize("max_norm", [None, 1.0])
-def test_few_launches_that_neither_wait_nor_allocate(max_norm):
+def test_few_launches_that_neither_wait_nor_allocate(kind, max_norm, average_decay):
     pair = Pair(torch.float32, "cuda", MANY[:400])
     lr = torch.tensor(1e-3, device="cuda")
-    ours = optim.AdamW(common.groups(pair.ours), lr=lr, max_norm=max_norm)
-    pair.draw()
-    ours.step()
+    groups = [{"params": pair.ours[:9], "weight_decay": 0.3}, {"params": pair.ours[9:], "maximize": True}]
+    ours = kind(groups, lr=lr, max_norm=max_norm, average_decay=average_decay)
+    for _ in range(2):
+        pair.draw()
+        ours.step()
     pair.draw(lambda at: at % 5 == 0)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
@@ -183,27 +184,33 @@ def test_few_launches_that_neither_wait_nor_allocate(max_norm):
 # In CUDA graphs
 
 
+@KIND
+@AVERAGES
 @pytest.mark.parametrize("max_norm", [None, 0.5])
-def test_replays_are_steps(max_norm):
-    """Of gradients that are written in place, with a learning rate that changes between replays."""
-    captured, eager = Pair(torch.float32, "cuda"), Pair(torch.float32, "cuda")
-    optimisers, rates = [], []
-    for pair in (captured, eager):
-        rates.append(torch.tensor(1e-2, device="cuda"))
-        optimisers.append(
-            optim.AdamW([{"params": pair.ours[:3]}, {"params": pair.ours[3:], "weight_decay": 0.5}],
-                        lr=rates[-1], max_norm=max_norm)
+def test_replays_are_steps(kind, max_norm, average_decay):
+    """Of gradients that are written in place, with a learning rate that changes between replays, and with averages. The step behind the first
+    one, which made the averages, can be recorded; recording changes nothing."""
+    pairs = [Pair(torch.float32, "cuda") for _ in range(2)]
+    rates = [torch.tensor(1e-2, device="cuda") for _ in pairs]
+    optimisers = [
+        kind(
+            [{"params": pair.ours[:3]}, {"params": pair.ours[3:], "weight_decay": 0.5}],
+            lr=rate,
+            max_norm=max_norm,
+            average_decay=average_decay,
         )
+        for pair, rate in zip(pairs, rates)
+    ]
+    for pair, optimiser in zip(pairs, optimisers):
         pair.draw()
-    for optimiser in optimisers:
         optimiser.step()
-    before = bits(captured.ours, optimisers[0])
+    before = bits(pairs[0].ours, optimisers[0])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         optimisers[0].step()
-    assert all(map(torch.equal, before, bits(captured.ours, optimisers[0])))
+    assert all(map(torch.equal, before, bits(pairs[0].ours, optimisers[0])))
     for step in range(6):
-        for pair in (captured, eager):
+        for pair in pairs:
             kept = [p.grad for p in pair.ours]
             pair.draw()
             for parameter, gradient in zip(pair.ours, kept):
@@ -213,26 +220,35 @@ def test_replays_are_steps(max_norm):
             rate.fill_(1e-2 / (step + 1))
         graph.replay()
         optimisers[1].step()
-        got, want = (bits(p.ours, o) for p, o in zip((captured, eager), optimisers))
+        got, want = (bits(p.ours, o) for p, o in zip(pairs, optimisers))
         assert all(map(torch.equal, got, want)), step
         if max_norm is not None:
             assert torch.equal(optimisers[0].grad_norm, optimisers[1].grad_norm)
+    if average_decay is not None:
+        # The graph goes on where it was behind an exchange.
+        for optimiser in optimisers:
+            with optimiser.averaged_parameters():
+                pass
+        graph.replay()
+        optimisers[1].step()
     # Eager steps go on where replays ended.
     for optimiser in optimisers:
         optimiser.step()
-    got, want = (bits(p.ours, o) for p, o in zip((captured, eager), optimisers))
+    got, want = (bits(p.ours, o) for p, o in zip(pairs, optimisers))
     assert all(map(torch.equal, got, want))
 
 
-def test_captured_training_with_a_schedule():
+@KIND
+@AVERAGES
+def test_captured_training_with_a_schedule(kind, average_decay):
     torch.manual_seed(0)
     r3 = flashcliff.Algebra(3, 0, 0)
     model = torch.nn.Sequential(*(nn.FlashCliffordLayer(r3, 16) for _ in range(3))).cuda()
     runs = []
     for wrap in (True, False):
         own = copy.deepcopy(model)
-        lr = torch.tensor(1e-2, device="cuda")
-        optimiser = optim.AdamW(own.parameters(), lr=lr, max_norm=0.1)
+        lr = torch.tensor(1e-3, device="cuda")
+        optimiser = kind(own.parameters(), lr=lr, max_norm=0.1, average_decay=average_decay)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 12)
 
         def step(x, own=own, optimiser=optimiser):
@@ -278,11 +294,34 @@ def recorded(function):
         function()
 
 
-def test_recordings_that_would_be_wrong():
+@KIND
+def test_recordings_that_would_be_wrong(kind):
     x = torch.nn.Parameter(torch.ones(3, device="cuda"))
     x.grad = torch.ones_like(x)
-    with pytest.raises(CaptureError, match="call `step\\(\\)` once before it is recorded"):
-        recorded(optim.AdamW([x]).step)
+    name = kind.__name__
+    with pytest.raises(CaptureError, match=f"{name}: the first step makes the state"):
+        recorded(kind([x]).step)
+    ours = kind([x])
+    ours.step()
+    # Averages that are still to be made.
+    ours.param_groups[0]["average_decay"] = 0.9
+    with pytest.raises(CaptureError, match=f"{name}: the first step makes the state"):
+        recorded(ours.step)
+    ours.step()
+    recorded(ours.step)
+    # One average of two that is missing.
+    y = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    y.grad = torch.ones_like(y)
+    ours.add_param_group({"params": [y], "average_decay": 0.9})
+    ours.step()
+    del ours.state[y]["average"]
+    with pytest.raises(CaptureError, match=f"{name}: the first step makes the state"):
+        recorded(ours.step)
+
+
+def test_a_recording_would_keep_a_rate_of_the_cpu():
+    x = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    x.grad = torch.ones_like(x)
     ours = optim.AdamW([x], lr=torch.tensor(1e-3))
     ours.step()
     with pytest.raises(CaptureError, match="the tensor `lr` now has; make it on cuda:0"):
@@ -305,10 +344,12 @@ def test_a_state_that_was_loaded_is_recorded_after_a_step():
     recorded(again.step)
 
 
-def test_gradient_scaler():
+@KIND
+def test_gradient_scaler(kind):
     x = torch.nn.Parameter(torch.ones(2, device="cuda"))
-    ours, scaler = optim.AdamW([x], lr=0.1), torch.amp.GradScaler("cuda", init_scale=4.0)
+    ours, scaler = kind([x], lr=0.1), torch.amp.GradScaler("cuda", init_scale=4.0)
     scaler.scale(x.square().sum()).backward()
     scaler.step(ours)
     scaler.update()
-    assert ours.state[x]["exp_avg"].tolist() == pytest.approx([0.2, 0.2])
+    mean = {optim.AdamW: 0.2, optim.Lion: 0.02}[kind]
+    assert ours.state[x]["exp_avg"].tolist() == pytest.approx([mean, mean])
