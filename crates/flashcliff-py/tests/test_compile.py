@@ -13,11 +13,13 @@ from flashcliff import functional as F
 
 R3 = flashcliff.Algebra(3, 0, 0)
 ids = lambda case: case.id  # noqa: E731
+TYPES = {"cpu": torch.float64, "cuda": torch.float32}
 
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_opcheck(case):
-    tensors = case.tensors(grad=True)
+def test_opcheck(case, device):
+    tensors = case.tensors(TYPES[device], device, grad=True)
+    case.run(**tensors)
     torch.library.opcheck(case.overload, case.arguments(tensors))
 
 
@@ -39,13 +41,14 @@ def test_opcheck_of_the_gradient(case):
 
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_compile_with_any_batch(case):
+def test_compile_with_any_batch(case, device):
     """The whole call is one graph, and one compilation serves all batch sizes."""
     torch._dynamo.reset()
+    case.run(**case.tensors(TYPES[device], device))
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(case.run, fullgraph=True, backend=counter)
     for batch in (6, 9, 2, 33):
-        tensors = case.tensors(batch=batch, grad=True)
+        tensors = case.tensors(TYPES[device], device, batch=batch, grad=True)
         for name, tensor in tensors.items():
             if "batch" in case.shapes[name]:
                 torch._dynamo.mark_dynamic(tensor, case.shapes[name].index("batch"))

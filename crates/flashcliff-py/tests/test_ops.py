@@ -1,4 +1,4 @@
-"""Every operator on the CPU: values, gradients, layouts."""
+"""Every operator: values and gradients on the CPU, and what is alike on all devices."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_integers_are_exact(case):
 
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_dispatcher_and_eager_agree(case):
+def test_dispatcher_and_eager_agree(case, device):
     """The operator of PyTorch and the shorter way into the extension give the same bits."""
-    tensors = case.tensors(torch.float32, grad=True)
+    tensors = case.tensors(torch.float32, device, grad=True)
     eager = case.run(**tensors)
     dispatched = dispatch(case, tensors)
     assert torch.equal(eager, dispatched)
@@ -101,18 +101,18 @@ def test_dispatcher_and_eager_agree(case):
 
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_only_wanted_gradients(case):
+def test_only_wanted_gradients(case, device):
     """A gradient that is computed alone is the same as with all others."""
-    everything = case.tensors(grad=True)
+    everything = case.tensors(torch.float64, device, grad=True)
     output = case.run(**everything)
     cotangent = torch.randn_like(output)
     grads = dict(zip(everything, torch.autograd.grad(output, everything.values(), cotangent)))
     for name in everything:
-        tensors = case.tensors()
+        tensors = case.tensors(torch.float64, device)
         tensors[name].requires_grad_()
         output = case.run(**tensors)
         (grad,) = torch.autograd.grad(output, (tensors[name],), cotangent)
-        assert relative_error(grad, grads[name]) < 1e-12
+        assert relative_error(grad, grads[name]) < {"cpu": 1e-12, "cuda": 1e-11}[device]
         assert all(t.grad is None for t in tensors.values())
 
 
@@ -125,32 +125,6 @@ def test_batch_axes(batch):
     flat = [t.reshape(8, -1, 4) for t in (x, y)]
     assert output.shape == (8, *batch, 4)
     assert torch.equal(output.reshape(8, -1, 4), F.sgp_norm(*flat, weight, algebra))
-
-
-@pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_empty_batch(case):
-    tensors = case.tensors(batch=0, grad=True)
-    output = case.run(**tensors)
-    assert output.shape == case.reference(**{n: t.detach() for n, t in tensors.items()}).shape
-    for grad in torch.autograd.grad(output, tensors.values(), torch.zeros_like(output)):
-        assert torch.equal(grad, torch.zeros_like(grad))
-
-
-@pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_not_contiguous(case):
-    """Views with any strides are copied, in both passes."""
-    tensors = case.tensors()
-    strided = {
-        n: t.transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()
-        for n, t in tensors.items()
-    }
-    output = case.run(**strided)
-    assert relative_error(output, case.run(**tensors)) == 0
-    cotangent = torch.randn_like(output).transpose(0, -1).contiguous().transpose(0, -1)
-    grads = torch.autograd.grad(output, strided.values(), cotangent)
-    plain = {n: t.clone().requires_grad_() for n, t in tensors.items()}
-    expected = torch.autograd.grad(case.run(**plain), plain.values(), cotangent.contiguous())
-    assert all(torch.equal(a, b) for a, b in zip(grads, expected))
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -351,14 +325,15 @@ def test_named_products(kind):
 
 
 @pytest.mark.parametrize("algebra", flashcliff.algebras(), ids=repr)
-def test_all_algebras(algebra):
+def test_all_algebras(algebra, device):
     space = reference.basis(algebra.signature)
     assert algebra.blades == space.names()
     assert algebra.paths == tuple(reference.paths(algebra.signature))
     x, y = torch.randn(2, len(space.blades), 3, 4, dtype=torch.float64)
     weight = torch.randn(4, algebra.path_count, dtype=torch.float64)
     wanted = reference.sgp_norm(algebra.signature, x, y, weight)
-    assert relative_error(F.sgp_norm(x, y, weight, algebra), wanted) < 1e-12
+    output = F.sgp_norm(x.to(device), y.to(device), weight.to(device), algebra)
+    assert relative_error(output, wanted) < {"cpu": 1e-12, "cuda": 1e-11}[device]
     cayley = torch.zeros(3 * (len(space.blades),), dtype=torch.float64)
     for left, right, output, sign in algebra.terms():
         cayley[left, right, output] = sign
