@@ -1,11 +1,21 @@
 """Helpers for the tests of layers as one function."""
 
 import torch
+from nn_common import disturb
 
+from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import described
 from flashcliff.nn.transformer.described import choice, draws
 
 LIMIT = 1e-12
+
+
+def network(signature=(1, 3, 0), scalars=8, **options):
+    """A small network in float64."""
+    torch.manual_seed(0)
+    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
+    some = 3 if scalars else 0
+    return disturb(gt.GATransformer(signature, 2, 3, 4, some, some, scalars, **settings).double())
 
 
 def count_functions(monkeypatch):

@@ -8,15 +8,16 @@ import pickle
 import pytest
 import torch
 import torch._dynamo.testing
-from described_common import count_functions
+from described_common import count_functions, network
 from functorch.compile import make_boxed_func
+from modules_common import SUBJECTS, Subject
 from nn_common import disturb, random
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import flashcliff
-from flashcliff.compat import gatr, lgatr
+from flashcliff.compat.lgatr.layers import SlimBlock
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer.described import choice, compiled, node
 
@@ -70,13 +71,6 @@ def _count(graph, target):
 
 ONCE = ([1], [1])
 """One graph of each pass, which is a network."""
-
-
-def network(signature=LGATR, scalars=8, **options):
-    torch.manual_seed(0)
-    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
-    some = 3 if scalars else 0
-    return disturb(gt.GATransformer(signature, 2, 3, 4, some, some, scalars, **settings).double())
 
 
 def inputs(net, *batch, seed=0):
@@ -142,86 +136,26 @@ def test_a_network_is_one_node(signature, scalars, dtype):
     assert call.counts() == ([1, 1], [1])
 
 
-def of_gatr():
-    net = gatr.GATr(1, 2, 4, 2, 2, 8, attention={"num_heads": 2}, mlp={}, num_blocks=2)
-    return net, (random(2, 5, 1, 16), random(2, 5, 2))
+def of_options(**options):
+    net = gt.GATransformer(**{"geometry": GATR, "blocks": 2, "hidden_scalars": 8, **SIZES, **options})
+    return Subject(net, random(16, 2, 5, 2), random(2, 5, 3, seed=1))
 
 
-def of_lgatr():
-    net = lgatr.LGATr(2, 1, 2, 4, 2, 2, 8, {"num_heads": 2}, {})
-    return net, (random(2, 5, 1, 16), random(2, 5, 2))
+SIZES = {"in_channels": 2, "out_channels": 1, "hidden_channels": 4, "in_scalars": 3, "out_scalars": 1}
+MODULES = {
+    **SUBJECTS,
+    "reinserted channels": lambda: of_options(geometry=LGATR, reinsert_channels=(1,), reinsert_scalars=(0, 2)),
+    "positions": lambda: of_options(attention={"heads": 2, "rotary": True}),
+    "EquiLayerNorm": lambda: Subject(gt.EquiLayerNorm(LGATR), random(16, 2, 5, 4), random(2, 5, 8, seed=1)),
+    "SlimBlock": lambda: Subject(SlimBlock(4, 8, 2), random(2, 5, 4, 4), random(2, 5, 8, seed=1)),
+}
 
 
-def of_slim():
-    return lgatr.LGATrSlim(2, 1, 2, 4, 2, 2, 8, 2), (random(2, 5, 1, 4), random(2, 5, 2))
-
-
-def of_reinserted():
-    net = gt.GATransformer(LGATR, 2, 1, 4, 3, 1, 8, blocks=2, reinsert_channels=(1,), reinsert_scalars=(0, 2))
-    return net, (random(16, 2, 5, 2), random(2, 5, 3))
-
-
-def of_block():
-    reference = random(2, 1, 1, seed=3)
-    return gt.Block(GATR, 4, 8, attention={"heads": 2}), (random(16, 2, 5, 4), random(2, 5, 8), None, None, reference)
-
-
-def of_condition():
-    heads = {"heads": 2}
-    block = gt.ConditionalBlock(LGATR, 4, 8, 2, 3, attention=heads, cross_attention=heads)
-    return block, (random(16, 2, 5, 4), random(16, 2, 7, 2), random(2, 5, 8), random(2, 7, 3))
-
-
-def of_slim_block():
-    from flashcliff.compat.lgatr.layers.slim_blocks import SlimBlock
-
-    return SlimBlock(4, 8, 2), (random(2, 5, 4, 4), random(2, 5, 8))
-
-
-def of_linear():
-    return gt.EquiLinear(LGATR, 4, 2, 8, 3), (random(16, 2, 5, 4), random(2, 5, 8))
-
-
-def of_positions():
-    net = gt.GATransformer(GATR, 2, 1, 4, 3, 1, 8, blocks=2, attention={"heads": 2, "rotary": True})
-    return net, (random(16, 2, 5, 2), random(2, 5, 3))
-
-
-def of_norm():
-    return gt.EquiLayerNorm(LGATR), (random(16, 2, 5, 4), random(2, 5, 8))
-
-
-def of_mlp():
-    return gt.GeometricMLP(LGATR, (4, 8, 4), (2, 3, 2)), (random(16, 2, 5, 4), random(2, 5, 2))
-
-
-def of_attention():
-    return gt.SelfAttention(LGATR, 4, 4, heads=2), (random(16, 2, 5, 4), random(2, 5, 4))
-
-
-MODULES = (
-    of_gatr,
-    of_lgatr,
-    of_slim,
-    of_reinserted,
-    of_positions,
-    of_block,
-    of_condition,
-    of_slim_block,
-    of_linear,
-    of_norm,
-    of_mlp,
-    of_attention,
-)
-
-
-@pytest.mark.parametrize("make", MODULES, ids=lambda make: make.__name__)
-def test_modules_are_nodes(make):
-    torch.manual_seed(0)
-    module, given = make()
-    module = disturb(module.double())
-    call = Compiled(module)
-    same(call, module, *[t if t is None else t.requires_grad_() for t in given])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_nodes(name):
+    one = MODULES[name]()
+    call = Compiled(one.module)
+    same(call, one.module, *[t.requires_grad_() for t in one.given], **one.options)
     assert call.counts() == ONCE
 
 

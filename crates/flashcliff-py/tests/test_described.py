@@ -12,6 +12,7 @@ from described_common import (
     LIMIT,
     by_layers,
     by_layers_that_drop,
+    network,
     results,
     same,
 )
@@ -22,13 +23,6 @@ from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer.described import choice
 
 GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
-
-
-def network(signature, scalars=8, **options):
-    torch.manual_seed(0)
-    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
-    some = 3 if scalars else 0
-    return disturb(gt.GATransformer(signature, 2, 3, 4, some, some, scalars, **settings).double())
 
 
 def inputs(net, *batch):

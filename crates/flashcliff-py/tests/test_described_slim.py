@@ -7,7 +7,7 @@ from nn_common import alike, disturb, random
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
-from flashcliff.compat.lgatr.layers.slim_blocks import SlimBlock
+from flashcliff.compat.lgatr.layers import SlimBlock, SlimGLU, SlimRMSNorm
 from flashcliff.nn.transformer import explain
 from flashcliff.nn.transformer.described import choice
 
@@ -35,9 +35,27 @@ def inputs(*batch):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_networks_are_their_layers(version, options, functions):
-    same(network(version, **options), *inputs(3, 6))
+def test_networks_are_their_layers(version, options, functions, device):
+    given = [x.detach().to(device).requires_grad_() for x in inputs(3, 6)]
+    same(network(version, **options).to(device), *given, limit={"cpu": 1e-12, "cuda": 1e-10}[device])
     assert functions == WHOLE
+
+
+@pytest.mark.cuda
+def test_networks_on_a_gpu_are_captured_and_have_the_numbers_of_the_cpu():
+    net, given = network("2.0"), [x.detach() for x in inputs(3, 6)]
+    want = net(*given)
+    on_gpu = [x.cuda() for x in given]
+    stream = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for _ in range(2):
+            net.cuda()(*on_gpu)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            found = net(*on_gpu)
+    graph.replay()
+    torch.cuda.synchronize()
+    alike([x.cpu() for x in found], [x.detach() for x in want], 1e-10)
 
 
 @pytest.mark.parametrize("batch", [(6,), (2, 3, 4)], ids=str)
@@ -95,6 +113,54 @@ def test_blocks_by_themselves(functions):
     same(block, v, s)
     same(block, v, s, is_causal=True)
     assert functions == [("SlimBlock", 1)] * 2
+
+
+LAYERS = {
+    "norm": lambda v, s: SlimRMSNorm(v, s),
+    "norm without gains": lambda v, s: SlimRMSNorm(v, s, elementwise_affine=False),
+    **{
+        f"gated {name}": lambda v, s, name=name: SlimGLU(v, s, s, 2 * v, name, None)
+        for name in ("relu", "sigmoid", "tanh", "gelu", "silu")
+    },
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("sizes", [((5,), 8, 16), ((2, 7), 3, 5), ((300,), 32, 96)], ids=str)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_by_themselves(layer, sizes, dtype, device, functions):
+    batch, v, s = sizes
+    module = disturb(LAYERS[layer](v, s)).to(device, dtype)
+    given = random(*batch, 4, v).to(device, dtype), random(*batch, s, seed=1).to(device, dtype)
+    same(module, *(x.requires_grad_() for x in given), limit={8: 1e-11, 4: 1e-4}[dtype.itemsize])
+    assert functions == [(type(module).__name__, 1)]
+
+
+def test_layers_in_16_bits_are_computed_in_float32_and_rounded_once(device, functions):
+    module = disturb(SlimRMSNorm(8, 16)).to(device, torch.bfloat16)
+    given = random(9, 4, 8).to(device, torch.bfloat16), random(9, 16, seed=1).to(device, torch.bfloat16)
+    got = module(*given)
+    want = module.float()(*(x.float() for x in given))
+    assert functions == [("SlimRMSNorm", 1)] * 2
+    assert all(torch.equal(x, y.bfloat16()) for x, y in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [((), 4, 4), ((6,), 0, 4), ((6,), 4, 0), ((0,), 4, 4)], ids=str)
+def test_layers_of_what_no_function_takes(sizes, device, functions):
+    """No items, no axis of them, numbers of one kind alone, or tensors of two types."""
+    batch, v, s = sizes
+    module = SlimRMSNorm(v, s).to(device)
+    given = random(*batch, 4, v).to(device).float(), random(*batch, s, seed=1).to(device).float()
+    got = module(*given)
+    assert [x.shape for x in got] == [x.shape for x in given]
+    assert module(given[0], given[1].double())[1].dtype == torch.float64
+    assert not functions
+
+
+def test_transforms_of_layers_are_composed(device):
+    module = SlimRMSNorm(4, 4).double().to(device)
+    given = random(5, 4, 4).to(device), random(5, 4, seed=1).to(device)
+    alike(torch.func.vmap(module)(*given), module(*given))
 
 
 def test_ways_are_explained():

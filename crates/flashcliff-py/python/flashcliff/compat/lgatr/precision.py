@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-__all__ = ["in_float32", "is_naive", "naive_amp"]
+__all__ = ["in_float32", "is_naive", "lowers", "naive_amp"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -57,6 +57,11 @@ class naive_amp:
 def is_naive() -> bool:
     """Whether the context is on."""
     return (_TRACED.depth if torch.compiler.is_compiling() else _depth.get()) > 0
+
+
+def lowers(x: Tensor) -> bool:
+    """Whether autocast is on where a tensor is. There is no autocast of tensors without data."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def in_float32(method: Method) -> Method:

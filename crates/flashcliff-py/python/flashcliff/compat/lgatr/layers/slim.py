@@ -14,11 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ....nn.transformer import path
-from ....nn.transformer.described import Description, Tokens, Undescribed, drawn
+from ....nn.transformer.described import (
+    Description,
+    Given,
+    Maybe,
+    Tokens,
+    Undescribed,
+    attempt,
+    drawn,
+)
 from ....nn.transformer.gate import ACTIVATIONS
-from ..precision import in_float32
-from . import slim_kernels
-from .slim_version import V2, VectorsScalars, Version, minkowski
+from ..precision import in_float32, lowers
+from .slim_operators import SLIM, glu_operator, norm_operator
+from .slim_version import V2, VectorsScalars, Version, inward, minkowski, outward
 
 __all__ = ["SlimDropout", "SlimGLU", "SlimLinear", "SlimMLP", "SlimRMSNorm"]
 
@@ -40,7 +48,7 @@ class SlimDropout(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds dropout to a network."""
-        return network.dropout(slim_kernels.SLIM, self, x)
+        return network.dropout(SLIM, self, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         if not self.training or self.dropout_prob == 0:
@@ -95,23 +103,26 @@ class SlimRMSNorm(nn.Module):
         found = [gain for gain in gains if gain is not None]
         if len(found) == 1:
             raise Undescribed("a norm has gains of vectors or of scalars alone")
-        operator = slim_kernels.norm_operator(float(self.epsilon), bool(found))
+        operator = norm_operator(float(self.epsilon), bool(found))
         return network.lanes(operator, x, (v, s), (1, 1), found)
 
     @in_float32
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        gains = () if self.weight_v is None or self.weight_s is None else (self.weight_v, self.weight_s)
-        found = slim_kernels.norm(vectors, scalars, gains, self.epsilon)
-        return found or self._composed(vectors, scalars)
+        given = Given(inward((vectors, scalars)))
+        found = attempt(self, SLIM, given, self._composed)
+        return outward(self._composed(given) if found is None else found)
 
-    def _composed(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+    def _composed(self, given: Given) -> Maybe:
+        """The norm by operations that have derivatives of every order."""
+        vectors, scalars = outward(given.here)
         v, s = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (vectors, scalars))
         total = minkowski(v.square()).abs().sum(-1) + s.square().sum(-1)
         mean = total / (v.shape[-1] + s.shape[-1])
         factor_v = factor_s = torch.rsqrt(mean + self.epsilon).unsqueeze(-1)
         if self.weight_v is not None and self.weight_s is not None:
             factor_v, factor_s = factor_v * self.weight_v, factor_s * self.weight_s
-        return (v * factor_v.unsqueeze(-2)).to(vectors.dtype), (s * factor_s).to(scalars.dtype)
+        v = v * factor_v.unsqueeze(-2)
+        return inward((v.to(vectors.dtype), (s * factor_s).to(scalars.dtype)))
 
 
 @path.stands_for
@@ -242,21 +253,24 @@ class SlimGLU(nn.Module):
         if made.channels != (3 * each[0], 2 * each[1]) or not all(each):
             raise Undescribed("a gated linear unit has no scalars, or maps of other channels")
         activations = self.nonlinearity_v, self.nonlinearity
-        operator = slim_kernels.glu_operator(activations, float(self.gate_scale))
+        operator = glu_operator(activations, float(self.gate_scale))
         return network.lanes(operator, made, each, (1, 1))
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        of_vectors, of_scalars = self.linear(vectors, scalars)
+        given, found = Given(inward((vectors, scalars))), None
+        # Under autocast the linear map of scalars has its type.
+        if not lowers(vectors):
+            found = attempt(self, SLIM, given, self._composed)
+        return outward(self._composed(given) if found is None else found)
+
+    def _composed(self, given: Given) -> Maybe:
+        """The unit by the call of its linear maps, and operations that have derivatives of every order."""
+        of_vectors, of_scalars = self.linear(*outward(given.here))
         before, left, right = of_vectors.chunk(3, dim=-1)
         before_s, gate_s = of_scalars.chunk(2, dim=-1)
-        activations = (self.nonlinearity_v, self.nonlinearity)
-        found = slim_kernels.glu(
-            (before, left, right), (before_s, gate_s), activations, self.gate_scale
-        )
-        if found is not None:
-            return found
         gate = ACTIVATIONS[self.nonlinearity_v](self._inner_products(left, right))
-        return before * gate.unsqueeze(-2), ACTIVATIONS[self.nonlinearity](gate_s) * before_s
+        gated = ACTIVATIONS[self.nonlinearity](gate_s) * before_s
+        return inward((before * gate.unsqueeze(-2), gated))
 
     @in_float32
     def _inner_products(self, left: Tensor, right: Tensor) -> Tensor:

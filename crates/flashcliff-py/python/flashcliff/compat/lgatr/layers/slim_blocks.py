@@ -16,10 +16,10 @@ from ....nn.transformer.norm import WithNorms
 from ..options import attention_options, converted
 from .slim import SlimMLP, SlimRMSNorm
 from .slim_attention import SlimCrossAttention, SlimSelfAttention
-from .slim_kernels import SLIM
-from .slim_version import V2, VectorsScalars, Version
+from .slim_operators import SLIM
+from .slim_version import V2, VectorsScalars, Version, inward, outward
 
-__all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread", "inward", "outward"]
+__all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
 
 
 class _Block(WithNorms):
@@ -224,20 +224,6 @@ class ConditionalSlimBlock(_Block):
         crossed = self.crossattention(v, other[0], s, other[1], **options[1])
         here = _residual(here, crossed)
         return _residual(here, self.mlp(*third(*here)))
-
-
-def inward(pair: VectorsScalars) -> tuple[Tensor, Tensor | None]:
-    """Vectors ``[*batch, 4, channels]`` with their components first, as networks take them, and scalars."""
-    return pair[0].movedim(-2, 0), pair[1]
-
-
-def outward(pair: Maybe) -> VectorsScalars:
-    """The inverse of :func:`inward`."""
-    vectors, scalars = pair
-    assert vectors is not None
-    if scalars is None:
-        scalars = vectors.new_empty(*vectors.shape[1:-1], 0)
-    return vectors.movedim(0, -2), scalars
 
 
 def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ....nn.transformer.described import Maybe
 from ..config import activation
 
-__all__ = ["V2", "VectorsScalars", "Version", "minkowski"]
+__all__ = ["V2", "VectorsScalars", "Version", "inward", "minkowski", "outward"]
 
 VectorsScalars = tuple[Tensor, Tensor]
 
@@ -42,3 +43,17 @@ V2 = Version()
 def minkowski(squares: Tensor) -> Tensor:
     """``t - x - y - z`` of products of components ``[*batch, 4, channels]``: ``[*batch, channels]``."""
     return squares[..., 0, :] - squares[..., 1:, :].sum(-2)
+
+
+def inward(pair: VectorsScalars) -> tuple[Tensor, Tensor | None]:
+    """Vectors ``[*batch, 4, channels]`` with their components first, as networks take them, and scalars."""
+    return pair[0].movedim(-2, 0), pair[1]
+
+
+def outward(pair: Maybe) -> VectorsScalars:
+    """The inverse of :func:`inward`."""
+    vectors, scalars = pair
+    assert vectors is not None
+    if scalars is None:
+        scalars = vectors.new_empty(*vectors.shape[1:-1], 0)
+    return vectors.movedim(0, -2), scalars

@@ -14,9 +14,8 @@ from ...._ops import doors
 from ....nn.transformer.described import Description, Given, Networked, Tokens, Variant, run_chain
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
-from ..layers.slim_blocks import inward, outward
-from ..layers.slim_kernels import SLIM
-from ..layers.slim_version import V2, VectorsScalars, Version
+from ..layers.slim_operators import SLIM
+from ..layers.slim_version import V2, VectorsScalars, Version, inward, outward
 from ..options import attention_options, converted
 from ..precision import is_naive
 from ..precision import naive_amp as naive
