@@ -1,52 +1,27 @@
-"""The layers in plain torch, from Cayley tables made here. Modules are compared with them.
+"""The layers in plain torch, of the operators of `reference`. Modules are compared with them.
 
-Nothing here comes from the package under test. Tensors are in CGENN's layout, [batch, channels,
-blades], and products are dense sums over the whole table.
+Nothing here comes from the package under test. Tensors are in CGENN's layout, [batch, channels, blades].
 """
 
 import math
-from itertools import combinations
 
+import reference as operators
 import torch
 
 
 class Table:
-    """Blades, signs and grade paths of a signature (p, q, r), or of the squares of the vectors in any
-    order, by arithmetic on bit masks."""
+    """Blades, signs and grade paths of a signature (p, q, r), or of the squares of the vectors in any order."""
 
     def __init__(self, p=0, q=0, r=0, squares=None):
-        if squares is None:
-            squares = [0] * r + [1] * p + [-1] * q
-        self.dim = len(squares)
-        self.metric = [float(square) for square in squares]
-        masks = [
-            sum(1 << v for v in vectors)
-            for grade in range(self.dim + 1)
-            for vectors in combinations(range(self.dim), grade)
-        ]
-        self.masks = masks
-        self.grades = torch.tensor([mask.bit_count() for mask in masks])
+        self.space = space = operators.basis((p, q, r)) if squares is None else operators.Basis(squares)
+        self.dim = space.dim
+        self.metric = [float(square) for square in space.squares]
+        self.masks = [sum(1 << v for v in blade) for blade in space.blades]
+        self.grades = torch.tensor(space.grades)
         self.sizes = [math.comb(self.dim, grade) for grade in range(self.dim + 1)]
         # Here cayley[i, j, k] is the factor of blade j in blade i times blade k.
-        self.cayley = torch.zeros([len(masks)] * 3, dtype=torch.float64)
-        for i, a in enumerate(masks):
-            for k, b in enumerate(masks):
-                swaps = sum(((a >> shift) & b).bit_count() for shift in range(1, self.dim))
-                sign = (-1) ** swaps
-                for v in range(self.dim):
-                    if a & b & (1 << v):
-                        sign *= squares[v]
-                self.cayley[i, masks.index(a ^ b), k] = sign
-        found = self.cayley.nonzero()
-        self.paths = sorted({tuple(self.grades[term].tolist()) for term in found})
-
-    def spread(self, weight):
-        """The table with weights [..., paths], as [..., i, j, k]."""
-        out = weight.new_zeros(*weight.shape[:-1], *self.cayley.shape)
-        for i, j, k in self.cayley.nonzero().tolist():
-            path = self.paths.index(tuple(self.grades[[i, j, k]].tolist()))
-            out[..., i, j, k] = weight[..., path] * self.cayley[i, j, k]
-        return out
+        self.cayley = operators.table(space).transpose(1, 2)
+        self.paths = operators.paths(space)
 
     def q(self, x):
         """The scalar part of reverse(x) x, [..., 1]."""
@@ -58,49 +33,27 @@ class Table:
         return [torch.where(self.grades == g, x, 0.0) for g in range(self.dim + 1)]
 
 
-def smooth_norm(q):
-    return (q * q + 1e-16) ** 0.25
+smooth_norm = operators.smooth
+
+
+def _first(x):
+    """Multivectors with blades first, as the operators have them."""
+    return x.movedim(-1, 0)
 
 
 def gate(x, name="gelu"):
     """x times a function of its scalar."""
-    s = x[..., :1]
-    if name == "gelu":
-        return x * (1 + torch.erf(s / math.sqrt(2))) / 2
-    if name == "gelu_tanh":
-        return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (s + 0.044715 * s**3))) / 2
-    return (
-        x
-        * {
-            "none": torch.ones_like(s),
-            "silu": torch.sigmoid(s),
-            "gelu_fast": torch.sigmoid(1.702 * s),
-        }[name]
-    )
+    return operators.gate(None, _first(x), name).movedim(0, -1)
 
 
 def rms(table, x, eps=1e-6):
     """Divides each grade by the root of its mean square over channels."""
-    parts = table.by_grade(x)
-    return sum(p / torch.sqrt((p * p).sum(-1, True).mean(1, True) + eps) for p in parts)
+    return operators.grade_rms(table.space, _first(x), "rms", eps).movedim(0, -1)
 
 
 def invariant(table, x, eps=1e-6):
-    """Divides each grade by the root of its mean |q| over channels, smooth at 0 if q has both
-    signs. A pseudoscalar with a null vector is measured by its own square."""
-    out = torch.zeros_like(x)
-    for grade, part in enumerate(table.by_grade(x)):
-        unit = torch.diag((table.grades == grade).to(x.dtype))
-        signs = set(table.q(unit).flatten()[table.grades == grade].tolist())
-        q = table.q(part)
-        if grade == table.dim:
-            q = part.pow(2).sum(-1, True)
-        if {1.0, -1.0} <= signs:
-            mean = torch.sqrt(q * q + eps * eps).mean(1, True)
-        else:
-            mean = q.abs().mean(1, True) + eps
-        out = out + part / torch.sqrt(mean)
-    return out
+    """Divides each grade by the root of its mean |q| over channels."""
+    return operators.grade_rms(table.space, _first(x), "invariant", eps).movedim(0, -1)
 
 
 NORMS = {"none": lambda table, x, eps=1e-6: x, "rms": rms, "invariant": invariant}
@@ -108,48 +61,35 @@ NORMS = {"none": lambda table, x, eps=1e-6: x, "rms": rms, "invariant": invarian
 
 def linear(table, x, weight, bias=None, every_blade=False):
     """A linear map: weight [out, in, grades] or [out, in], bias on the scalar or on every blade."""
-    if weight.dim() == 3:
-        weight = weight[:, :, table.grades]
-        y = torch.einsum("bni,mni->bmi", x, weight)
-    else:
-        y = torch.einsum("bni,mn->bmi", x, weight)
-    if bias is not None:
-        where = torch.ones(len(table.masks)) if every_blade else (table.grades == 0)
-        y = y + bias.reshape(1, -1, 1) * where.to(y.dtype)
-    return y
+    bias = None if bias is None else bias.reshape(-1)
+    mode = "every_blade" if every_blade else "scalar"
+    y = operators.mv_linear(table.space, _first(x), weight, bias, weight.dim() == 3, mode)
+    return y.movedim(0, -1)
 
 
 def sgp(table, x, y, weight):
     """The steerable product channel by channel: weight [channels, paths]."""
-    return torch.einsum("bni,nijk,bnk->bnj", x, table.spread(weight), y)
+    z = operators.sgp_norm(table.space, _first(x), _first(y), weight, gate="none", norm="none")
+    return z.movedim(0, -1)
 
 
 def fcgp(table, x, y, weight):
     """The fully connected product: weight [out, in, paths], CGENN's order."""
-    return torch.einsum("bni,mnijk,bnk->bmj", x, table.spread(weight), y)
+    weight = weight.permute(2, 1, 0)
+    z = operators.fcgp_norm(table.space, _first(x), _first(y), weight, gate="none", norm="none")
+    return z.movedim(0, -1)
 
 
 def grade_norm(table, x, a):
-    s = torch.sigmoid(a)
-    out = 0.0
-    for g, part in enumerate(table.by_grade(x)):
-        norm = smooth_norm(table.q(part))
-        out = out + part / (s[:, g : g + 1] * (norm - 1) + 1 + 1e-6)
-    return out
+    return operators.grade_norm(table.space, _first(x), a).movedim(0, -1)
 
 
 def silu(table, x, a, b, invariant="mag2"):
-    out = 0.0
-    for g, part in enumerate(table.by_grade(x)):
-        u = x[..., :1] if g == 0 else table.q(part)
-        if g > 0 and invariant == "norm":
-            u = smooth_norm(u)
-        out = out + torch.sigmoid(a[0, :, g : g + 1] * u + b[0, :, g : g + 1]) * part
-    return out
+    return operators.mv_silu(table.space, _first(x), a[0], b[0], invariant).movedim(0, -1)
 
 
 def layer_norm(table, x, a):
-    return a.reshape(1, -1, 1) * x / (smooth_norm(table.q(x)).mean(1, True) + 1e-6)
+    return operators.mv_layer_norm(table.space, _first(x), a.reshape(-1, 1)).movedim(0, -1)
 
 
 def steerable(table, x, p, prefix="", fully_connected=False):

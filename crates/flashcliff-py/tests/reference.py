@@ -11,16 +11,15 @@ import torch
 
 
 class Basis:
-    """The blades of Cl(p, q, r) in short-lex order, as tuples of vectors: null, then positive, then
-    negative ones."""
+    """The blades of an algebra in short-lex order, as tuples of vectors, by the squares of these."""
 
-    def __init__(self, p: int, q: int, r: int) -> None:
-        self.dim = p + q + r
-        self.squares = [0] * r + [1] * p + [-1] * q
+    def __init__(self, squares) -> None:
+        self.squares = list(squares)
+        self.dim = len(self.squares)
         vectors = range(self.dim)
         self.blades = [b for k in range(self.dim + 1) for b in itertools.combinations(vectors, k)]
         self.grades = [len(blade) for blade in self.blades]
-        self.first = 0 if r else 1
+        self.first = 0 if 0 in self.squares else 1
 
     def names(self):
         named = ("".join(str(v + self.first) for v in blade) for blade in self.blades)
@@ -61,7 +60,11 @@ class Basis:
 
 @cache
 def basis(signature):
-    return Basis(*signature)
+    """The basis of Cl(p, q, r), whose vectors are null, then positive, then negative; or a basis as it is."""
+    if isinstance(signature, Basis):
+        return signature
+    p, q, r = signature
+    return Basis([0] * r + [1] * p + [-1] * q)
 
 
 @cache
