@@ -31,8 +31,51 @@ def functions(monkeypatch):
     return count_functions(monkeypatch)
 
 
+@pytest.fixture
+def python():
+    """A function that makes a call by Python, without the compiled call path."""
+    from flashcliff._ops import native
+
+    loaded = native.loaded
+
+    def by_python(function):
+        native.use(None)
+        try:
+            return function()
+        finally:
+            native.use(loaded)
+
+    return by_python
+
+
+@pytest.fixture(params=["python", pytest.param("compiled", marks=pytest.mark.native)])
+def path(request):
+    """The call path in Python alone, and the compiled one where there is one."""
+    from flashcliff._ops import native
+
+    loaded = native.loaded
+    if request.param == "python" and loaded is not None:
+        native.use(None)
+    yield request.param
+    if native.loaded is not loaded:
+        native.use(loaded)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Makes calls that Python takes fail."""
+    from flashcliff._ops import run
+
+    def refuse(*_):
+        raise AssertionError("this call went through Python")
+
+    for name in ("forward", "backward", "_backward"):
+        monkeypatch.setattr(run, name, refuse)
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU and a build with CUDA kernels")
+    config.addinivalue_line("markers", "native: needs the compiled call path")
 
 
 def _why_not():
@@ -47,10 +90,14 @@ def _why_not():
 
 
 def pytest_collection_modifyitems(items):
-    why = _why_not()
-    if why:
+    from flashcliff.native import is_active
+
+    reasons = {"cuda": _why_not()}
+    if not is_active():
+        reasons["native"] = "the compiled call path is not in use: python -m flashcliff.native"
+    for name, why in reasons.items():
         for item in items:
-            if item.get_closest_marker("cuda"):
+            if why and item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=why))
 
 

@@ -70,16 +70,3 @@ def check_nothing_left(before):
     assert events.active == ()
     after = places()
     assert all(after[name] is value for name, value in before.items())
-
-
-@pytest.fixture(params=["as built", "python"])
-def path(request):
-    """The call path in use, and the one in Python alone."""
-    loaded = native.loaded
-    if request.param == "python":
-        if loaded is None:
-            pytest.skip("there is no other call path")
-        native.use(None)
-    yield request.param
-    if native.loaded is not loaded:
-        native.use(loaded)

@@ -11,7 +11,6 @@ from cases import CASES, SPACE, dispatch, relative_error
 import flashcliff
 from flashcliff import arrays
 from flashcliff import functional as F
-from flashcliff._ops import native
 
 pytestmark = pytest.mark.cuda
 
@@ -108,20 +107,15 @@ def test_gradients_of_gradients(case):
         assert relative_error(one, two) < 1e-8, name
 
 
-@pytest.mark.skipif(native.loaded is None, reason="the compiled call path is not in use")
+@pytest.mark.native
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_gradients_of_gradients_are_those_of_python(case, dtype):
+def test_gradients_of_gradients_are_those_of_python(case, dtype, python):
     """The compiled call path gives the bits of Python, also where parameters have a type of their own."""
     params = torch.float32 if dtype in HALF else None
     tensors = case.tensors(dtype, "cuda", grad=True, params=params)
     found = twice(case.run, tensors)
-    loaded = native.loaded
-    native.use(None)
-    try:
-        expected = twice(case.run, tensors)
-    finally:
-        native.use(loaded)
+    expected = python(lambda: twice(case.run, tensors))
     for tensor, one, two in zip(tensors.values(), found, expected, strict=True):
         assert one.dtype == tensor.dtype and torch.equal(one.nan_to_num(), two.nan_to_num())
 

@@ -23,40 +23,10 @@ from flashcliff import nn
 from flashcliff._derived import table
 from flashcliff._ops import native as switch
 from flashcliff._ops import run
-from flashcliff.native import is_active
 
 R3 = flashcliff.Algebra(3, 0, 0)
-compiled = pytest.mark.skipif(
-    not is_active(), reason="the compiled call path is not in use: python -m flashcliff.native"
-)
+compiled = pytest.mark.native
 ids = lambda case: case.id  # noqa: E731
-
-
-@pytest.fixture
-def python(monkeypatch):
-    """A function that makes a call by Python."""
-    loaded = switch.loaded
-
-    def by_python(function):
-        switch.use(None)
-        try:
-            return function()
-        finally:
-            switch.use(loaded)
-
-    return by_python
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """Makes calls that Python takes fail."""
-
-    def refuse(*_):
-        raise AssertionError("this call went through Python")
-
-    monkeypatch.setattr(run, "forward", refuse)
-    monkeypatch.setattr(run, "backward", refuse)
-    monkeypatch.setattr(run, "_backward", refuse)
 
 
 def operands(**options):

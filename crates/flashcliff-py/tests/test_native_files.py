@@ -16,10 +16,7 @@ import pytest
 import flashcliff.functional  # noqa: F401  (which loads the compiled call path)
 from flashcliff import _cache, native
 
-compiled = pytest.mark.skipif(
-    not native.is_active(),
-    reason="the compiled call path is not in use: python -m flashcliff.native",
-)
+compiled = pytest.mark.native
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
 # Runs each task in a process of its own, which a damaged file may end: a folder, the variable, and what to do.

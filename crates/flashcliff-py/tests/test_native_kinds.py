@@ -13,14 +13,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import flashcliff
 from flashcliff import functional as F
-from flashcliff import native
 from flashcliff._derived import table
 from flashcliff._ops import native as switch
 
-pytestmark = pytest.mark.skipif(
-    not native.is_active(),
-    reason="the compiled call path is not in use: python -m flashcliff.native",
-)
+pytestmark = pytest.mark.native
 R3 = flashcliff.Algebra(3, 0, 0)
 REST = (R3, "gelu", "invariant", 1e-6, None, None)
 

@@ -19,7 +19,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import flashcliff
 import flashcliff.functional  # noqa: F401  (which loads the compiled call path)
 from flashcliff import optim
-from flashcliff._ops import native
 
 HERE = Path(__file__).resolve().parent
 NATIVE = pytest.mark.parametrize("native", ["0", ""], ids=["python", "compiled"])
@@ -111,16 +110,7 @@ class Both:
                     common.close(got, value)
 
 
-@pytest.fixture(params=["python", "compiled"])
-def way(request, monkeypatch):
-    """With and without the compiled call path."""
-    if request.param == "python":
-        monkeypatch.setattr(native, "loaded", None)
-    elif native.loaded is None:
-        pytest.skip("the compiled call path is not in use: python -m flashcliff.native")
-
-
-def test_shared_states_get_memory_of_their_own(device, way):
+def test_shared_states_get_memory_of_their_own(device, path):
     both = Both(device)
     for parameters, optimiser in both.sides():
         shared = optimiser.state[parameters[0]]
@@ -136,7 +126,7 @@ def test_shared_states_get_memory_of_their_own(device, way):
 
 
 @pytest.mark.parametrize("how", ["expanded", "turned", "float32", "negated", "part", "missing"])
-def test_gradients_of_other_forms(how, device, way):
+def test_gradients_of_other_forms(how, device, path):
     both = Both(device, shape=(4, 4))
     single = Both(device, shape=(1,))
     for pair in (both, single):
@@ -166,7 +156,7 @@ def test_gradients_of_other_forms(how, device, way):
         pair.step()
 
 
-def test_parameters_that_change_with_their_states(device, way):
+def test_parameters_that_change_with_their_states(device, path):
     both = Both(device, shape=(4, 4))
 
     def change(function):
@@ -189,7 +179,7 @@ def test_parameters_that_change_with_their_states(device, way):
     both.step()
 
 
-def test_a_square_parameter_turned_in_place(device, way):
+def test_a_square_parameter_turned_in_place(device, path):
     """Address and shape stay, the order of elements does not."""
     both = Both(device, shape=(4, 4))
     for parameters, _ in both.sides():
@@ -197,7 +187,7 @@ def test_a_square_parameter_turned_in_place(device, way):
     both.step()
 
 
-def test_memory_that_comes_back(device, way):
+def test_memory_that_comes_back(device, path):
     """As of shards, which are given back between steps."""
     both = Both(device)
     for parameters, optimiser in both.sides():
@@ -212,7 +202,7 @@ def test_memory_that_comes_back(device, way):
     both.step()
 
 
-def test_types_that_change(device, way):
+def test_types_that_change(device, path):
     both = Both(device)
     for parameters, _ in both.sides():
         for parameter in parameters:
@@ -226,7 +216,7 @@ def test_types_that_change(device, way):
         assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.float32
 
 
-def test_inference_mode(device, way):
+def test_inference_mode(device, path):
     """A first step within inference mode leaves a state that later steps change."""
     both = Both(device)
     for _, optimiser in both.sides():
@@ -244,7 +234,7 @@ def test_inference_mode(device, way):
         ours.step()
 
 
-def test_an_error_leaves_everything_as_it_was(device, way):
+def test_an_error_leaves_everything_as_it_was(device, path):
     both = Both(device)
     ours = both.optimisers[0]
     before = [p.detach().clone() for p in both.ours]
@@ -268,7 +258,7 @@ def test_an_error_leaves_everything_as_it_was(device, way):
     both.step()
 
 
-def test_modes_that_watch(device, way):
+def test_modes_that_watch(device, path):
     """A mode that makes real tensors does not change a step."""
     both = Both(device)
     with torch.utils.flop_counter.FlopCounterMode(display=False):

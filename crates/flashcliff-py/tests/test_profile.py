@@ -17,7 +17,6 @@ from profile_common import (
     check_sums,
     counts,
     operands,
-    path,  # noqa: F401, a fixture
     places,
     step,
 )
@@ -235,10 +234,9 @@ def test_regions_of_several_threads():
     check_nothing_left(before)
 
 
+@pytest.mark.native
 def test_the_compiled_call_path_may_come_and_go_within_a_region():
     loaded = native.loaded
-    if loaded is None:
-        pytest.skip("the compiled call path is not in use")
     before = places()
     with flashcliff.profile() as p:
         step()

@@ -14,7 +14,6 @@ from profile_common import (
     check_sums,
     counts,
     operands,
-    path,  # noqa: F401, a fixture
     step,
 )
 

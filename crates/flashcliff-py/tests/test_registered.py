@@ -16,41 +16,11 @@ import flashcliff
 from flashcliff import functional as F
 from flashcliff import nn
 from flashcliff._ops import native as switch
-from flashcliff._ops import run
-from flashcliff.native import is_active
 
 R3 = flashcliff.Algebra(3, 0, 0)
-pytestmark = pytest.mark.skipif(
-    not is_active(), reason="the compiled call path is not in use: python -m flashcliff.native"
-)
+pytestmark = pytest.mark.native
 ids = lambda case: case.id  # noqa: E731
 ops = torch.ops.flashcliff
-
-
-@pytest.fixture
-def python():
-    """A function that makes a call by Python."""
-    loaded = switch.loaded
-
-    def by_python(function):
-        switch.use(None)
-        try:
-            return function()
-        finally:
-            switch.use(loaded)
-
-    return by_python
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """Makes calls that Python takes fail."""
-
-    def refuse(*_):
-        raise AssertionError("this call went through Python")
-
-    for name in ("forward", "backward", "_backward"):
-        monkeypatch.setattr(run, name, refuse)
 
 
 def forward(case, tensors):

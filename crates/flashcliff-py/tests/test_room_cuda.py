@@ -11,8 +11,6 @@ import torch
 import flashcliff
 from flashcliff import arrays
 from flashcliff import functional as F
-from flashcliff._ops import native as switch
-from flashcliff.native import is_active
 
 pytestmark = pytest.mark.cuda
 
@@ -20,18 +18,6 @@ R3 = flashcliff.Algebra(3, 0, 0)
 CHANNELS = 128
 ROW = 8 * CHANNELS * 4
 """The bytes of a row of a multivector."""
-
-
-@pytest.fixture(params=["compiled", "python"])
-def path(request, monkeypatch):
-    """Both call paths."""
-    loaded = switch.loaded
-    if request.param == "compiled" and not is_active():
-        pytest.skip("the compiled call path is not in use: python -m flashcliff.native")
-    if request.param == "python":
-        switch.use(None)
-    yield
-    switch.use(loaded)
 
 
 @pytest.fixture
