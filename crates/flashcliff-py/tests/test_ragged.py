@@ -136,19 +136,6 @@ def test_rows_of_a_mask_without_keys_are_zero(device, dtype):
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "shape, bounds", [((16, 0, 1), [0, 0]), ((16, 0, 1), [0]), ((16, 2, 0, 1), None), ((16, 0, 3, 1), None)]
-)
-def test_networks_without_items(device, shape, bounds):
-    net = network(device)
-    options = {} if bounds is None else {"cu_seqlens": torch.tensor(bounds, device=device)}
-    out, _ = net(torch.zeros(shape, device=device), **options)
-    assert out.shape == shape
-    out.sum().backward()
-    for parameter in net.parameters():
-        assert parameter.grad is not None and (parameter.grad == 0).all()
-
-
 @types
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_means_of_sequences(device, dtype, batch):
