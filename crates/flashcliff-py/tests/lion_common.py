@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
-from optim_common import LIMIT, SHAPES, bits
+from optim_common import LIMIT, SHAPES
 
 from flashcliff.optim import Lion
 
@@ -121,82 +119,3 @@ def trains_as_published(dtype, device, formula=published):
         beside.step(ours, lambda at, step=step: (step + at) % 5 == 0 or (at == 5 and step < 4))
         beside.compare(ours)
     assert all((p != b).any() for p, b in zip(beside.ours, before) if p.numel() > 1)
-
-
-def clips_as_published(dtype, device):
-    """Norms above the bound and below it."""
-    beside = Beside(dtype, device)
-    ours = Lion(groups(beside.ours), lr=1e-2, max_norm=2.0)
-    assert ours.grad_norm is None
-    norms = []
-    for step in range(6):
-        scale = (1.0, 0.01)[step % 2]
-        norms.append(beside.step(ours, lambda at, step=step: at == step, 2.0, scale))
-        assert abs(float(ours.grad_norm) - norms[-1]) <= LIMIT[dtype] * norms[-1]
-        beside.compare(ours)
-    assert min(norms) < 2 < max(norms)
-
-
-def schedules(dtype, device):
-    """A scheduler writes to a learning rate that is a tensor."""
-    beside = Beside(dtype, device)
-    ours = Lion(beside.ours, lr=torch.tensor(1e-2, dtype=torch.float64, device=device))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(ours, 8)
-    seen = set()
-    for _ in range(8):
-        beside.step(ours)
-        beside.compare(ours)
-        seen.add(float(ours.param_groups[0]["lr"]))
-        schedule.step()
-    assert len(seen) == 8
-
-
-def takes_strides(device):
-    """Parameters and gradients that lie in another order."""
-    beside = Beside(torch.float64, device, shapes=[(4, 6), (3, 5, 2)])
-    beside.ours[0].data = beside.ours[0].data.t().contiguous().t()
-    ours = Lion(beside.ours, lr=1e-2)
-    for _ in range(4):
-        beside.step(ours)
-        beside.compare(ours)
-
-
-def signs_of_special_numbers(device):
-    """Nothing moves where the direction is 0; what is not a number, or too large for one, is not hidden."""
-    inf, nan = torch.inf, torch.nan
-    p = torch.nn.Parameter(torch.ones(5, dtype=torch.float64, device=device))
-    ours = Lion([p], lr=0.5)
-    p.grad = torch.tensor([0.0, -0.0, nan, inf, -inf], dtype=torch.float64, device=device)
-    ours.step()
-    assert p[:2].tolist() == [1.0, 1.0] and p[2].isnan() and p[3:].tolist() == [0.5, 1.5]
-
-
-def repeats(device):
-    """Two runs give the same bits."""
-    runs = []
-    for _ in range(2):
-        beside = Beside(torch.float32, device)
-        ours = Lion(groups(beside.ours), max_norm=0.5, average_decay=0.9)
-        for _ in range(5):
-            beside.step(ours)
-        runs.append(bits(beside.ours, ours))
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-
-
-def goes_on_with_a_state(dtype, device):
-    """An optimiser with a loaded state gives the bits of the one that it is of."""
-    beside = Beside(dtype, device)
-    ours = Lion(groups(beside.ours), lr=1e-2, average_decay=0.9)
-    for step in range(3):
-        beside.step(ours, lambda at, step=step: at == step)
-    twins = [torch.nn.Parameter(p.detach().clone()) for p in beside.ours]
-    again = Lion(groups(twins), lr=5.0)
-    again.load_state_dict(copy.deepcopy(ours.state_dict()))
-    assert [g["lr"] for g in again.param_groups] == [g["lr"] for g in ours.param_groups]
-    for _ in range(3):
-        beside.step(ours)
-        for p, q in zip(beside.ours, twins):
-            q.grad = p.grad
-        again.step()
-        assert all(map(torch.equal, bits(beside.ours, ours), bits(twins, again)))
-        beside.compare(ours)

@@ -5,42 +5,129 @@ from __future__ import annotations
 import copy
 import pickle
 
-import averages_common as common
 import pytest
 import torch
-from optim_common import Pair, bits
+from optim_common import KINDS, SHAPES, Pair, bits, close, groups
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from flashcliff import optim
 
-KIND = pytest.mark.parametrize("kind", common.KINDS, ids=lambda kind: kind.__name__)
+KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 DTYPES = [torch.float64, torch.float32]
+
+
+def made(kind, parameters, **options):
+    """An optimiser of three groups, of which the first two share options."""
+    kept = groups(parameters)
+    for group in kept:
+        if kind is optim.Lion:
+            group.pop("eps", None)
+    return kind(kept, lr=1e-2, **options)
+
+
+def averages_alike(kind, dtype, device, decay=0.8):
+    """Of all parameters, with and without a gradient, those of PyTorch after each step."""
+    pair = Pair(dtype, device)
+    ours = made(kind, pair.ours, average_decay=decay)
+    theirs = AveragedModel(torch.nn.ParameterList(pair.ours), multi_avg_fn=get_ema_multi_avg_fn(0.8))
+    for step in range(8):
+        # The last one has no gradient at all, and the one before none in the first steps.
+        pair.draw(lambda at, step=step: at == 6 or (at == 5 and step < 3) or (step + at) % 4 == 0)
+        ours.step()
+        theirs.update_parameters(torch.nn.ParameterList(pair.ours))
+        for p, want in zip(pair.ours, theirs.module):
+            # A parameter without a gradient so far is its own average.
+            close(ours.state[p]["average"] if p in ours.state else p.detach(), want)
+    assert pair.ours[5] in ours.state and pair.ours[6] not in ours.state
 
 
 @KIND
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_averages_are_those_of_pytorch(kind, dtype, device):
-    common.averages_alike(kind, dtype, device)
+    averages_alike(kind, dtype, device)
 
 
 @KIND
 def test_other_decays_are_found(kind, device):
     with pytest.raises(AssertionError):
-        common.averages_alike(kind, torch.float64, device, 0.2)
+        averages_alike(kind, torch.float64, device, 0.2)
 
 
 @KIND
 def test_parameters_and_averages_are_exchanged(kind, device):
-    common.exchanges(kind, device)
+    """Parameters have the numbers of their averages within a block, in the same memory, and get their own back."""
+    pair = Pair(torch.float32, device)
+    ours = made(kind, pair.ours, average_decay=0.5)
+    for _ in range(3):
+        pair.draw(lambda at: at == 6)
+        ours.step()
+    own, before = [p.detach().clone() for p in pair.ours], bits(pair.ours, ours)
+    averages = [ours.state[p]["average"].clone() if p in ours.state else p.detach().clone() for p in pair.ours]
+    places = [p.data_ptr() for p in pair.ours]
+    with ours.averaged_parameters():
+        assert all(map(torch.equal, pair.ours, averages))
+        assert not all(map(torch.equal, pair.ours, own))
+        assert [p.data_ptr() for p in pair.ours] == places
+    assert all(map(torch.equal, bits(pair.ours, ours), before))
+    try:
+        with ours.averaged_parameters():
+            raise KeyError
+    except KeyError:
+        pass
+    assert all(map(torch.equal, bits(pair.ours, ours), before))
 
 
 @KIND
 def test_averages_that_begin_later(kind, device):
-    common.begins_later(kind, device)
+    """In a run without averages that goes on with them, and of some groups alone."""
+    pair = Pair(torch.float64, device)
+    plain = made(kind, pair.ours)
+    pair.draw()
+    plain.step()
+    ours = made(kind, pair.ours)
+    ours.load_state_dict(copy.deepcopy(plain.state_dict()))
+    ours.param_groups[1]["average_decay"] = 0.75
+    wanted = None
+    for step in range(4):
+        pair.draw(lambda at: at == 2)
+        ours.step()
+        now = [p.detach().clone() for p in pair.ours[2:4]]
+        wanted = now if wanted is None else [0.75 * w + 0.25 * p for w, p in zip(wanted, now)]
+        for p, want in zip(pair.ours[2:4], wanted):
+            close(ours.state[p]["average"], want)
+        assert all("average" not in ours.state[p] for p in pair.ours[:2] + pair.ours[4:]), step
+    # A group that comes later begins with its parameters of before.
+    ours.param_groups[0]["average_decay"] = 0.5
+    before = [p.detach().clone() for p in pair.ours[:2]]
+    pair.draw()
+    ours.step()
+    for p, of_before in zip(pair.ours[:2], before):
+        close(ours.state[p]["average"], 0.5 * of_before + 0.5 * p.detach())
+    wanted = [0.75 * w + 0.25 * p.detach() for w, p in zip(wanted, pair.ours[2:4])]
+    # Without a decay they stay, and are not exchanged.
+    ours.param_groups[1]["average_decay"] = None
+    pair.draw()
+    ours.step()
+    for p, want in zip(pair.ours[2:4], wanted):
+        close(ours.state[p]["average"], want)
+    own = [p.detach().clone() for p in pair.ours]
+    with ours.averaged_parameters():
+        stays = [torch.equal(p, q) for p, q in zip(pair.ours, own)]
+    assert stays[:2] == [False, False] and all(stays[2:])
 
 
 @KIND
 def test_averages_change_no_step(kind, device):
-    common.changes_no_step(kind, device)
+    """Parameters have the same bits with averages and without."""
+    runs = []
+    for decay in (None, 0.9):
+        pair = Pair(torch.float32, device, SHAPES)
+        ours = made(kind, pair.ours, max_norm=1.0, average_decay=decay)
+        for step in range(4):
+            pair.draw(lambda at, step=step: at == step)
+            ours.step()
+        runs.append([p.detach() for p in pair.ours])
+    assert all(map(torch.equal, *runs))
 
 
 @KIND
@@ -76,10 +163,10 @@ def test_the_ends_of_the_range(kind, decay):
 def test_states_with_averages(kind):
     """Loaded, copied, and in memory of their own."""
     pair = Pair(torch.float32, "cpu")
-    ours = common.made(kind, pair.ours, average_decay=0.9)
+    ours = made(kind, pair.ours, average_decay=0.9)
     pair.draw()
     ours.step()
-    again = common.made(kind, pair.theirs)
+    again = made(kind, pair.theirs)
     again.load_state_dict(copy.deepcopy(ours.state_dict()))
     for p, q in zip(pair.ours, pair.theirs):
         q.data.copy_(p.data)
@@ -100,8 +187,8 @@ def test_states_with_averages(kind):
 def test_states_are_read_by_pytorch():
     """AdamW of PyTorch goes on from a state with averages, and ours from one without."""
     pair = Pair(torch.float64, "cpu")
-    ours = common.made(optim.AdamW, pair.ours, average_decay=0.9)
-    theirs = common.made(torch.optim.AdamW, pair.theirs)
+    ours = made(optim.AdamW, pair.ours, average_decay=0.9)
+    theirs = made(torch.optim.AdamW, pair.theirs)
     pair.draw()
     ours.step()
     theirs.load_state_dict(copy.deepcopy(ours.state_dict()))

@@ -8,8 +8,7 @@ import lion_common as lion
 import optim_common as common
 import pytest
 import torch
-from averages_common import KINDS
-from optim_common import Pair, bits
+from optim_common import KINDS, Pair, bits
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import flashcliff
