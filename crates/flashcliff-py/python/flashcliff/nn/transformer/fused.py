@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from ..._ops import doors
 from .again import again
 
-__all__ = ["fused_attention"]
+__all__ = ["composed_attention", "fused_attention"]
 
 _FLASH = 1
 """The number by which PyTorch knows the choice of the kernel."""
@@ -34,7 +34,7 @@ def fused_attention(
     """Scaled dot-product attention ``[*batch, heads, items, features]``."""
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         # Fused kernels have neither derivatives in forward mode, nor those of transforms of gradients.
-        return _composed(query, key, value, mask, is_causal, scale)
+        return composed_attention(query, key, value, mask, is_causal, scale)
     if _is_differentiated(query, key, value) and not doors.closed():
         if query.dim() == 3:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -59,7 +59,7 @@ def _is_differentiated(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return query.requires_grad or key.requires_grad or value.requires_grad
 
 
-def _composed(
+def composed_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -67,6 +67,7 @@ def _composed(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
+    """The same function of operations that have derivatives of every order; zeros for queries that may attend to nothing."""
     scores = query @ key.transpose(-1, -2) * scale
     if is_causal:
         earlier = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -116,7 +117,7 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled() or doors.composes(gradient):
 
             def composed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-                return _composed(query, key, value, mask, ctx.is_causal, ctx.scale)
+                return composed_attention(query, key, value, mask, ctx.is_causal, ctx.scale)
 
             return None, None, None, *again(composed, given, (gradient,))
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(

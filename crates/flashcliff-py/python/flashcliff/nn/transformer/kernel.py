@@ -18,6 +18,7 @@ from ..._ops.attention import Call, Rows
 from ..._ops.doors import opens_on_cuda
 from ..._ops.run import takes_tf32
 from .again import again
+from .fused import composed_attention
 from .ragged import Sequences, of_items
 
 __all__ = ["attend_by_kernel", "serves", "spreads", "takes_longest"]
@@ -95,16 +96,11 @@ def _composed(call: Call) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The same function of operations that have derivatives of every order."""
 
     def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = query @ key.transpose(-1, -2) * call.scale
-        of_query, of_key = call.queries.bounds, call.keys.bounds
-        if of_query is None or of_key is None:
-            return scores.softmax(-1) @ value
-        rows, columns = of_items(of_query, query.shape[-2]), of_items(of_key, key.shape[-2])
-        may_attend = rows[:, None] == columns
-        has_keys = may_attend.any(-1, keepdim=True)
-        weights = scores.masked_fill(has_keys & ~may_attend, -torch.inf).softmax(-1)
-        # Weights of no keys would not be numbers.
-        return weights.masked_fill(~has_keys, 0) @ value
+        mask, of_query, of_key = None, call.queries.bounds, call.keys.bounds
+        if of_query is not None and of_key is not None:
+            rows, columns = of_items(of_query, query.shape[-2]), of_items(of_key, key.shape[-2])
+            mask = rows[:, None] == columns
+        return composed_attention(query, key, value, mask, False, call.scale)
 
     return attended
 
