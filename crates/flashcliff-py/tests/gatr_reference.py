@@ -1,14 +1,15 @@
 """GATr in plain torch, from parameters by the names of its state dict.
 
-Nothing here comes from the package under test. Multivectors are [..., items, channels, 16], linear maps are dense
-16x16 matrices and joins sums over a table, both from lists typed here; attention is a dense softmax.
+Nothing here comes from the package under test. Linear maps are matrices and joins sums over a table, both from lists
+typed here.
 """
 
 import math
-from itertools import combinations
 
 import torch
+import transformer_reference
 from nn_reference import Table
+from transformer_reference import gelu, gelu_by_tanh, on_multivectors
 
 TABLE = Table(3, 0, 1)
 
@@ -68,18 +69,6 @@ def join_table():
     return found
 
 
-def on_multivectors(matrix):
-    """The 16x16 matrix of a 4x4 one: outer products of vectors go to outer products of their images."""
-    rows = [c for grade in range(5) for c in combinations(range(4), grade)]
-    out = torch.zeros(16, 16, dtype=torch.float64)
-    for i, left in enumerate(rows):
-        for j, right in enumerate(rows):
-            if len(left) == len(right):
-                minor = matrix[list(left)][:, list(right)]
-                out[i, j] = torch.linalg.det(minor) if left else 1.0
-    return out
-
-
 def rigid(seed, mirror=False):
     """A random rotation, or with `mirror` a rotation and reflection, and a translation."""
     generator = torch.Generator().manual_seed(seed)
@@ -97,34 +86,16 @@ def action(turn, shift):
     return on_multivectors(of_planes)
 
 
-class Reference:
-    """The functions of a network with parameters by name."""
+class Reference(transformer_reference.Reference):
+    """GATr."""
 
     def __init__(self, parameters, heads, activation="gelu", eps=1e-3, base=4096):
-        self.p, self.heads, self.activation, self.eps = parameters, heads, activation, eps
-        self.base = base
+        super().__init__(parameters, heads)
+        self.activation, self.eps, self.base = activation, eps, base
         self.maps, self.joins = maps(), join_table()
 
-    def linear(self, name, mv, s):
-        p = {k[len(name) + 1 :]: v for k, v in self.p.items() if k.startswith(f"{name}.")}
-        out = torch.einsum("yxa,aij,...xj->...yi", p["weight"], self.maps, mv)
-        first = p.get("bias", torch.zeros(1, 1, dtype=torch.float64))[:, 0]
-        if "s2mvs.weight" in p:
-            first = first + s @ p["s2mvs.weight"].T + p.get("s2mvs.bias", 0)
-        out = out + torch.nn.functional.pad(first[..., None], (0, 15))
-        if "mvs2s.weight" not in p:
-            return out, None
-        out_s = mv[..., 0] @ p["mvs2s.weight"].T + p.get("mvs2s.bias", 0)
-        if p.get("s2s.weight", torch.empty(0)).numel():
-            out_s = out_s + s @ p["s2s.weight"].T
-        return out, out_s
-
-    def norm(self, mv, s):
-        mean = mv[..., EUCLIDEAN].square().sum(-1).mean(-1).clamp(min=0.01)
-        if s is not None:
-            centred = s - s.mean(-1, keepdim=True)
-            s = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-        return mv / mean.sqrt()[..., None, None], s
+    def squares(self, mv):
+        return mv[..., EUCLIDEAN].square().sum(-1)
 
     def bilinear(self, name, mv, s, reference):
         def of(part):
@@ -136,13 +107,9 @@ class Reference:
         return self.linear(f"{name}.linear_out", torch.cat((product, join), dim=-2), s)
 
     def gate(self, mv, s):
-        def cdf(x):
-            return (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
         first = mv[..., :1]
         if self.activation == "gelu":
-            exact = None if s is None else s * (1 + torch.erf(s / math.sqrt(2))) / 2
-            return mv * first * cdf(first), exact
+            return mv * gelu_by_tanh(first), None if s is None else gelu(s)
         function = {"relu": lambda x: x.clamp(min=0), "sigmoid": torch.sigmoid}[self.activation]
         return mv * function(first), None if s is None else function(s)
 
@@ -152,15 +119,8 @@ class Reference:
             mv, s = self.linear(f"{name}.layers.{layer}", *self.gate(mv, s))
         return mv, s
 
-    def split(self, pair, parts=1, heads=None):
-        """Parts, each [..., heads, items, channels, 16] and [..., heads, items, scalars]."""
-        heads = self.heads if heads is None else heads
-        mv, s = pair
-        mv = mv.unflatten(-2, (parts, -1, heads)).movedim(-2, -5)
-        if s is None:
-            return [(mv[..., part, :, :], None) for part in range(parts)]
-        s = s.unflatten(-1, (parts, -1, heads)).movedim(-1, -4)
-        return [(mv[..., part, :, :], s[..., part, :]) for part in range(parts)]
+    def of_heads(self, name, q, k, v):
+        return *((x, self.rotate(name, y)) for x, y in (q, k)), v
 
     def rotate(self, name, s):
         """Turns the complex numbers s[c] + i s[c + half] by the position times a frequency."""
@@ -192,59 +152,17 @@ class Reference:
             count += q_s.shape[-1]
         return (inner - far) / math.sqrt(count)
 
-    def attend(self, name, query, key, value, keep=None):
-        """Self-attention or cross-attention and the projection back."""
-        logits = self.logits(f"{name}.attention", query, key)
-        if keep is not None:
-            logits = (
-                logits.masked_fill(~keep, -math.inf) if keep.dtype == torch.bool else logits + keep
-            )
-        weights = logits.softmax(-1)
-        v, v_s = (
-            x if x is None else x.expand(*weights.shape[:-2], *x.shape[weights.dim() - 2 :])
-            for x in value
-        )
-        mv = torch.einsum("...ij,...jcx->...icx", weights, v).movedim(-4, -3).flatten(-3, -2)
-        s = None
-        if v_s is not None:
-            s = torch.einsum("...ij,...jc->...ic", weights, v_s).movedim(-3, -2).flatten(-2)
-        return self.linear(f"{name}.out_linear", mv, s)
-
-    def attention(self, name, mv, s, extra=(None, None), keep=None):
-        def joined(x, more, dim):
-            return x if more is None else torch.cat((x, more), dim=dim)
-
-        seen = joined(mv, extra[0], -2), joined(s, extra[1], -1)
-        module = f"{name}.qkv_module"
-        if f"{module}.in_linear.weight" in self.p:
-            q, k, v = self.split(self.linear(f"{module}.in_linear", *seen), 3)
-        else:
-            (q,) = self.split(self.linear(f"{module}.q_linear", *seen))
-            (k,) = self.split(self.linear(f"{module}.k_linear", *seen), heads=1)
-            (v,) = self.split(self.linear(f"{module}.v_linear", mv, s), heads=1)
-        q, k = ((x, self.rotate(name, y)) for x, y in (q, k))
-        return self.attend(name, q, k, v, keep)
-
     def cross(self, name, other, mv, other_s, s, keep=None):
         (q,) = self.split(self.linear(f"{name}.q_linear", mv, s))
         (k,) = self.split(self.linear(f"{name}.k_linear", other, other_s), heads=1)
         (v,) = self.split(self.linear(f"{name}.v_linear", other, other_s), heads=1)
         return self.attend(name, q, k, v, keep)
 
-    def block(self, name, mv, s, reference, extra=(None, None), keep=None, linears=(2,)):
-        more = self.attention(f"{name}.attention", *self.norm(mv, s), extra, keep)
-        mv, s = mv + more[0], None if s is None else s + more[1]
-        more = self.mlp(f"{name}.mlp", *self.norm(mv, s), reference, linears)
-        return mv + more[0], None if s is None else s + more[1]
-
-    def net(self, mv, s, blocks, *, keep=None, reference=None, reinsert=((), ()), linears=(2,)):
+    def network(self, mv, s, blocks, *, reference=None, reinsert=((), ()), **of_blocks):
         if reference is None:
             reference = mv.mean(tuple(range(1, mv.dim() - 1)), keepdim=True)
         extra = (
             mv[..., list(reinsert[0]), :] if reinsert[0] else None,
             s[..., list(reinsert[1])] if reinsert[1] else None,
         )
-        mv, s = self.linear("linear_in", mv, s)
-        for at in range(blocks):
-            mv, s = self.block(f"blocks.{at}", mv, s, reference, extra, keep, linears)
-        return self.linear("linear_out", mv, s)
+        return super().network(mv, s, blocks, reference=reference, extra=extra, **of_blocks)

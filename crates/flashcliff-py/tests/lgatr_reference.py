@@ -1,14 +1,13 @@
 """L-GATr and L-GATr-slim in plain torch, from parameters by the names of their state dicts.
 
-Nothing here comes from the package under test. Multivectors are [..., items, channels, 16], linear maps are dense
-16x16 matrices from lists typed here, products are sums over a Cayley table, attention is a dense softmax.
+Nothing here comes from the package under test. Linear maps are matrices from lists typed here, products are sums over a
+Cayley table.
 """
 
-import math
-from itertools import combinations
-
 import torch
+import transformer_reference
 from nn_reference import Table
+from transformer_reference import gelu, gelu_by_tanh, sum_of
 
 TABLE = Table(1, 3, 0)
 GRADES = TABLE.grades.tolist()
@@ -23,7 +22,7 @@ DUALS = [
 ]
 
 # The squared norms of the blades.
-SIGNS = [1, 1, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, -1, -1]
+SIGNS = torch.tensor([1.0, 1, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, -1, -1]).double()
 
 
 def maps(subgroup=True):
@@ -35,18 +34,6 @@ def maps(subgroup=True):
         for output, source, sign in entries:
             found[5 + grade, output, source] = sign
     return found if subgroup else found[:5]
-
-
-def on_multivectors(matrix):
-    """The 16x16 matrix of a 4x4 one: products of vectors go to products of their images."""
-    rows = [c for grade in range(5) for c in combinations(range(4), grade)]
-    out = torch.zeros(16, 16, dtype=torch.float64)
-    for i, left in enumerate(rows):
-        for j, right in enumerate(rows):
-            if len(left) == len(right):
-                minor = matrix[list(left)][:, list(right)]
-                out[i, j] = torch.linalg.det(minor) if left else 1.0
-    return out
 
 
 def lorentz(seed, proper=True):
@@ -62,45 +49,22 @@ def lorentz(seed, proper=True):
     return found
 
 
-class Reference:
-    """The functions of a network with parameters by name.
+class Reference(transformer_reference.Reference):
+    """L-GATr. The options are those of the network, and for lgatr 1.4 `version=1`."""
 
-    The options are those of the network, and for lgatr 1.4 `version=1`.
-    """
+    signs = SIGNS
 
     def __init__(self, parameters, *, heads, subgroup=True, bivector=True, product=True, version=2):
-        self.p = parameters
-        self.heads, self.version = heads, version
-        self.subgroup, self.bivector, self.product = subgroup, bivector, product
-        self.maps = maps(subgroup)
+        super().__init__(parameters, heads)
+        self.version, self.bivector, self.product = version, bivector, product
+        self.maps, self.blades = maps(subgroup), (0, 15) if subgroup else (0,)
 
-    def linear(self, name, mv, s):
-        p = {k[len(name) + 1 :]: v for k, v in self.p.items() if k.startswith(f"{name}.")}
-        out = torch.einsum("yxa,aij,...xj->...yi", p["weight"], self.maps, mv)
-        if "bias" in p:
-            out = out + torch.nn.functional.pad(p["bias"], (0, 15))
-        blades = [0, 15] if self.subgroup else [0]
-        if "s2mvs.weight" in p:
-            added = s @ p["s2mvs.weight"].T + p.get("s2mvs.bias", 0)
-            added = added.unflatten(-1, (-1, len(blades)))
-            full = torch.zeros_like(out)
-            full[..., blades] = added
-            out = out + full
-        if "mvs2s.weight" not in p:
-            return out, None
-        out_s = mv[..., blades].flatten(-2) @ p["mvs2s.weight"].T + p.get("mvs2s.bias", 0)
-        if p.get("s2s.weight", torch.empty(0)).numel():
-            out_s = out_s + s @ p["s2s.weight"].T
-        return out, out_s
+    def squares(self, mv):
+        signed = mv * mv * SIGNS
+        return sum(signed[..., torch.tensor(GRADES) == g].sum(-1).abs() for g in range(5))
 
-    def norm(self, name, mv, s):
-        signed = mv * mv * torch.tensor(SIGNS, dtype=torch.float64)
-        by_grade = [signed[..., torch.tensor(GRADES) == g].sum(-1).abs() for g in range(5)]
-        mean = sum(by_grade).mean(-1).clamp(min=0.01)
-        mv = mv / mean.sqrt()[..., None, None]
-        if s is not None:
-            centred = s - s.mean(-1, keepdim=True)
-            s = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    def norm(self, mv, s, name=""):
+        mv, s = super().norm(mv, s)
         if f"{name}.weight_mv" in self.p:
             mv = mv * self.p[f"{name}.weight_mv"][:, GRADES]
             s = None if s is None else s * self.p[f"{name}.weight_s"]
@@ -112,114 +76,53 @@ class Reference:
         hidden = torch.einsum("...i,ijk,...k->...j", left, TABLE.cayley, right)
         if not self.bivector:
             hidden = hidden * (torch.tensor(GRADES) != 2)
-        return self.norm("", *self.linear(f"{name}.linear_out", hidden, s))
+        return self.norm(*self.linear(f"{name}.linear_out", hidden, s))
 
     def gate(self, mv, s):
-        def tanh(x):
-            return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
-        def exact(x):
-            return x * (1 + torch.erf(x / math.sqrt(2))) / 2
-
-        return tanh(mv[..., :1]) * mv, (tanh if self.version == 2 else exact)(s)
+        of_scalars = gelu_by_tanh if self.version == 2 else gelu
+        return gelu_by_tanh(mv[..., :1]) * mv, of_scalars(s)
 
     def mlp(self, name, mv, s):
         if self.product:
             mv, s = self.bilinear(f"{name}.layers.0", mv, s)
-            rest = [2]
-        else:
-            rest = [1, 3]
-        for layer in rest:
+        for layer in [2] if self.product else [1, 3]:
             mv, s = self.linear(f"{name}.layers.{layer}", *self.gate(mv, s))
         return mv, s
 
-    def split(self, mv, s, parts, heads):
-        """Parts, each [..., heads, items, channels, 16] and [..., heads, items, scalars]."""
-        mv = mv.unflatten(-2, (parts, -1, heads)).movedim(-2, -5)
-        s = s.unflatten(-1, (parts, -1, heads)).movedim(-1, -4)
-        return [(mv[..., part, :, :], s[..., part, :]) for part in range(parts)]
-
-    def attend(self, name, query, key, value, keep):
-        (q, q_s), (k, k_s), (v, v_s) = query, key, value
-        signs = torch.tensor(SIGNS, dtype=torch.float64)
-        logits = torch.einsum("...icx,...jcx->...ij", q * signs, k)
-        logits = logits + torch.einsum("...ic,...jc->...ij", q_s, k_s)
-        logits = logits / math.sqrt(16 * q.shape[-2] + q_s.shape[-1])
-        if keep is not None:
-            logits = logits.masked_fill(~keep, -math.inf)
-        weights = logits.softmax(-1)
-        mv = torch.einsum("...ij,...jcx->...icx", weights, v)
-        s = torch.einsum("...ij,...jc->...ic", weights, v_s)
-        if f"{name}.head_scale" in self.p:
-            scale = self.p[f"{name}.head_scale"]
-            mv, s = mv * scale[:, None, None, None], s * scale[:, None, None]
-        mv, s = mv.movedim(-4, -3).flatten(-3, -2), s.movedim(-3, -2).flatten(-2)
-        return self.linear(f"{name}.out_linear", mv, s)
-
-    def self_attention(self, name, mv, s, keep=None):
-        inner = f"{name}.qkv_module"
-        if f"{inner}.in_linear.weight" in self.p:
-            heads = self.split(*self.linear(f"{inner}.in_linear", mv, s), 3, self.heads)
-        else:
-            counts = {"q": self.heads, "k": 1, "v": 1}
-            heads = [
-                self.split(*self.linear(f"{inner}.{x}_linear", mv, s), 1, count)[0]
-                for x, count in counts.items()
-            ]
-        return self.attend(name, *(self.norm("", *head) for head in heads), keep)
-
-    def cross_attention(self, name, mv, s, other, other_s, keep=None):
-        query = self.split(*self.linear(f"{name}.q_linear", mv, s), 1, self.heads)
-        both = self.split(*self.linear(f"{name}.kv_linear", other, other_s), 2, self.heads)
-        heads = [*query, *both]
+    def cross_attention(self, name, here, others):
+        query = self.split(self.linear(f"{name}.q_linear", *here))
+        heads = [*query, *self.split(self.linear(f"{name}.kv_linear", *others), 2)]
         if self.version == 2:
-            heads = [self.norm("", *head) for head in heads]
-        return self.attend(name, *heads, keep)
+            heads = self.of_heads(name, *heads)
+        return self.attend(name, *heads)
 
-    def block(self, name, mv, s, keep=None):
-        added = self.self_attention(
-            f"{name}.attention", *self.norm(f"{name}.norm1", mv, s), keep=keep
-        )
-        mv, s = mv + added[0], s + added[1]
-        added = self.mlp(f"{name}.mlp", *self.norm(f"{name}.norm2", mv, s))
-        return mv + added[0], s + added[1]
-
-    def conditional_block(self, name, mv, s, other, other_s):
-        added = self.self_attention(f"{name}.attention", *self.norm(f"{name}.norm1", mv, s))
-        mv, s = mv + added[0], s + added[1]
-        here = self.norm(f"{name}.norm2", mv, s)
-        condition = self.norm(f"{name}.norm_cond", other, other_s)
-        added = self.cross_attention(f"{name}.crossattention", *here, *condition)
-        mv, s = mv + added[0], s + added[1]
-        added = self.mlp(f"{name}.mlp", *self.norm(f"{name}.norm3", mv, s))
-        return mv + added[0], s + added[1]
-
-    def network(self, mv, s, blocks, keep=None, condition=None):
-        mv, s = self.linear("linear_in", mv, s)
-        for at in range(blocks):
-            name = f"blocks.{at}"
-            if condition is None:
-                mv, s = self.block(name, mv, s, keep)
-            else:
-                mv, s = self.conditional_block(name, mv, s, *condition)
-        return self.linear("linear_out", mv, s)
+    def block(self, name, mv, s, condition=None, **options):
+        if condition is None:
+            return super().block(name, mv, s, **options)
+        x = mv, s
+        x = sum_of(x, self.attention(f"{name}.attention", *self.norm(*x, f"{name}.norm1")))
+        here, others = self.norm(*x, f"{name}.norm2"), self.norm(*condition, f"{name}.norm_cond")
+        x = sum_of(x, self.cross_attention(f"{name}.crossattention", here, others))
+        return sum_of(x, self.mlp(f"{name}.mlp", *self.norm(*x, f"{name}.norm3")))
 
 
-class SlimReference:
-    """The functions of a slim network with parameters by name; vectors are [..., items, channels, 4]."""
+class SlimReference(transformer_reference.Reference):
+    """L-GATr-slim, whose vectors are [..., items, channels, 4]."""
 
-    METRIC = torch.tensor([1.0, -1, -1, -1], dtype=torch.float64)
+    signs = torch.tensor([1.0, -1, -1, -1], dtype=torch.float64)
+    out = "linear_out"
 
     def __init__(self, parameters, *, heads, version=2):
-        self.p, self.heads, self.version = parameters, heads, version
+        super().__init__(parameters, heads)
+        self.version = version
 
     def linear(self, name, v, s):
         bias = self.p.get(f"{name}.linear_s.bias", 0)
         of_vectors = torch.einsum("oc,...cx->...ox", self.p[f"{name}.weight_v"], v)
         return of_vectors, s @ self.p[f"{name}.linear_s.weight"].T + bias
 
-    def norm(self, name, v, s):
-        squares = (v * v * self.METRIC).sum(-1).abs()
+    def norm(self, v, s, name=""):
+        squares = (v * v * self.signs).sum(-1).abs()
         mean = torch.cat((squares, s * s), -1).mean(-1, keepdim=True)
         root = (mean + 0.01).sqrt()
         v, s = v / root[..., None], s / root
@@ -232,39 +135,13 @@ class SlimReference:
             x.chunk(n, axis)
             for x, n, axis in zip(self.linear(name, v, s), (3, 2), (-2, -1), strict=True)
         )
-        inner = (left * right * self.METRIC).sum(-1, keepdim=True)
+        inner = (left * right * self.signs).sum(-1, keepdim=True)
         if self.version == 2:
-            of_vectors = torch.sigmoid(inner / 2)
-            of_scalars = (
-                gate * (1 + torch.tanh(0.7978845608028654 * (gate + 0.044715 * gate**3))) / 2
-            )
-        else:
-            of_vectors, of_scalars = (
-                x * (1 + torch.erf(x / math.sqrt(2))) / 2 for x in (inner, gate)
-            )
-        return of_vectors * v, of_scalars * s
+            return torch.sigmoid(inner / 2) * v, gelu_by_tanh(gate) * s
+        return gelu(inner) * v, gelu(gate) * s
 
-    def attention(self, name, v, s):
-        v, s = self.linear(f"{name}.linear_in", v, s)
-        v = v.unflatten(-2, (3, -1, self.heads)).movedim(-2, -5)
-        s = s.unflatten(-1, (3, -1, self.heads)).movedim(-1, -4)
-        (q, q_s), (k, k_s), (v, v_s) = (
-            self.norm("", v[..., part, :, :], s[..., part, :]) for part in range(3)
-        )
-        logits = torch.einsum("...icx,...jcx->...ij", q * self.METRIC, k)
-        logits = logits + torch.einsum("...ic,...jc->...ij", q_s, k_s)
-        weights = (logits / math.sqrt(4 * q.shape[-2] + q_s.shape[-1])).softmax(-1)
-        v = torch.einsum("...ij,...jcx->...icx", weights, v).movedim(-4, -3).flatten(-3, -2)
-        s = torch.einsum("...ij,...jc->...ic", weights, v_s).movedim(-3, -2).flatten(-2)
-        return self.linear(f"{name}.linear_out", v, s)
+    def mlp(self, name, v, s):
+        return self.linear(f"{name}.layers.1", *self.unit(f"{name}.layers.0.linear", v, s))
 
-    def network(self, v, s, blocks):
-        v, s = self.linear("linear_in", v, s)
-        for at in range(blocks):
-            name = f"blocks.{at}"
-            added = self.attention(f"{name}.attention", *self.norm(f"{name}.norm1", v, s))
-            v, s = v + added[0], s + added[1]
-            hidden = self.unit(f"{name}.mlp.layers.0.linear", *self.norm(f"{name}.norm2", v, s))
-            added = self.linear(f"{name}.mlp.layers.1", *hidden)
-            v, s = v + added[0], s + added[1]
-        return self.linear("linear_out", v, s)
+    def projected(self, name, v, s, extra):
+        return self.split(self.linear(f"{name}.linear_in", v, s), 3)

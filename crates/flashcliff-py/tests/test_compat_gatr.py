@@ -77,14 +77,14 @@ def test_network(case):
             changes.get("reinsert_s_channels", ()),
         ),
     }
-    check(net(mv, s), reference.net(mv, s, 2, **options))
+    check(net(mv, s), reference.network(mv, s, 2, **options))
     keep = (torch.rand(5, 5) > 0.4) | torch.eye(5, dtype=torch.bool)
     given = random(2, 5, 1, 16, seed=8)
-    want = reference.net(mv, s, 2, keep=keep, reference=given, **options)
+    want = reference.network(mv, s, 2, keep=keep, reference=given, **options)
     check(net(mv, s, keep, given), want)
     canonical = torch.zeros(16, dtype=torch.float64)
     canonical[14:] = 1
-    want = reference.net(mv, s, 2, reference=canonical, **options)
+    want = reference.network(mv, s, 2, reference=canonical, **options)
     check(net(mv, s, join_reference="canonical"), want)
 
 

@@ -14,9 +14,9 @@ from lgatr_reference import (
     SlimReference,
     lorentz,
     maps,
-    on_multivectors,
 )
 from nn_common import difference, disturb, random
+from transformer_reference import on_multivectors
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
@@ -123,7 +123,7 @@ def test_pointwise_layers():
     named = {f"x.{name}": value for name, value in parameters(bilinear).items()}
     check(bilinear(mv, s), Reference(named, heads=1).bilinear("x", mv, s))
     plain = Reference({}, heads=1)
-    want, want_s = plain.norm("", mv, s)
+    want, want_s = plain.norm(mv, s)
     check(lgatr.EquiLayerNorm()(mv, s), (want, want_s))
     check(lgatr.EquiLayerNorm(gain=2.0)(mv, s), (2 * want, want_s))
     for axis in (1, -3):
@@ -135,7 +135,7 @@ def test_pointwise_layers():
         lgatr.EquiLayerNorm(mv_channel_dim=-1)(mv, s)
     norm = made(lgatr.EquiLayerNorm, mv_channels=4, s_channels=3, elementwise_affine=True)
     named = {f"x.{name}": value for name, value in parameters(norm).items()}
-    check(norm(mv, s), Reference(named, heads=1).norm("x", mv, s))
+    check(norm(mv, s), Reference(named, heads=1).norm(mv, s, "x"))
     check(lgatr.ScalarGatedNonlinearity()(mv, s), plain.gate(mv, s))
     check(v1.ScalarGatedNonlinearity("gelu")(mv, s), Reference({}, heads=1, version=1).gate(mv, s))
 
@@ -187,7 +187,7 @@ def test_block_and_attention():
     attention = made(lgatr.SelfAttention, config={**config, "num_heads": 2}, primitives={})
     mv, s = inputs(4, 6)
     named = {f"x.{name}": value for name, value in parameters(attention).items()}
-    check(attention(mv, s), Reference(named, heads=2).self_attention("x", mv, s))
+    check(attention(mv, s), Reference(named, heads=2).attention("x", mv, s))
     block = made(
         lgatr.LGATrBlock,
         mv_channels=4,

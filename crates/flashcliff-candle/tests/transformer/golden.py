@@ -84,7 +84,7 @@ def main():
         net = Reference(parameters, HEADS)
         mv = noise((SAMPLES, ITEMS, INPUT[0], 16), 1)
         s = noise((SAMPLES, ITEMS, INPUT[1]), 2)
-        out_mv, out_s = net.net(mv, s, BLOCKS)
+        out_mv, out_s = net.network(mv, s, BLOCKS)
         golden[name] = {
             "multivectors": out_mv.flatten().tolist(),
             "scalars": out_s.flatten().tolist(),
