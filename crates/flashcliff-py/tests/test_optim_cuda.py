@@ -4,61 +4,40 @@ from __future__ import annotations
 
 import copy
 
-import lion_common as lion
 import optim_common as common
 import pytest
 import torch
-from optim_common import KINDS, Pair, bits
+from optim_common import DTYPES, KIND, Pair, bits, groups
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import flashcliff
 from flashcliff import CaptureError, nn, optim
 
 pytestmark = pytest.mark.cuda
-DTYPES = [torch.float64, torch.float32]
-KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 AVERAGES = pytest.mark.parametrize("average_decay", [None, 0.75])
 # More than two launches hold, with sizes around those of blocks.
 MANY = [(at % 7 + 1, at % 5) for at in range(1100)] + [(1024,), (1025,), (4096,), (4097,), (70000,)]
 
 
+@KIND
+@AVERAGES
 @pytest.mark.parametrize("max_norm", [None, 3.0])
-def test_more_parameters_and_groups_than_a_launch_holds(max_norm):
+def test_more_parameters_and_groups_than_a_launch_holds(kind, max_norm, average_decay):
     pair = Pair(torch.float64, "cuda", MANY)
     options = [{"lr": 1e-3 * (at % 37 + 1), "weight_decay": 0.01 * (at % 3)} for at in range(40)]
 
     def split(parameters):
         return [{"params": parameters[at::40], **own} for at, own in enumerate(options)]
 
-    ours = optim.AdamW(split(pair.ours), max_norm=max_norm)
-    theirs = torch.optim.AdamW(split(pair.theirs))
+    ours, theirs = pair.made(kind, split, max_norm=max_norm, average_decay=average_decay)
+    decay = get_ema_multi_avg_fn(average_decay or 0.0)
+    averages = AveragedModel(torch.nn.ParameterList(pair.ours), multi_avg_fn=decay)
     for step in range(4):
-        pair.draw(lambda at, step=step: at % 4 == step)
-        if max_norm is not None:
-            torch.nn.utils.clip_grad_norm_(pair.theirs, max_norm)
-        ours.step()
-        theirs.step()
-        pair.compare(ours, theirs)
-
-
-@pytest.mark.parametrize("max_norm", [None, 3.0])
-def test_more_parameters_of_lion_and_averages_than_a_launch_holds(max_norm):
-    beside = lion.Beside(torch.float64, "cuda", shapes=MANY)
-    # In the order of the parameters, as the comparison goes through them.
-    ends = [len(MANY) * at // 40 for at in range(41)]
-    split = [
-        {"params": beside.ours[a:b], "lr": 1e-3 * (at % 37 + 1), "weight_decay": 0.01 * (at % 3)}
-        for at, (a, b) in enumerate(zip(ends, ends[1:]))
-    ]
-    ours = optim.Lion(split, max_norm=max_norm, average_decay=0.9)
-    theirs = AveragedModel(
-        torch.nn.ParameterList(beside.ours), multi_avg_fn=get_ema_multi_avg_fn(0.9)
-    )
-    for step in range(4):
-        beside.step(ours, lambda at, step=step: at % 4 == step, max_norm)
-        beside.compare(ours)
-        theirs.update_parameters(torch.nn.ParameterList(beside.ours))
-        for p, want in zip(beside.ours, theirs.module):
+        pair.step(ours, theirs, lambda at, step=step: at % 4 == step, max_norm=max_norm)
+        if average_decay is None:
+            continue
+        averages.update_parameters(torch.nn.ParameterList(pair.ours))
+        for p, want in zip(pair.ours, averages.module):
             common.close(ours.state[p]["average"] if p in ours.state else p.detach(), want)
 
 
@@ -66,11 +45,12 @@ def test_more_parameters_of_lion_and_averages_than_a_launch_holds(max_norm):
 def test_lion_has_the_bits_of_the_cpu(dtype):
     runs = []
     for device in ("cuda", "cpu"):
-        beside = lion.Beside(dtype, device)
-        ours = optim.Lion(lion.groups(beside.ours), lr=1e-2)
+        pair = Pair(dtype, device)
+        ours = optim.Lion(groups(pair.ours, optim.Lion), lr=1e-2)
         for step in range(6):
-            beside.step(ours, lambda at, step=step: at == step)
-        runs.append([t.cpu() for t in bits(beside.ours, ours)])
+            pair.draw(lambda at, step=step: at == step)
+            ours.step()
+        runs.append([t.cpu() for t in bits(pair.ours, ours)])
     assert all(map(torch.equal, *runs))
 
 
@@ -95,17 +75,14 @@ def test_both_types_at_once(max_norm):
 
 def test_many_steps_before():
     pair = Pair(torch.float64, "cuda")
-    ours, theirs = optim.AdamW(pair.ours), torch.optim.AdamW(pair.theirs)
+    ours, theirs = pair.made(optim.AdamW, list)
     for count in (1e3, 123456.0, 2.0**24 - 3):
         for optimiser, parameters in ((ours, pair.ours), (theirs, pair.theirs)):
             for p in parameters:
                 if p in optimiser.state:
                     optimiser.state[p]["step"].fill_(count)
         for _ in range(2):
-            pair.draw()
-            ours.step()
-            theirs.step()
-            pair.compare(ours, theirs)
+            pair.step(ours, theirs)
 
 
 def test_parameters_on_both_devices():
@@ -341,14 +318,3 @@ def test_a_state_that_was_loaded_is_recorded_after_a_step():
         recorded(again.step)
     again.step()
     recorded(again.step)
-
-
-@KIND
-def test_gradient_scaler(kind):
-    x = torch.nn.Parameter(torch.ones(2, device="cuda"))
-    ours, scaler = kind([x], lr=0.1), torch.amp.GradScaler("cuda", init_scale=4.0)
-    scaler.scale(x.square().sum()).backward()
-    scaler.step(ours)
-    scaler.update()
-    mean = {optim.AdamW: 0.2, optim.Lion: 0.02}[kind]
-    assert ours.state[x]["exp_avg"].tolist() == pytest.approx([mean, mean])

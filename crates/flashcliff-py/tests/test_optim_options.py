@@ -1,4 +1,4 @@
-"""Options of AdamW: wrong ones are named, wherever they come from, and none is kept that no step heeds."""
+"""Options of AdamW and Lion: wrong ones are named, wherever they come from, and none is kept that no step heeds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ import re
 
 import pytest
 import torch
+from optim_common import KINDS, bits, parameter
 
 from flashcliff import optim
 
 NAN, INF = float("nan"), float("inf")
-
-
-def parameter(**options):
-    made = torch.nn.Parameter(torch.ones(2, **options))
-    made.grad = torch.ones_like(made)
-    return made
 
 
 WRONG = [
@@ -38,23 +33,36 @@ WRONG = [
     ("lr", torch.ones(0), ValueError, r"got torch.float32 \[0\]"),
     ("lr", torch.ones((), device="meta"), RuntimeError, "on the CPU or on CUDA, got meta"),
     ("lr", torch.ones(1).to_sparse(), TypeError, "lr: expected a number, or a plain, dense tensor"),
+    ("lr", torch.ones(2), ValueError, "lr: expected a number, or a tensor of one element"),
+    ("lr", torch.ones((), dtype=torch.bfloat16), ValueError, "got torch.bfloat16"),
     ("betas", None, TypeError, "betas: expected two numbers.*got NoneType"),
     ("betas", 0.9, TypeError, "betas: expected two numbers.*got float"),
     ("betas", (2, 3), ValueError, "betas: expected two numbers"),
+    ("betas", (0.9, 1.0), ValueError, "betas: expected two numbers, at least 0 and below 1"),
+    ("betas", (0.9,), ValueError, "betas: expected two numbers"),
     ("betas", (0.9, NAN), ValueError, "betas: expected two numbers"),
     ("betas", (0.9, "x"), TypeError, "betas: expected a number, got 'x'"),
     ("betas", (0.9, True), TypeError, "betas: expected a number, got True"),
     ("betas", (0.9, 0.99, 0.999), ValueError, "betas: expected two numbers"),
     ("eps", None, TypeError, "eps: expected a number, got None"),
     ("eps", "1e-8", TypeError, "eps: expected a number, got '1e-8'"),
+    ("eps", -1e-8, ValueError, "eps: expected at least 0"),
     ("eps", NAN, ValueError, "eps: expected at least 0, got nan"),
     ("eps", INF, ValueError, "eps: expected a finite number, got inf"),
     ("weight_decay", "x", TypeError, "weight_decay: expected a number"),
+    ("weight_decay", -0.1, ValueError, "weight_decay: expected at least 0"),
     ("weight_decay", INF, ValueError, "weight_decay: expected a finite number"),
     ("weight_decay", False, TypeError, "weight_decay: expected a number, got False"),
     ("max_norm", "x", TypeError, "max_norm: expected a number, got 'x'"),
+    ("max_norm", 0.0, ValueError, "max_norm: expected a number above 0 or None, got 0.0"),
     ("max_norm", NAN, ValueError, "max_norm: expected a number above 0 or None, got nan"),
     ("max_norm", True, TypeError, "max_norm: expected a number, got True"),
+    ("average_decay", 1.5, ValueError, "average_decay: expected a number from 0 to 1 or None"),
+    ("average_decay", -0.1, ValueError, "average_decay: expected a number"),
+    ("average_decay", NAN, ValueError, "average_decay: expected a number"),
+    ("average_decay", "x", TypeError, "average_decay: expected a number, got 'x'"),
+    ("average_decay", True, TypeError, "average_decay: expected a number, got True"),
+    ("maximize", 1, TypeError, "maximize: expected True or False"),
     ("maximize", None, TypeError, "maximize: expected True or False, got None"),
     ("maximize", "yes", TypeError, "maximize: expected True or False, got 'yes'"),
 ]
@@ -64,41 +72,53 @@ FOREIGN = [
     ("foreach", True, "`foreach=True` asks for another implementation"),
     ("fused", False, "`fused=False` asks for another implementation"),
     ("capturable", True, "`capturable=True` .* not on CUDA"),
-    ("decoupled_weight_decay", False, "`decoupled_weight_decay=False` asks for weight decay"),
 ]
-ids = [f"{name}-{value}".replace(" ", "") for name, value, *_ in WRONG]
+DECAYS = [
+    (optim.AdamW, "decoupled_weight_decay", False, "`decoupled_weight_decay=False` asks for weight decay"),
+    (optim.Lion, "decoupled_weight_decay", True, "not scaled by the first learning rate"),
+]
+# Lion has no eps.
+OPTIONS = [(kind, *row) for kind in KINDS for row in WRONG if kind is optim.AdamW or row[0] != "eps"]
+HEEDED = [*((kind, *row) for kind in KINDS for row in FOREIGN), *DECAYS]
 
 
-@pytest.mark.parametrize(("name", "value", "kind", "message"), WRONG, ids=ids)
-def test_wrong_options(name, value, kind, message):
+def named(rows):
+    return [f"{kind.__name__}-{name}-{value}".replace(" ", "") for kind, name, value, *_ in rows]
+
+
+wrong = pytest.mark.parametrize(("optimiser", "name", "value", "kind", "message"), OPTIONS, ids=named(OPTIONS))
+
+
+@wrong
+def test_wrong_options(optimiser, name, value, kind, message):
     with pytest.raises(kind, match=message):
-        optim.AdamW([parameter()], **{name: value})
-    ours = optim.AdamW([parameter()])
+        optimiser([parameter()], **{name: value})
+    ours = optimiser([parameter()])
     with pytest.raises(kind, match=message):
         ours.add_param_group({"params": [parameter()], name: value})
     assert len(ours.param_groups) == 1
 
 
-@pytest.mark.parametrize(("name", "value", "kind", "message"), WRONG, ids=ids)
-def test_wrong_options_that_are_set_later(name, value, kind, message):
+@wrong
+def test_wrong_options_that_are_set_later(optimiser, name, value, kind, message):
     """They count at the next step, which changes nothing, and leave no trace when they are gone."""
     x = parameter()
-    ours = optim.AdamW([x])
+    ours = optimiser([x])
     ours.step()
-    before, kept = x.detach().clone(), ours.param_groups[0][name]
+    before, kept = bits([x], ours), ours.param_groups[0][name]
     ours.param_groups[0][name] = value
     for _ in range(2):
         with pytest.raises(kind, match=message):
             ours.step()
-    assert torch.equal(x, before) and int(ours.state[x]["step"]) == 1
+    assert all(map(torch.equal, before, bits([x], ours)))
     ours.param_groups[0][name] = kept
     ours.step()
-    assert int(ours.state[x]["step"]) == 2
+    assert not torch.equal(before[0], x)
 
 
-@pytest.mark.parametrize(("name", "value", "kind", "message"), WRONG, ids=ids)
-def test_wrong_options_in_a_state(name, value, kind, message):
-    ours = optim.AdamW([parameter()], lr=0.5)
+@wrong
+def test_wrong_options_in_a_state(optimiser, name, value, kind, message):
+    ours = optimiser([parameter()], lr=0.5)
     state = ours.state_dict()
     state["param_groups"][0][name] = value
     with pytest.raises(kind, match=message):
@@ -140,11 +160,12 @@ def test_numbers_of_other_libraries():
     assert torch.equal(x, y)
 
 
-@pytest.mark.parametrize(("name", "value", "message"), FOREIGN, ids=[n for n, *_ in FOREIGN])
-def test_options_that_no_step_heeds(name, value, message):
+@pytest.mark.parametrize(("kind", "name", "value", "message"), HEEDED, ids=named(HEEDED))
+def test_options_that_no_step_heeds(kind, name, value, message):
+    message = f"{kind.__name__}: .*{message}"
     with pytest.raises(ValueError, match=message):
-        optim.AdamW([{"params": [parameter()], name: value}])
-    ours = optim.AdamW([parameter()])
+        kind([{"params": [parameter()], name: value}])
+    ours = kind([parameter()])
     with pytest.raises(ValueError, match=message):
         ours.add_param_group({"params": iter([parameter()]), name: value})
     assert len(ours.param_groups) == 1
