@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import sys
+from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -63,7 +64,206 @@ class Sub(torch.Tensor):
     pass
 
 
-CASES = {}
+# Changes of a state whose mean is `m`, after which parameters get gradients and steps are done.
+STATES = {
+    "a larger mean": (
+        lambda s, m: s.update(exp_avg=m.new_zeros(64, 4)),
+        "ValueError",
+        r"net\.3\.weight.*shape \[8, 4\], got \[64, 4\]",
+    ),
+    "a smaller square": (
+        lambda s, m: s.update(exp_avg_sq=m.new_zeros(2, 4)),
+        "ValueError",
+        r"`exp_avg_sq` of parameter 3 of group 0.*shape \[8, 4\], got \[2, 4\]",
+    ),
+    "a mean whose memory was given back": (
+        lambda s, m: m.untyped_storage().resize_(0),
+        "ValueError",
+        "memory of `exp_avg` .* is not there",
+    ),
+    "a square whose memory was cut": (
+        lambda s, m: s["exp_avg_sq"].untyped_storage().resize_(16),
+        "ValueError",
+        "memory of `exp_avg_sq` .* not all of it",
+    ),
+    "a mean resized in place": (lambda s, m: m.resize_(2, 2), "ValueError", r"got \[2, 2\]"),
+    "a mean that grew in place": (lambda s, m: m.resize_(640, 4), "ValueError", r"got \[640, 4\]"),
+    "a mean with other data": (lambda s, m: setattr(m, "data", m.new_zeros(3)), "ValueError", r"got \[3\]"),
+    "a fake mean": (
+        lambda s, m: s.update(exp_avg=fake((8, 4), m.device)),
+        "TypeError",
+        "`exp_avg` of parameter 3.*plain, dense tensor, got FakeTensor",
+    ),
+    "a mean that became fake": (
+        lambda s, m: setattr(m, "data", fake((8, 4), m.device)),
+        "ValueError|TypeError",
+        "`exp_avg` of parameter 3",
+    ),
+    "a mean on meta": (
+        lambda s, m: s.update(exp_avg=torch.zeros(8, 4, device="meta")),
+        "TypeError",
+        "`exp_avg` of parameter 3 .*array of numbers",
+    ),
+    "a mean of a subclass": (
+        lambda s, m: s.update(exp_avg=m.clone().as_subclass(Sub)),
+        "TypeError",
+        "plain, dense tensor, got Sub",
+    ),
+    "a sparse mean": (
+        lambda s, m: s.update(exp_avg=torch.zeros_like(m).to_sparse()),
+        "TypeError",
+        "got the layout torch.sparse_coo",
+    ),
+    "a complex mean": (
+        lambda s, m: s.update(exp_avg=m.to(torch.complex64)),
+        "TypeError",
+        "must be of real numbers, got torch.complex64",
+    ),
+    "a mean that is no tensor": (lambda s, m: s.update(exp_avg=[0.0]), "TypeError", "got list"),
+    "many steps of one parameter": (
+        lambda s, m: s.update(step=m.new_ones(5)),
+        "ValueError",
+        "`step` of parameter 3 .*must be a number",
+    ),
+    "a negative step": (
+        lambda s, m: s.update(step=-3),
+        "ValueError",
+        "`step` of parameter 3 .*at least 0, got -3",
+    ),
+    "a step whose memory was given back": (
+        lambda s, m: s["step"].untyped_storage().resize_(0),
+        "ValueError",
+        "`step` of parameter 3",
+    ),
+    "a state of another optimiser": (
+        lambda s, m: (s.clear(), s.update(momentum_buffer=m)),
+        "ValueError",
+        "expected a state with step, exp_avg, exp_avg_sq, got momentum_buffer",
+    ),
+}
+# Changes of a parameter without a gradient, which then gets one.
+PARAMETERS = {
+    "a parameter that shrank": (
+        lambda p: setattr(p, "data", p.data[:2]),
+        "ValueError",
+        r"shape \[2, 4\], got \[8, 4\]",
+    ),
+    "a parameter that grew": (
+        lambda p: setattr(p, "data", p.new_zeros(64, 4)),
+        "ValueError",
+        r"shape \[64, 4\], got \[8, 4\]",
+    ),
+    "a parameter of another shape in place": (
+        lambda p: setattr(p, "data", p.data.view(4, 8)),
+        "ValueError",
+        r"shape \[4, 8\], got \[8, 4\]",
+    ),
+    "a parameter of 16 bits": (
+        lambda p: setattr(p, "data", p.data.half()),
+        "TypeError",
+        "got torch.float16 as parameter 3",
+    ),
+    "a parameter negated by a flag": (
+        lambda p: setattr(p, "data", torch._neg_view(p.data.clone())),
+        "TypeError",
+        "parameter 3 .* must be an array of numbers",
+    ),
+}
+# Changes of a parameter with a gradient, or of that.
+GRADIENTS = {
+    "a parameter that shrank with its gradient left": (
+        lambda p: setattr(p, "data", p.data[:2]),
+        "ValueError",
+        r"net\.3\.weight.*must have its shape \[2, 4\], got \[8, 4\]|shape \[2, 4\]",
+    ),
+    "a parameter whose memory was given back": (
+        lambda p: p.untyped_storage().resize_(0),
+        "ValueError",
+        r"memory of parameter 3 of group 0 \(`net\.3\.weight`\)",
+    ),
+    "a parameter whose memory was cut": (
+        lambda p: p.untyped_storage().resize_(16),
+        "ValueError",
+        "memory of parameter 3 .* has 16 bytes",
+    ),
+    "a parameter that became fake": (
+        lambda p: setattr(p, "data", fake((8, 4), p.device)),
+        "ValueError|UnsupportedError",
+        "parameter 3",
+    ),
+    "a smaller gradient": (
+        lambda p: setattr(p.grad, "data", p.new_ones(2, 4)),
+        "ValueError",
+        r"gradient of parameter 3 .*shape \[8, 4\], got \[2, 4\]",
+    ),
+    "a gradient whose memory was given back": (
+        lambda p: p.grad.untyped_storage().resize_(0),
+        "ValueError",
+        "memory of the gradient of parameter 3",
+    ),
+    "a gradient within memory that was given back": (
+        lambda p: (setattr(p, "grad", p.new_ones(64, 4)[8:16]), p.grad.untyped_storage().resize_(0)),
+        "ValueError",
+        "memory of the gradient of parameter 3",
+    ),
+    "a fake gradient": (
+        lambda p: (setattr(p, "grad", None), setattr(p, "grad", fake((8, 4), p.device))),
+        "TypeError",
+        "gradient of parameter 3 .*array of numbers|FakeTensor",
+    ),
+    "a gradient that became fake": (
+        lambda p: setattr(p.grad, "data", fake((8, 4), p.device)),
+        "RuntimeError|ValueError",
+        "gradient of parameter 3",
+    ),
+    "a functional gradient": (
+        lambda p: setattr(p, "grad", torch._to_functional_tensor(p.new_ones(8, 4))),
+        "TypeError",
+        "gradient of parameter 3 .*array of numbers",
+    ),
+    "a gradient without memory": (
+        lambda p: setattr(p, "grad", torch._efficientzerotensor((8, 4), device=p.device)),
+        "TypeError|ValueError",
+        "gradient of parameter 3",
+    ),
+    "a sparse gradient": (
+        lambda p: setattr(p, "grad", p.new_ones(8, 4).to_sparse()),
+        "RuntimeError",
+        "gradients must be dense.* parameter 3 .*sparse=False",
+    ),
+    "a complex gradient": (
+        lambda p: setattr(p.grad, "data", p.new_ones(8, 4).to(torch.complex64)),
+        "TypeError",
+        "gradient of parameter 3 .*real numbers, got torch.complex64",
+    ),
+}
+
+
+def of_state(change, device):
+    parameters, optimiser = made(device)
+    state = optimiser.state[parameters[3]]
+    change(state, state["exp_avg"])
+    steps(parameters, optimiser)
+
+
+def of_parameter(change, device):
+    parameters, optimiser = made(device)
+    parameters[3].grad = None
+    change(parameters[3])
+    steps(parameters, optimiser)
+
+
+def of_gradient(change, device):
+    parameters, optimiser = made(device)
+    change(parameters[3])
+    optimiser.step()
+
+
+CASES = {
+    name: (partial(run, change), kind, message)
+    for run, rows in ((of_state, STATES), (of_parameter, PARAMETERS), (of_gradient, GRADIENTS))
+    for name, (change, kind, message) in rows.items()
+}
 
 
 def case(kind, message):
@@ -76,212 +276,12 @@ def case(kind, message):
     return note
 
 
-# States
-
-
-@case("ValueError", r"net\.3\.weight.*shape \[8, 4\], got \[64, 4\]")
-def a_larger_mean(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = torch.zeros(64, 4, device=device)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"`exp_avg_sq` of parameter 3 of group 0.*shape \[8, 4\], got \[2, 4\]")
-def a_smaller_square(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg_sq"] = torch.zeros(2, 4, device=device)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"memory of `exp_avg` .* is not there")
-def a_mean_whose_memory_was_given_back(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"].untyped_storage().resize_(0)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"memory of `exp_avg_sq` .* not all of it")
-def a_square_whose_memory_was_cut(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg_sq"].untyped_storage().resize_(16)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"got \[2, 2\]")
-def a_mean_resized_in_place(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"].resize_(2, 2)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"got \[640, 4\]")
-def a_mean_that_grew_in_place(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"].resize_(640, 4)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"got \[3\]")
-def a_mean_with_other_data(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"].data = torch.zeros(3, device=device)
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"`exp_avg` of parameter 3.*plain, dense tensor, got FakeTensor")
-def a_fake_mean(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = fake((8, 4), device)
-    steps(parameters, optimiser)
-
-
-@case("ValueError|TypeError", r"`exp_avg` of parameter 3")
-def a_mean_that_became_fake(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"].data = fake((8, 4), device)
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"`exp_avg` of parameter 3 .*array of numbers")
-def a_mean_on_meta(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = torch.zeros(8, 4, device="meta")
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"plain, dense tensor, got Sub")
-def a_mean_of_a_subclass(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = torch.zeros(8, 4, device=device).as_subclass(Sub)
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"got the layout torch.sparse_coo")
-def a_sparse_mean(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = torch.zeros(8, 4, device=device).to_sparse()
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"must be of real numbers, got torch.complex64")
-def a_complex_mean(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = torch.zeros(8, 4, device=device).to(torch.complex64)
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"got list")
-def a_mean_that_is_no_tensor(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["exp_avg"] = [0.0]
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"`step` of parameter 3 .*must be a number")
-def many_steps_of_one_parameter(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["step"] = torch.ones(5, device=device)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"`step` of parameter 3 .*at least 0, got -3")
-def a_negative_step(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["step"] = -3
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"`step` of parameter 3")
-def a_step_whose_memory_was_given_back(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]]["step"].untyped_storage().resize_(0)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"expected a state with step, exp_avg, exp_avg_sq, got momentum_buffer")
-def a_state_of_another_optimiser(device):
-    parameters, optimiser = made(device)
-    optimiser.state[parameters[3]] = {"momentum_buffer": torch.zeros(8, 4, device=device)}
-    steps(parameters, optimiser)
-
-
 @case("ValueError", r"maxima of AMSGrad")
 def a_state_of_amsgrad(device):
     parameters, optimiser = made(device)
-    optimiser.state[parameters[3]] = {
-        **optimiser.state[parameters[3]],
-        "max_exp_avg_sq": torch.zeros(8, 4, device=device),
-    }
+    state = optimiser.state[parameters[3]]
+    optimiser.state[parameters[3]] = {**state, "max_exp_avg_sq": state["exp_avg_sq"]}
     optimiser.load_state_dict(copy.deepcopy(optimiser.state_dict()))
-
-
-# Parameters
-
-
-@case("ValueError", r"shape \[2, 4\], got \[8, 4\]")
-def a_parameter_that_shrank(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = parameters[3].data[:2]
-    parameters[3].grad = None
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"shape \[64, 4\], got \[8, 4\]")
-def a_parameter_that_grew(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = torch.zeros(64, 4, device=device)
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"shape \[4, 8\], got \[8, 4\]")
-def a_parameter_of_another_shape_in_place(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = parameters[3].data.view(4, 8)
-    parameters[3].grad = None
-    steps(parameters, optimiser)
-
-
-@case("ValueError", r"net\.3\.weight.*must have its shape \[2, 4\], got \[8, 4\]|shape \[2, 4\]")
-def a_parameter_that_shrank_with_its_gradient_left(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = parameters[3].data[:2]
-    optimiser.step()
-
-
-@case("ValueError", r"memory of parameter 3 of group 0 \(`net\.3\.weight`\)")
-def a_parameter_whose_memory_was_given_back(device):
-    parameters, optimiser = made(device)
-    parameters[3].untyped_storage().resize_(0)
-    optimiser.step()
-
-
-@case("ValueError", r"memory of parameter 3 .* has 16 bytes")
-def a_parameter_whose_memory_was_cut(device):
-    parameters, optimiser = made(device)
-    parameters[3].untyped_storage().resize_(16)
-    optimiser.step()
-
-
-@case("ValueError|UnsupportedError", r"parameter 3")
-def a_parameter_that_became_fake(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = fake((8, 4), device)
-    optimiser.step()
-
-
-@case("TypeError", r"got torch.float16 as parameter 3")
-def a_parameter_of_16_bits(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = parameters[3].data.half()
-    parameters[3].grad = None
-    steps(parameters, optimiser)
-
-
-@case("TypeError", r"parameter 3 .* must be an array of numbers")
-def a_parameter_negated_by_a_flag(device):
-    parameters, optimiser = made(device)
-    parameters[3].data = torch._neg_view(parameters[3].data.clone())
-    steps(parameters, optimiser)
 
 
 @case("ValueError", r"parameter 0 of group 0 and parameter 1 of group 0 share some")
@@ -302,75 +302,6 @@ def one_memory_in_two_groups(device):
 def an_expanded_parameter(device):
     parameter = torch.nn.Parameter(torch.zeros(1, 1, device=device).expand(8, 4))
     steps([parameter], optim.AdamW([parameter]))
-
-
-# Gradients
-
-
-@case("ValueError", r"gradient of parameter 3 .*shape \[8, 4\], got \[2, 4\]")
-def a_smaller_gradient(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad.data = torch.ones(2, 4, device=device)
-    optimiser.step()
-
-
-@case("ValueError", r"memory of the gradient of parameter 3")
-def a_gradient_whose_memory_was_given_back(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad.untyped_storage().resize_(0)
-    optimiser.step()
-
-
-@case("ValueError", r"memory of the gradient of parameter 3")
-def a_gradient_within_memory_that_was_given_back(device):
-    parameters, optimiser = made(device)
-    flat = torch.ones(64, 4, device=device)
-    parameters[3].grad = flat[8:16]
-    flat.untyped_storage().resize_(0)
-    optimiser.step()
-
-
-@case("TypeError", r"gradient of parameter 3 .*array of numbers|FakeTensor")
-def a_fake_gradient(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad = None
-    parameters[3].grad = fake((8, 4), device)
-    optimiser.step()
-
-
-@case("RuntimeError|ValueError", r"gradient of parameter 3")
-def a_gradient_that_became_fake(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad.data = fake((8, 4), device)
-    optimiser.step()
-
-
-@case("TypeError", r"gradient of parameter 3 .*array of numbers")
-def a_functional_gradient(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad = torch._to_functional_tensor(torch.ones(8, 4, device=device))
-    optimiser.step()
-
-
-@case("TypeError|ValueError", r"gradient of parameter 3")
-def a_gradient_without_memory(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad = torch._efficientzerotensor((8, 4), device=device)
-    optimiser.step()
-
-
-@case("RuntimeError", r"gradients must be dense.* parameter 3 .*sparse=False")
-def a_sparse_gradient(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad = torch.ones(8, 4, device=device).to_sparse()
-    optimiser.step()
-
-
-@case("TypeError", r"gradient of parameter 3 .*real numbers, got torch.complex64")
-def a_complex_gradient(device):
-    parameters, optimiser = made(device)
-    parameters[3].grad.data = torch.ones(8, 4, device=device).to(torch.complex64)
-    optimiser.step()
 
 
 # Learning rates, and surroundings

@@ -9,11 +9,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import optim_common as common
 import optim_states as table
 import pytest
 import torch
 import torch.utils.flop_counter
+from optim_common import Pair
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import flashcliff
@@ -72,42 +72,21 @@ def test_states_of_all_shapes(device, native):
 # What goes on, as with PyTorch's optimiser
 
 
-class Both:
-    """Equal parameters with our optimiser and with PyTorch's."""
+class Both(Pair):
+    """Equal parameters with our optimiser and with PyTorch's, some steps in."""
 
-    def __init__(self, device, shape=(4, 6), count=3, **options):
-        drawn = [torch.randn(shape, dtype=torch.float64, device=device) for _ in range(count)]
-        self.ours, self.theirs = ([torch.nn.Parameter(x.clone()) for x in drawn] for _ in range(2))
-        self.optimisers = (
-            optim.AdamW(self.ours, lr=0.1, **options),
-            torch.optim.AdamW(self.theirs, lr=0.1, foreach=False, **options),
-        )
-        self.step()
+    def __init__(self, device, shape=(4, 6)):
+        super().__init__(torch.float64, device, [shape] * 3)
+        theirs = torch.optim.AdamW(self.theirs, lr=0.1, foreach=False)
+        self.optimisers = optim.AdamW(self.ours, lr=0.1), theirs
+        self.go()
 
     def sides(self):
         return zip((self.ours, self.theirs), self.optimisers)
 
-    def give(self):
-        for ours, theirs in zip(self.ours, self.theirs):
-            drawn = torch.randn_like(ours, requires_grad=False)
-            ours.grad, theirs.grad = drawn, drawn.clone()
-
-    def step(self, count=2):
-        for _ in range(count):
-            self.give()
-            self.run()
-
-    def run(self):
-        for optimiser in self.optimisers:
-            optimiser.step()
-        for ours, theirs in zip(self.ours, self.theirs):
-            common.close(ours, theirs)
-            for name, value in self.optimisers[1].state.get(theirs, {}).items():
-                got = self.optimisers[0].state[ours][name]
-                if name == "step":
-                    assert got.item() == value.item()
-                else:
-                    common.close(got, value)
+    def go(self):
+        for _ in range(2):
+            self.step(*self.optimisers)
 
 
 def test_shared_states_get_memory_of_their_own(device, path):
@@ -122,7 +101,7 @@ def test_shared_states_get_memory_of_their_own(device, path):
     state = both.optimisers[1].state
     for parameter in both.theirs:
         state[parameter] = {name: value.clone() for name, value in state[parameter].items()}
-    both.step()
+    both.go()
 
 
 @pytest.mark.parametrize("how", ["expanded", "turned", "float32", "negated", "part", "missing"])
@@ -130,7 +109,7 @@ def test_gradients_of_other_forms(how, device, path):
     both = Both(device, shape=(4, 4))
     single = Both(device, shape=(1,))
     for pair in (both, single):
-        pair.give()
+        pair.draw()
         for ours, theirs in zip(pair.ours, pair.theirs):
             given = ours.grad
             if how == "expanded":
@@ -152,8 +131,8 @@ def test_gradients_of_other_forms(how, device, path):
             else:
                 ours.grad = given
             theirs.grad = None if given is None else given.double().resolve_neg().clone()
-        pair.run()
-        pair.step()
+        pair.update(*pair.optimisers)
+        pair.go()
 
 
 def test_parameters_that_change_with_their_states(device, path):
@@ -166,7 +145,7 @@ def test_parameters_that_change_with_their_states(device, path):
                 parameter.grad = None
                 for name in ("exp_avg", "exp_avg_sq"):
                     optimiser.state[parameter][name] = function(optimiser.state[parameter][name])
-        both.step()
+        both.go()
 
     change(lambda x: x[:2].clone())
     change(lambda x: x.view(4, 2))
@@ -176,7 +155,7 @@ def test_parameters_that_change_with_their_states(device, path):
         parameters[0].data = parameters[0].data[:1].clone()
         parameters[0].grad = None
         del optimiser.state[parameters[0]]
-    both.step()
+    both.go()
 
 
 def test_a_square_parameter_turned_in_place(device, path):
@@ -184,7 +163,7 @@ def test_a_square_parameter_turned_in_place(device, path):
     both = Both(device, shape=(4, 4))
     for parameters, _ in both.sides():
         parameters[1].data = parameters[1].data.t()
-    both.step()
+    both.go()
 
 
 def test_memory_that_comes_back(device, path):
@@ -199,7 +178,7 @@ def test_memory_that_comes_back(device, path):
             with torch.no_grad():
                 tensor.copy_(kept)
             del others
-    both.step()
+    both.go()
 
 
 def test_types_that_change(device, path):
@@ -221,11 +200,11 @@ def test_inference_mode(device, path):
     both = Both(device)
     for _, optimiser in both.sides():
         optimiser.state.clear()
-    both.give()
+    both.draw()
     with torch.inference_mode():
         both.optimisers[0].step()
     both.optimisers[1].step()
-    both.step()
+    both.go()
     with torch.inference_mode():
         made = torch.nn.Parameter(torch.ones(3, device=device))
     ours = optim.AdamW([made])
@@ -239,7 +218,7 @@ def test_an_error_leaves_everything_as_it_was(device, path):
     ours = both.optimisers[0]
     before = [p.detach().clone() for p in both.ours]
     kept = {p: {n: v.clone() for n, v in ours.state[p].items()} for p in both.ours}
-    both.give()
+    both.draw()
     both.ours[2].grad.data = torch.ones(3, dtype=torch.float64, device=device)
     with pytest.raises(ValueError, match="gradient of parameter 2"):
         ours.step()
@@ -255,13 +234,13 @@ def test_an_error_leaves_everything_as_it_was(device, path):
         assert torch.equal(parameter, value)
         for name, want in kept[parameter].items():
             assert torch.equal(ours.state[parameter][name], want)
-    both.step()
+    both.go()
 
 
 def test_modes_that_watch(device, path):
     """A mode that makes real tensors does not change a step."""
     both = Both(device)
     with torch.utils.flop_counter.FlopCounterMode(display=False):
-        both.step()
+        both.go()
     with pytest.raises(flashcliff.UnsupportedError, match="make_fx"):
         make_fx(lambda x: both.optimisers[0].step() or x)(torch.ones(2))
