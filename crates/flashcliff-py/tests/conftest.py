@@ -78,6 +78,15 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "native: needs the compiled call path")
 
 
+@pytest.fixture
+def double():
+    """Tensors are made in float64 by default."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
 def _why_not():
     """The reason why tests on a GPU cannot run here, if there is one."""
     import flashcliff

@@ -1,5 +1,7 @@
 """Helpers for the tests of the modules: random tensors, layouts and the comparison."""
 
+import types
+
 import torch
 from nn_reference import Table
 
@@ -78,3 +80,12 @@ def assert_same(module, inputs, reference, tolerance=1e-11):
     names = [f"input {i}" for i in range(len(inputs))] + list(named)
     for name, g, w in zip(names, found, wanted, strict=True):
         assert difference(g, w) < tolerance, name
+
+
+def xformers_mask(kind, query=None, key=None):
+    """An object like those of xformers, with boundaries of sequences of queries and of keys, which are those of queries by default."""
+    mask = type(kind, (), {})()
+    for name, bounds in (("q_seqinfo", query), ("k_seqinfo", query if key is None else key)):
+        if bounds is not None:
+            setattr(mask, name, types.SimpleNamespace(seqstart=bounds.int()))
+    return mask

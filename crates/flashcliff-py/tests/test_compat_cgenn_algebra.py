@@ -14,20 +14,14 @@ from flashcliff import functional as F
 from flashcliff import nn
 from flashcliff.compat import cgenn
 
+pytestmark = pytest.mark.usefixtures("double")
+
 TABLES = ("metric", "subspaces", "bbo_grades", "even_grades", "odd_grades", "cayley")
 
 
 # In flashcliff's order, and in others.
 METRICS = [tuple(Table(*signature).metric) for signature in SIGNATURES]
 METRICS += [(-1.0, 1.0, 1.0, 1.0), (1.0, -1.0, 0.0), (1.0, 0.0)]
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(params=METRICS, ids=lambda m: "".join("0+-"[int(square)] for square in m))

@@ -17,6 +17,8 @@ from flashcliff import functional as F
 from flashcliff import nn
 from flashcliff.compat import cgenn
 
+pytestmark = pytest.mark.usefixtures("double")
+
 SMALL = [m for dim in (1, 2, 3) for m in itertools.product((1, -1, 0), repeat=dim)]
 LARGE = [
     (-1, 1, 1, 1),
@@ -30,14 +32,6 @@ LARGE = [
 ]
 METRICS = SMALL + LARGE
 REORDERED = [(-1, 1, 1, 1), (1, -1, 0, 1), (-1, 1), (1, 1, 0)]
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def is_ours(metric):

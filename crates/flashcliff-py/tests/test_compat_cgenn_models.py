@@ -17,6 +17,8 @@ from nn_common import difference, disturb, random
 from flashcliff import nn
 from flashcliff.compat import cgenn
 
+pytestmark = pytest.mark.usefixtures("double")
+
 THEIRS = SimpleNamespace(
     algebra=theirs.Algebra,
     linear=theirs.Linear,
@@ -131,14 +133,6 @@ class Events(Momenta):
 
 
 MODELS = [Invariants, Pseudoscalar, Messages, Momenta, Events]
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def run(model, inputs):

@@ -1,28 +1,14 @@
 """GATr's options of a call: ragged batches, masks, checkpoints, dropout, two axes of items; and errors."""
 
-import types
-
 import pytest
 import torch
-from nn_common import difference, disturb, random
+from nn_common import difference, disturb, random, xformers_mask
 from test_compat_gatr import SIZES, check, inputs, made, reference_of
 
 from flashcliff.compat import gatr
 
 LENGTHS = (3, 5, 1, 3)
 BOUNDS = torch.tensor([0, 3, 8, 9, 12])
-
-
-def xformers_mask(kind, query, key=None):
-    """An object like those of xformers."""
-
-    def info(bounds):
-        return types.SimpleNamespace(seqstart=bounds.int())
-
-    mask = type(kind, (), {})()
-    mask.q_seqinfo = info(query)
-    mask.k_seqinfo = mask.q_seqinfo if key is None else info(key)
-    return mask
 
 
 @pytest.mark.parametrize("multi_query", [True, False])
@@ -57,7 +43,7 @@ def test_block_diagonal_masks():
     causal = xformers_mask("BlockDiagonalCausalMask", BOUNDS)
     check(net(mv, s, causal), net(mv, s, keep.tril()))
     check(
-        net(mv, s, xformers_mask("LowerTriangularMask", BOUNDS)),
+        net(mv, s, xformers_mask("LowerTriangularMask")),
         net(mv, s, torch.ones_like(keep).tril()),
     )
     assert difference(net(mv, s, cu_seqlens=BOUNDS)[0], net(mv, s, keep)[0]) > 1e-3
@@ -83,7 +69,7 @@ def test_layers_take_boundaries():
     )
     want = block(mv, s, reference, attention_mask=keep)
     check(block(mv, s, reference, cu_seqlens=BOUNDS), want)
-    check(want, reference_of(block, "x.").block("x", mv, s, reference, keep=keep))
+    check(want, reference_of(block, "x.").block("x", mv, s, reference=reference, keep=keep))
 
 
 @pytest.mark.parametrize("parts", [["block"], ["mlp"], ["attention"], ["attention", "mlp"]])
@@ -155,7 +141,7 @@ def test_axial(rotary, checkpoint_blocks):
             seen = [h, h_s, reference]
             if at % 2:
                 seen = [x.transpose(1, 2) for x in seen]
-            h, h_s = plain.block(f"blocks.{at}", *seen, keep=masks[(at + 1) % 2])
+            h, h_s = plain.block(f"blocks.{at}", *seen[:2], reference=seen[2], keep=masks[(at + 1) % 2])
             if at % 2:
                 h, h_s = h.transpose(1, 2), h_s.transpose(1, 2)
         want = plain.linear("linear_out", h, h_s)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from gatr_package import _exact_maps, _report, caller, compare, drawn, dtypes, pair  # noqa: F401
-from nn_common import random
-from test_compat_gatr_batches import xformers_mask
+from nn_common import random, xformers_mask
 
 SIZES = {
     "in_mv_channels": 2,

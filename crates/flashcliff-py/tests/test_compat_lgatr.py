@@ -15,7 +15,7 @@ from lgatr_reference import (
     lorentz,
     maps,
 )
-from nn_common import difference, disturb, random
+from nn_common import difference, disturb, random, xformers_mask
 from transformer_reference import on_multivectors
 
 from flashcliff.compat import lgatr
@@ -414,28 +414,6 @@ def boundaries(*lengths):
     return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 
 
-class Sequences:
-    """The boundaries of the sequences of a batch, as xformers names them."""
-
-    def __init__(self, bounds):
-        self.seqstart = bounds
-
-
-class BlockDiagonalMask:
-    """As in xformers."""
-
-    def __init__(self, query, key):
-        self.q_seqinfo, self.k_seqinfo = Sequences(query), Sequences(key)
-
-
-class BlockDiagonalCausalMask(BlockDiagonalMask):
-    pass
-
-
-class LowerTriangularMask:
-    pass
-
-
 RAGGED = {
     "varlen": lambda q, k: {"cu_seq_q": q, "cu_seq_k": k, "max_q": 9, "max_k": 9},
     "flash": lambda q, k: {
@@ -445,7 +423,7 @@ RAGGED = {
         "max_seqlen_k": 9,
         "dtype": torch.bfloat16,
     },
-    "xformers": lambda q, k: {"attn_bias": BlockDiagonalMask(q, k)},
+    "xformers": lambda q, k: {"attn_bias": xformers_mask("BlockDiagonalMask", q, k)},
 }
 
 
@@ -477,7 +455,7 @@ def test_causal_masks_of_all_backends():
     mv, s = random(1, 7, 2, 16), random(1, 7, 3, seed=1)
     whole, two = boundaries(7), boundaries(3, 4)
     want = net(mv, s, is_causal=True)
-    check(net(mv, s, attn_bias=LowerTriangularMask()), want)
+    check(net(mv, s, attn_bias=xformers_mask("LowerTriangularMask")), want)
     check(net(mv, s, cu_seqlens_q=whole, cu_seqlens_k=whole, causal=True), want)
     added = torch.zeros(7, 7, dtype=torch.float64).masked_fill(
         ~torch.ones(7, 7).tril().bool(), -torch.inf
@@ -485,7 +463,7 @@ def test_causal_masks_of_all_backends():
     check(net(mv, s, attn_bias=added), want)
     each = [net(mv[:, a:b], s[:, a:b], is_causal=True) for a, b in ((0, 3), (3, 7))]
     want = [torch.cat(x, 1) for x in zip(*each, strict=True)]
-    check(net(mv, s, attn_bias=BlockDiagonalCausalMask(two, two)), want)
+    check(net(mv, s, attn_bias=xformers_mask("BlockDiagonalCausalMask", two)), want)
     check(net(mv, s, cu_seq_q=two, cu_seq_k=two, is_causal=True), want)
 
 
