@@ -28,9 +28,7 @@ class Row:
     gradients: tuple[str, ...]
     """The inputs whose gradients a backward call computes."""
     shapes: tuple[tuple[int, ...], ...]
-    """An operator has the shapes of its inputs here. A linear map of transformers has its rows, channels of inputs and outputs, and scalar
-    channels of both; a norm has rows, channels and groups.
-    A network of layers has the shapes of its inputs, and the kernel of attention those of its features."""
+    """An operator and a network of layers have the shapes of their inputs here, and the kernel of attention those of its features."""
     dtype: str
     device: str
     calls: int
