@@ -1,4 +1,4 @@
-"""CGENN's layers by its names, arguments and layout, and its state dicts.
+"""CGENN's layers by its names, arguments and layout, and state dicts of its models.
 
 State dicts are made here as CGENN writes them, tables of the algebra included, and numbers are
 computed by `nn_reference`, in CGENN's layout.
@@ -48,81 +48,16 @@ def layer_shapes(table, features, out=None, prefix=""):
     }
 
 
-@pytest.fixture(params=SIGNATURES, ids=lambda s: "cl{}{}{}".format(*s))
-def table(request):
-    return reference.Table(*request.param)
-
-
-def test_the_algebra_of_a_metric(table):
-    algebra = cgenn.CliffordAlgebra(table.metric)
-    assert algebra.blade_count == len(table.masks)
-    assert list(algebra.paths) == table.paths
-    with pytest.raises(ValueError, match="metric: expected 1, -1 or 0"):
-        cgenn.CliffordAlgebra((2.0,))
-    with pytest.raises(flashcliff.UnsupportedError):
-        cgenn.CliffordAlgebra((1.0,) * 9)
-
-
-def check(layer, table, shapes, want, channels=3):
-    parameters = drawn(shapes)
-    inner = [name for name in shapes if name.count(".")]
-    prefixes = {""} | {name.rsplit(".", 1)[0] + "." for name in inner}
-    cgenn.load_state_dict(layer, as_cgenn_writes_it(parameters, table, prefixes))
-    x = random(5, channels, len(table.masks), seed=50)
-    assert difference(layer(x), want(x, parameters)) < 1e-12
-
-
-@pytest.mark.parametrize("subspaces", [True, False])
-def test_linear(table, subspaces):
-    layer = cgenn.MVLinear(cgenn.CliffordAlgebra(table.metric), 3, 4, subspaces, **F64)
-    shapes = {"weight": (4, 3, table.dim + 1) if subspaces else (4, 3), "bias": (1, 4, 1)}
-    check(layer, table, shapes, lambda x, p: reference.linear(table, x, p["weight"], p["bias"]))
-
-
-def test_linear_with_further_axes(table):
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_linear_with_further_axes(signature):
     """CGENN's MVLinear takes [batch, channels, ..., blades]."""
+    table = reference.Table(*signature)
     layer = disturb(cgenn.MVLinear(cgenn.CliffordAlgebra(table.metric), 3, 4, **F64))
     x = random(2, 3, 7, 5, len(table.masks))
     got = layer(x)
     assert got.shape == (2, 4, 7, 5, len(table.masks))
     for i in range(7):
         assert difference(got[:, :, i, 2], layer(x[:, :, i, 2])) < 1e-12
-
-
-def test_normalization(table):
-    layer = cgenn.NormalizationLayer(cgenn.CliffordAlgebra(table.metric), 3, **F64)
-    shapes = {"a": (3, table.dim + 1)}
-    check(layer, table, shapes, lambda x, p: reference.grade_norm(table, x, p["a"]))
-
-
-@pytest.mark.parametrize("invariant", ["mag2", "norm"])
-def test_silu(table, invariant):
-    algebra = cgenn.CliffordAlgebra(table.metric)
-    layer = cgenn.MVSiLU(algebra, channels=3, invariant=invariant, **F64)
-    shapes = {"a": (1, 3, table.dim + 1), "b": (1, 3, table.dim + 1)}
-    check(layer, table, shapes, lambda x, p: reference.silu(table, x, p["a"], p["b"], invariant))
-
-
-def test_layer_norm(table):
-    layer = cgenn.MVLayerNorm(cgenn.CliffordAlgebra(table.metric), channels=3, **F64)
-    check(layer, table, {"a": (1, 3)}, lambda x, p: reference.layer_norm(table, x, p["a"]))
-
-
-def test_steerable(table):
-    algebra = cgenn.CliffordAlgebra(table.metric)
-    layer = cgenn.SteerableGeometricProductLayer(algebra, 3, **F64)
-    check(layer, table, layer_shapes(table, 3), lambda x, p: reference.steerable(table, x, p))
-
-
-def test_fully_connected(table):
-    algebra = cgenn.CliffordAlgebra(table.metric)
-    layer = cgenn.FullyConnectedSteerableGeometricProductLayer(algebra, 3, 4, **F64)
-    check(
-        layer,
-        table,
-        layer_shapes(table, 3, 4),
-        lambda x, p: reference.steerable(table, x, p, fully_connected=True),
-    )
 
 
 def test_layouts_go_back_and_forth_without_copies():
@@ -168,6 +103,10 @@ def test_volumes():
 
 
 def test_errors():
+    with pytest.raises(ValueError, match="metric: expected 1, -1 or 0"):
+        cgenn.CliffordAlgebra((2.0,))
+    with pytest.raises(flashcliff.UnsupportedError):
+        cgenn.CliffordAlgebra((1.0,) * 9)
     table = reference.Table(3, 0, 0)
     layer = cgenn.SteerableGeometricProductLayer(cgenn.CliffordAlgebra((1, 1, 1)), 3, **F64)
     state = as_cgenn_writes_it(drawn(layer_shapes(table, 3)), table)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("double")
 SMALL = [m for dim in (1, 2, 3) for m in itertools.product((1, -1, 0), repeat=dim)]
 LARGE = [
     (-1, 1, 1, 1),
+    (1, -1, -1, -1),
     (1, -1, 0, 1),
     (0, 1, 1, 1),
     (1, 1, 1, 0),
@@ -313,7 +314,7 @@ def test_modules_of_an_ordered_algebra_load_norms():
     assert torch.equal(layer.weight, state["weight"])
 
 
-@pytest.mark.parametrize("metric", LARGE[:5] + SMALL[3:12], ids=str)
+@pytest.mark.parametrize("metric", LARGE[:6] + SMALL[3:12], ids=str)
 def test_beside_cgenn(metric):
     """CGENN's own classes: tables, functions, layers, gradients, and state dicts both ways."""
     theirs = pytest.importorskip("algebra.cliffordalgebra")
