@@ -4,6 +4,7 @@ parameters."""
 import nn_reference as reference
 import pytest
 import torch
+from nn_cases import F64, LAYERS
 from nn_common import (
     SIGNATURES,
     algebra_and_table,
@@ -17,8 +18,6 @@ from nn_common import (
 
 from flashcliff import nn
 
-F64 = {"dtype": torch.float64}
-
 
 @pytest.fixture(params=SIGNATURES, ids=lambda s: "cl{}{}{}".format(*s))
 def both(request):
@@ -29,26 +28,11 @@ def multivectors(table, channels, seed=0, batch=5):
     return random(batch, channels, len(table.masks), seed=seed)
 
 
-@pytest.mark.parametrize("per_grade", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-def test_linear(both, per_grade, bias):
-    algebra, table = both
-    layer = disturb(nn.MVLinear(algebra, 3, 4, bias, per_grade=per_grade, **F64))
-    assert_same(
-        layer,
-        [multivectors(table, 3)],
-        lambda x, p: reference.linear(table, x, p["weight"], p.get("bias")),
-    )
-
-
-def test_linear_bias_on_every_blade(both):
-    algebra, table = both
-    layer = disturb(nn.MVLinear(algebra, 3, 4, bias_mode="every_blade", **F64))
-    assert_same(
-        layer,
-        [multivectors(table, 3)],
-        lambda x, p: reference.linear(table, x, p["weight"], p["bias"], every_blade=True),
-    )
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(both, name):
+    (algebra, table), case = both, LAYERS[name]
+    inputs = [multivectors(table, 3, seed=at) for at in range(case.inputs)]
+    assert_same(disturb(case.make(algebra)), inputs, lambda *given: case.want(table, *given))
 
 
 def test_linear_of_some_grades(both):
@@ -60,117 +44,6 @@ def test_linear_of_some_grades(both):
     x = multivectors(table, 3)
     want = reference.linear(table, x, full, layer.bias.detach())[..., kept]
     assert difference(channels_first(layer(blades_first(x)[kept])), want) < 1e-12
-
-
-def test_grade_norm(both):
-    algebra, table = both
-    layer = disturb(nn.GradeNorm(algebra, 3, 0.5, **F64))
-    assert_same(
-        layer, [multivectors(table, 3)], lambda x, p: reference.grade_norm(table, x, p["a"])
-    )
-
-
-@pytest.mark.parametrize("invariant", ["mag2", "norm"])
-def test_silu(both, invariant):
-    algebra, table = both
-    layer = disturb(nn.MVSiLU(algebra, 3, invariant, **F64))
-    assert_same(
-        layer,
-        [multivectors(table, 3)],
-        lambda x, p: reference.silu(table, x, p["a"], p["b"], invariant),
-    )
-
-
-def test_layer_norm(both):
-    algebra, table = both
-    layer = disturb(nn.MVLayerNorm(algebra, 3, **F64))
-    assert_same(
-        layer, [multivectors(table, 3)], lambda x, p: reference.layer_norm(table, x, p["a"])
-    )
-
-
-@pytest.mark.parametrize("norm", ["rms", "invariant"])
-def test_grade_rms(both, norm):
-    algebra, table = both
-    layer = nn.GradeRMSNorm(algebra, eps=1e-3, norm=norm)
-    want = reference.NORMS[norm]
-    assert_same(layer, [multivectors(table, 3)], lambda x, p: want(table, x, 1e-3))
-
-
-@pytest.mark.parametrize("name", ["none", "gelu", "gelu_tanh", "silu", "gelu_fast"])
-def test_gate(both, name):
-    algebra, table = both
-    layer = nn.MVGate(algebra, name)
-    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.gate(x, name))
-
-
-@pytest.mark.parametrize("gate", ["gelu", "silu"])
-@pytest.mark.parametrize("norm", ["rms", "none", "invariant"])
-def test_sgp_norm(both, gate, norm):
-    algebra, table = both
-    layer = disturb(nn.SGPNorm(algebra, 3, gate=gate, norm=norm, eps=1e-2, **F64))
-
-    def want(x, y, p):
-        x, y = reference.gate(x, gate), reference.gate(y, gate)
-        z = reference.sgp(table, x, y, p["weight"])
-        return reference.NORMS[norm](table, z, 1e-2)
-
-    assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
-
-
-@pytest.mark.parametrize("norm", ["rms", "none", "invariant"])
-def test_fcgp_norm(both, norm):
-    algebra, table = both
-    layer = disturb(nn.FCGPNorm(algebra, 3, 4, norm=norm, **F64))
-
-    def want(x, y, p):
-        x, y = reference.gate(x), reference.gate(y)
-        z = reference.fcgp(table, x, y, p["weight"].permute(2, 1, 0))
-        return reference.NORMS[norm](table, z)
-
-    assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
-
-
-@pytest.mark.parametrize("first_order", [True, False])
-@pytest.mark.parametrize("init", [0.0, None])
-def test_steerable(both, first_order, init):
-    algebra, table = both
-    layer = disturb(nn.SteerableGeometricProduct(algebra, 3, first_order, init, **F64))
-    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.steerable(table, x, p))
-
-
-@pytest.mark.parametrize("first_order", [True, False])
-@pytest.mark.parametrize("init", [0.0, None])
-def test_fully_connected(both, first_order, init):
-    algebra, table = both
-    product = nn.FullyConnectedSteerableGeometricProduct
-    layer = disturb(product(algebra, 3, 4, first_order, init, **F64))
-    assert_same(
-        layer,
-        [multivectors(table, 3)],
-        lambda x, p: reference.steerable(table, x, p, fully_connected=True),
-    )
-
-
-@pytest.mark.parametrize("bias_mode", ["scalar", "every_blade", "none"])
-@pytest.mark.parametrize("fully_connected", [False, True])
-@pytest.mark.parametrize("norm", ["none", "rms", "invariant"])
-def test_flash_clifford_layer(both, norm, fully_connected, bias_mode):
-    algebra, table = both
-    options = {"norm": norm, "fully_connected": fully_connected}
-    layer = disturb(nn.FlashCliffordLayer(algebra, 3, bias_mode=bias_mode, **options, **F64))
-    assert_same(
-        layer,
-        [multivectors(table, 3)],
-        lambda x, p: reference.flash_layer(table, x, p, every_blade=bias_mode == "every_blade", **options),
-    )
-
-
-def test_geometric_product(both):
-    algebra, table = both
-    ones = torch.ones(3, len(table.paths), dtype=torch.float64)
-    inputs = [multivectors(table, 3), multivectors(table, 3, seed=1)]
-    assert_same(nn.Product(algebra), inputs, lambda x, y, p: reference.sgp(table, x, y, ones))
 
 
 @pytest.mark.parametrize(
@@ -227,17 +100,6 @@ def _right_complement(table, x):
         swaps = sum(((mask >> shift) & other).bit_count() for shift in range(1, table.dim))
         out[table.masks.index(other)] = (-1) ** swaps * x[i]
     return out
-
-
-def test_sandwich(both):
-    algebra, table = both
-    ones = torch.ones(3, len(table.paths), dtype=torch.float64)
-    reverse = (-1.0) ** (table.grades * (table.grades - 1) // 2)
-
-    def want(x, y, p):
-        return reference.sgp(table, reference.sgp(table, x, y, ones), reverse * x, ones)
-
-    assert_same(nn.Sandwich(algebra), [multivectors(table, 3), multivectors(table, 3, 1)], want)
 
 
 def test_vectors_times_multivectors():
