@@ -3,6 +3,7 @@
 import pytest
 import torch
 from doors_cases import lgatr_net, slim_net
+from nn_cases import LAYERS
 from nn_common import disturb
 from torch import func
 from torch.autograd import gradcheck, gradgradcheck
@@ -21,35 +22,26 @@ SIGNATURES = [(2, 0, 0), (3, 0, 0), (3, 0, 1), (1, 3, 0)]
 GEOMETRIES = [(3, 0, 0), (3, 0, 1), (1, 3, 0)]
 PGA = flashcliff.Algebra(3, 0, 1)
 
-LAYERS = {
-    "MVLinear": lambda a: nn.MVLinear(a, 2, 3),
-    "GradeNorm": lambda a: nn.GradeNorm(a, 2, 0.3),
-    "MVSiLU": lambda a: nn.MVSiLU(a, 2),
-    "MVSiLU by norm": lambda a: nn.MVSiLU(a, 2, "norm"),
-    "MVLayerNorm": lambda a: nn.MVLayerNorm(a, 2),
-    "MVGate": lambda a: nn.MVGate(a),
-    "GradeRMSNorm": lambda a: nn.GradeRMSNorm(a),
-    "SteerableGeometricProduct": lambda a: nn.SteerableGeometricProduct(a, 2),
-    "FullyConnectedSteerableGeometricProduct": (
-        lambda a: nn.FullyConnectedSteerableGeometricProduct(a, 2, 3)
-    ),
-    "FlashCliffordLayer": lambda a: nn.FlashCliffordLayer(a, 2),
-    "FlashCliffordLayer without norm": lambda a: nn.FlashCliffordLayer(a, 2, norm="none"),
-    "FlashCliffordLayer, rms": lambda a: nn.FlashCliffordLayer(a, 2, norm="rms"),
-    "FlashCliffordLayer, fully connected": lambda a: nn.FlashCliffordLayer(
-        a, 2, fully_connected=True
-    ),
-    "cgenn.MVLinear": lambda a: cgenn.MVLinear(cgenn.CliffordAlgebra(_metric(a)), 2, 3),
-}
-"""Layers of one multivector."""
-
-PAIRS = {
-    "Product": lambda a: nn.Product(a),
-    "Sandwich": lambda a: nn.Sandwich(a),
-    "SGPNorm": lambda a: nn.SGPNorm(a, 2),
-    "FCGPNorm": lambda a: nn.FCGPNorm(a, 2, 3),
-}
-"""Layers of two multivectors."""
+OPTIONS = [
+    "linear True True",
+    "grade_norm",
+    "silu mag2",
+    "silu norm",
+    "layer_norm",
+    "gate gelu",
+    "grade_rms invariant",
+    "steerable True 0.0",
+    "fully_connected True 0.0",
+    "flash_clifford invariant False scalar",
+    "flash_clifford none False scalar",
+    "flash_clifford rms False scalar",
+    "flash_clifford invariant True scalar",
+    "product",
+    "sandwich",
+    "sgp_norm gelu invariant",
+    "fcgp_norm invariant",
+]
+"""Layers of multivectors, each with options that change its derivatives."""
 
 TRANSFORMER = {
     "EquiLinear": lambda a: gt.EquiLinear(a, 2, 2, 2, 2),
@@ -63,11 +55,6 @@ TRANSFORMER = {
     "Block": lambda a: gt.Block(a, 2, 2, attention={"heads": 1}),
 }
 """Layers of multivectors and scalars."""
-
-
-def _metric(algebra):
-    p, q, r = algebra.signature
-    return (0,) * r + (1,) * p + (-1,) * q
 
 
 def multivector(algebra, *shape):
@@ -94,18 +81,17 @@ def check(module, *inputs, parameters=True, **options):
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_layers(name, signature):
-    algebra = flashcliff.Algebra(*signature)
-    x = multivector(algebra, 2, 2)
-    check(LAYERS[name](algebra), x.movedim(0, -1) if name.startswith("cgenn") else x)
+    algebra, case = flashcliff.Algebra(*signature), LAYERS[name]
+    check(case.make(algebra), *(multivector(algebra, 2, 3) for _ in range(case.inputs)))
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
-@pytest.mark.parametrize("name", PAIRS)
-def test_layers_of_two_multivectors(name, signature):
-    algebra = flashcliff.Algebra(*signature)
-    check(PAIRS[name](algebra), multivector(algebra, 2, 2), multivector(algebra, 2, 2))
+@pytest.mark.parametrize("metric", [(1, 1), (1, 1, 1), (0, 1, 1, 1), (1, -1, -1, -1)], ids=str)
+def test_layers_of_cgenn(metric):
+    algebra = cgenn.CliffordAlgebra(metric)
+    x = torch.randn(2, 2, 2 ** len(metric), dtype=torch.float64)
+    check(cgenn.MVLinear(algebra, 2, 3), x)
 
 
 @pytest.mark.parametrize("signature", GEOMETRIES, ids=str)
