@@ -5,10 +5,10 @@ import copy
 import itertools
 import pickle
 
-import nn_reference as reference
 import pytest
 import torch
 from cgenn_reference import Algebra as Plain
+from nn_cases import LAYERS
 from nn_common import difference, disturb, parameters_of, random
 from nn_reference import Table
 
@@ -133,41 +133,17 @@ def test_functions(metric):
 
 def layers_of(algebra):
     """Each layer with its plain form, which takes a table, inputs and named parameters."""
-    f64 = {"dtype": torch.float64}
-    return {
-        "linear": (
-            cgenn.MVLinear(algebra, 2, 3, **f64),
-            lambda t, x, p: reference.linear(t, x, p["weight"], p["bias"]),
-        ),
-        "one matrix": (
-            cgenn.MVLinear(algebra, 2, 3, subspaces=False, bias=False, **f64),
-            lambda t, x, p: reference.linear(t, x, p["weight"]),
-        ),
-        "normalization": (
-            cgenn.NormalizationLayer(algebra, 2, **f64),
-            lambda t, x, p: reference.grade_norm(t, x, p["a"]),
-        ),
-        "layer norm": (
-            cgenn.MVLayerNorm(algebra, 2, **f64),
-            lambda t, x, p: reference.layer_norm(t, x, p["a"]),
-        ),
-        "gate": (
-            cgenn.MVSiLU(algebra, 2, **f64),
-            lambda t, x, p: reference.silu(t, x, p["a"], p["b"]),
-        ),
-        "gate of norms": (
-            cgenn.MVSiLU(algebra, 2, "norm", **f64),
-            lambda t, x, p: reference.silu(t, x, p["a"], p["b"], "norm"),
-        ),
-        "product": (
-            cgenn.SteerableGeometricProductLayer(algebra, 2, **f64),
-            reference.steerable,
-        ),
-        "connected": (
-            cgenn.FullyConnectedSteerableGeometricProductLayer(algebra, 2, 3, **f64),
-            lambda t, x, p: reference.steerable(t, x, p, fully_connected=True),
-        ),
+    made = {
+        "linear True True": cgenn.MVLinear(algebra, 2, 3),
+        "linear False False": cgenn.MVLinear(algebra, 2, 3, subspaces=False, bias=False),
+        "grade_norm": cgenn.NormalizationLayer(algebra, 2),
+        "layer_norm": cgenn.MVLayerNorm(algebra, 2),
+        "silu mag2": cgenn.MVSiLU(algebra, 2),
+        "silu norm": cgenn.MVSiLU(algebra, 2, "norm"),
+        "steerable True 0.0": cgenn.SteerableGeometricProductLayer(algebra, 2),
+        "fully_connected True 0.0": cgenn.FullyConnectedSteerableGeometricProductLayer(algebra, 2, 3),
     }
+    return {name: (layer.double(), LAYERS[name].want) for name, layer in made.items()}
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
