@@ -6,7 +6,7 @@ import copy
 import warnings
 
 import torch
-from nn_common import disturb, random
+from nn_common import SIZES, disturb, random
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
@@ -116,17 +116,7 @@ def of_gatr():
 
 
 # One block, since networks of ours show what happens between two.
-LGATR = {
-    "num_blocks": 1,
-    "in_mv_channels": 2,
-    "out_mv_channels": 3,
-    "hidden_mv_channels": 4,
-    "in_s_channels": 3,
-    "out_s_channels": 2,
-    "hidden_s_channels": 8,
-    "attention": {"num_heads": 2},
-    "mlp": {},
-}
+LGATR = {**SIZES, "num_blocks": 1, "hidden_s_channels": 8}
 
 
 def of_lgatr(kind=lgatr.LGATr):

@@ -9,6 +9,19 @@ import flashcliff
 
 SIGNATURES = [(2, 0, 0), (3, 0, 0), (0, 2, 0), (3, 0, 1), (1, 3, 0)]
 
+# A small network of GATr or L-GATr.
+SIZES = {
+    "num_blocks": 2,
+    "in_mv_channels": 2,
+    "out_mv_channels": 3,
+    "hidden_mv_channels": 4,
+    "in_s_channels": 3,
+    "out_s_channels": 2,
+    "hidden_s_channels": 6,
+    "attention": {"num_heads": 2},
+    "mlp": {},
+}
+
 
 def algebra_and_table(signature):
     return flashcliff.Algebra(*signature), Table(*signature)

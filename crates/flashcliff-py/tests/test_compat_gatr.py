@@ -6,21 +6,9 @@ import pickle
 import pytest
 import torch
 from gatr_reference import Reference, action, rigid
-from nn_common import difference, disturb, random
+from nn_common import SIZES, difference, disturb, random
 
 from flashcliff.compat import gatr
-
-SIZES = {
-    "in_mv_channels": 2,
-    "out_mv_channels": 3,
-    "hidden_mv_channels": 4,
-    "in_s_channels": 3,
-    "out_s_channels": 2,
-    "hidden_s_channels": 6,
-    "attention": {"num_heads": 2},
-    "mlp": {},
-    "num_blocks": 2,
-}
 
 
 def made(kind, *given, **arguments):

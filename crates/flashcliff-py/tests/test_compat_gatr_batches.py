@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from nn_common import difference, disturb, random, xformers_mask
-from test_compat_gatr import SIZES, check, inputs, made, reference_of
+from nn_common import SIZES, difference, disturb, random, xformers_mask
+from test_compat_gatr import check, inputs, made, reference_of
 
 from flashcliff.compat import gatr
 

@@ -3,19 +3,10 @@
 import pytest
 import torch
 from gatr_package import _exact_maps, _report, caller, compare, drawn, dtypes, pair  # noqa: F401
+from nn_common import SIZES as SMALL
 from nn_common import random, xformers_mask
 
-SIZES = {
-    "in_mv_channels": 2,
-    "out_mv_channels": 3,
-    "hidden_mv_channels": 4,
-    "in_s_channels": 3,
-    "out_s_channels": 2,
-    "hidden_s_channels": 8,
-    "attention": {"num_heads": 2},
-    "mlp": {},
-    "num_blocks": 2,
-}
+SIZES = {**SMALL, "hidden_s_channels": 8}
 KEEP = (random(5, 5) > -0.5) | torch.eye(5, dtype=torch.bool)
 NETS = {
     "plain": {},

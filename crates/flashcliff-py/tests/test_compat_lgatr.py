@@ -15,24 +15,13 @@ from lgatr_reference import (
     lorentz,
     maps,
 )
-from nn_common import difference, disturb, random, xformers_mask
+from nn_common import SIZES, difference, disturb, random, xformers_mask
 from transformer_reference import on_multivectors
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.nn.transformer import described
 
-SIZES = {
-    "num_blocks": 2,
-    "in_mv_channels": 2,
-    "out_mv_channels": 3,
-    "hidden_mv_channels": 4,
-    "in_s_channels": 3,
-    "out_s_channels": 2,
-    "hidden_s_channels": 6,
-    "attention": {"num_heads": 2},
-    "mlp": {},
-}
 CONDITION = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
 SLIM = {
     "num_blocks": 2,

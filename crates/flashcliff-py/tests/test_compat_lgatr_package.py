@@ -3,7 +3,7 @@ dicts, of version 2 or of version 1.4, whichever it is."""
 
 import pytest
 import torch
-from nn_common import disturb, random
+from nn_common import SIZES, disturb, random
 
 from flashcliff.compat import lgatr as ours_of_2
 
@@ -85,18 +85,7 @@ def compare(mine, other, inputs, dtype=torch.float64, call=None, call_other=None
 
 def sizes(**changes):
     """Arguments of LGATr, by the names of 2.0."""
-    found = {
-        "num_blocks": 2,
-        "in_mv_channels": 2,
-        "out_mv_channels": 3,
-        "hidden_mv_channels": 4,
-        "in_s_channels": 3,
-        "out_s_channels": 2,
-        "hidden_s_channels": 8,
-        "attention": {"num_heads": 2},
-        "mlp": {},
-        **changes,
-    }
+    found = {**SIZES, "hidden_s_channels": 8, **changes}
     if IS_1:
         renamed = {"attn_ratio": "increase_hidden_channels"}
         of_mlp = {"nonlinearity": "activation", "mlp_ratio": "increase_hidden_channels"}

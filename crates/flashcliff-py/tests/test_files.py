@@ -7,7 +7,7 @@ import c_library
 import pytest
 import torch
 from c_library import needs_library
-from nn_common import difference, disturb, random
+from nn_common import SIZES, difference, disturb, random
 
 import flashcliff
 from flashcliff.compat import gatr, lgatr
@@ -204,19 +204,6 @@ def test_slim_networks_run_in_c(library, vectors, saved):
         # Nothing reads the last vectors. Version 2.0 freezes their map.
         named.pop("blocks.1.mlp.layers.1.weight_v", None)
     compare(saved(net), (2, 5, 0), {"tokens": rows}, tokens(out.movedim(-1, 0), out_s), named)
-
-
-SIZES = {
-    "num_blocks": 2,
-    "in_mv_channels": 2,
-    "out_mv_channels": 3,
-    "hidden_mv_channels": 4,
-    "in_s_channels": 3,
-    "out_s_channels": 2,
-    "hidden_s_channels": 6,
-    "attention": {"num_heads": 2},
-    "mlp": {},
-}
 
 
 def blades_last(pair):
