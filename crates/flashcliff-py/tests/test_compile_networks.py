@@ -360,7 +360,7 @@ def one_block_less(net):
 
 
 def another_norm(net):
-    net.blocks[0].norm1.eps = 0.3
+    net.blocks[0].norm1.eps = 30.0
     return lambda: setattr(net.blocks[0].norm1, "eps", 0.01)
 
 

@@ -345,8 +345,8 @@ UNSUPPORTED = {
         "features of torch.bfloat16",
     ),
     "an option": (
-        lambda net: gt.GATransformer(LGATR, 1, 1, 4, blocks=1, activation="relu"),
-        "relu",
+        lambda net: gt.GATransformer(GATR, 1, 1, 4, blocks=1, attention={"heads": 2, "eps": 0.1}),
+        "regularisation of distances",
     ),
     "no channels of its own": (lambda net: gt.EquiLayerNorm(LGATR), "knows its channels"),
     "axes of items": (
