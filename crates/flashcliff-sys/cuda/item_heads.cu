@@ -12,8 +12,9 @@ namespace {
 constexpr int kMostThreads = 128;
 // The most threads that share a head.
 constexpr int kMostLanes = 8;
-// Loads that a thread has under way at once.
-constexpr int kAhead = 8;
+// Loads that a thread has under way at once. A thread has a few scalars and features; what it does for those that it does not have costs as much as
+// for others.
+constexpr int kAhead = 4;
 constexpr int kSharedBytes = 48 * 1024;
 
 struct HeadsCall {
@@ -179,12 +180,12 @@ struct Head {
     T middle = 0, spread = is_joint() ? scale : T(1);
     if (by_grades() && scalars > 0) moments(&middle, &spread);
 #pragma unroll 1
-    for (int first = lane; first < scalars; first += 2 * kAhead * lanes) {
-      T found[2 * kAhead];
+    for (int first = lane; first < scalars; first += kAhead * lanes) {
+      T found[kAhead];
 #pragma unroll
-      for (int i = 0; i < 2 * kAhead; i++) found[i] = x.scalar(min(first + i * lanes, scalars - 1));
+      for (int i = 0; i < kAhead; i++) found[i] = x.scalar(min(first + i * lanes, scalars - 1));
 #pragma unroll
-      for (int i = 0; i < 2 * kAhead; i++) {
+      for (int i = 0; i < kAhead; i++) {
         if (first + i * lanes < scalars) to[offset + first + i * lanes] = (found[i] - middle) * spread;
       }
     }
@@ -345,16 +346,18 @@ struct Head {
 template <int V, bool ToShared, class T, class F>
 FC_INLINE void copy_features(F *memory, T *tile, int count, int width, int stride, int dtype) {
   const int step = int(blockDim.x) * V, by_heads = step / width, by_features = step % width;
+  // Shared memory answers at once.
+  constexpr int kCopies = ToShared ? kAhead : 1;
   int head = int(threadIdx.x) * V / width, feature = int(threadIdx.x) * V % width;
 #pragma unroll 1
-  for (int first = int(threadIdx.x) * V; first < count; first += kAhead * step) {
-    Lanes<T, V> values[kAhead];
+  for (int first = int(threadIdx.x) * V; first < count; first += kCopies * step) {
+    Lanes<T, V> values[kCopies];
     if constexpr (ToShared) {
-      FC_EACH(kAhead, const int at = first + i * step;
+      FC_EACH(kCopies, const int at = first + i * step;
               if (at < count) values[i] = load_lanes<F, T, V>(memory + at, dtype);)
     }
 #pragma unroll
-    for (int i = 0; i < kAhead; i++) {
+    for (int i = 0; i < kCopies; i++) {
       const int at = first + i * step;
       T *place = tile + head * stride + feature;
       if (at < count) {
