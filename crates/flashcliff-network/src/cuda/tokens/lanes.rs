@@ -2,35 +2,69 @@
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
+use std::collections::HashMap;
+
 use flashcliff::{Device, Dtype};
 
 use super::constants::Constants;
 use super::sums::Ways;
-use super::{Additions, Given, Ready, Site, Sizes, To, not_served};
+use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::Error;
+use crate::plan::Plan;
 use crate::tokens::lanes::Place;
 use crate::tokens::{self, Channels, Step};
+use crate::work::Work;
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     step: tokens::Lanes,
-    operator: Kernel,
-    gradient: Kernel,
-    /// The operator of sums, if a residual is added in front.
-    of_sums: Option<Kernel>,
-    /// The gradient that is added to that so far, if there is one.
-    adding: Option<Kernel>,
+    /// The operators that the plan runs, each at the place of its [`Kind`].
+    kernels: [Option<Kernel>; 4],
     /// How parameters are put one after another before the step runs, if they are.
     ways: Option<Ways>,
 }
 
+/// The operator by which a call runs a step.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Forward,
+    /// A residual is added in front.
+    OfSums,
+    Gradient,
+    /// The gradient of the tokens is added to what is there.
+    Adding,
+}
+
+impl Kind {
+    fn of(plan: &Plan, call: usize) -> Self {
+        match plan.work(call) {
+            Work::Gradient(own) if own.adds => Self::Adding,
+            Work::Gradient(_) => Self::Gradient,
+            _ if plan.sum_before(call).is_some() => Self::OfSums,
+            _ => Self::Forward,
+        }
+    }
+}
+
+/// The kinds of operators that calls of a step run.
+pub(super) type Kinds = [bool; 4];
+
+/// The kinds of operators of each node of the forward pass.
+pub(super) fn kinds(plan: &Plan) -> HashMap<usize, Kinds> {
+    let mut all: HashMap<usize, Kinds> = HashMap::new();
+    for call in 0..plan.call_count() {
+        let own = all.entry(plan.node(call).origin).or_default();
+        own[Kind::of(plan, call) as usize] = true;
+    }
+    all
+}
+
 /// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so when its step is made ready.
-pub(super) fn compile(steps: &[(usize, &Step, Additions)], device: &Device, dtype: Dtype) {
+pub(super) fn compile(steps: &[(usize, &Step, Kinds)], device: &Device, dtype: Dtype) {
     let mut operators: Vec<&flashcliff::Operator> = Vec::new();
-    for (_, step, additions) in steps {
+    for (_, step, kinds) in steps {
         let Step::Lanes(step) = step else { continue };
-        operators.extend([&*step.operator, &*step.gradient]);
-        operators.extend(step.additional(*additions).into_iter().flatten());
+        operators.extend(step.operators(*kinds).into_iter().flatten());
     }
     let program = |operator: &&flashcliff::Operator| operator.program().map(std::ptr::from_ref);
     operators.sort_by_key(program);
@@ -74,13 +108,15 @@ impl Kernel {
 }
 
 impl tokens::Lanes {
-    /// The operator of sums and the adding gradient, each if a plan needs it.
-    fn additional(&self, additions: Additions) -> [Option<&flashcliff::Operator>; 2] {
-        [
-            (&self.of_sums, additions.in_front),
-            (&self.adding, additions.of_gradients),
-        ]
-        .map(|(operator, needed)| operator.as_deref().filter(|_| needed))
+    /// The operators of some kinds, at their places.
+    fn operators(&self, kinds: Kinds) -> [Option<&flashcliff::Operator>; 4] {
+        let all = [
+            Some(&*self.operator),
+            self.of_sums.as_deref(),
+            Some(&*self.gradient),
+            self.adding.as_deref(),
+        ];
+        std::array::from_fn(|at| all[at].filter(|_| kinds[at]))
     }
 }
 
@@ -89,17 +125,17 @@ impl Lanes {
         step: &tokens::Lanes,
         device: &Device,
         sizes: &Sizes,
-        (parts, additions): (Option<&[usize]>, Additions),
+        (parts, kinds): (Option<&[usize]>, Kinds),
         constants: &mut Constants,
     ) -> Result<Self, Error> {
         let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
-        let ready = |operator: &flashcliff::Operator| Kernel::new(operator, step, device, sizes);
-        let [of_sums, adding] = step.additional(additions);
+        let mut kernels = [const { None }; 4];
+        for (kernel, operator) in kernels.iter_mut().zip(step.operators(kinds)) {
+            let own = operator.map(|operator| Kernel::new(operator, step, device, sizes));
+            *kernel = own.transpose()?;
+        }
         Ok(Self {
-            operator: ready(&step.operator)?,
-            gradient: ready(&step.gradient)?,
-            of_sums: of_sums.map(ready).transpose()?,
-            adding: adding.map(ready).transpose()?,
+            kernels,
             step: step.clone(),
             ways: ways.transpose()?,
         })
@@ -170,11 +206,14 @@ impl Lanes {
     unsafe fn run(
         &self,
         site: &Site<'_>,
-        Kernel { operator, bytes }: &Kernel,
+        kind: Kind,
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
         workspace: CUdeviceptr,
     ) -> Result<(), Error> {
+        let Some(Kernel { operator, bytes }) = &self.kernels[kind as usize] else {
+            unreachable!("the plan of the call is the one that the step was made ready for");
+        };
         let workspace = StridedWorkspace {
             address: workspace,
             bytes: *bytes,
@@ -188,33 +227,39 @@ impl Lanes {
     }
 }
 
+impl Lanes {
+    fn most_bytes(&self, kinds: [Kind; 2]) -> usize {
+        let kernels = kinds.map(|kind| self.kernels[kind as usize].as_ref());
+        let bytes = kernels.into_iter().flatten().map(|kernel| kernel.bytes);
+        bytes.max().unwrap_or(0)
+    }
+}
+
 impl Ready for Lanes {
     fn ways(&self) -> Option<Ways> {
         self.ways
     }
 
     fn forward_bytes(&self, _: &Sizes) -> usize {
-        most_bytes([Some(&self.operator), self.of_sums.as_ref()])
+        self.most_bytes([Kind::Forward, Kind::OfSums])
     }
 
     fn backward_bytes(&self, _: &Sizes, _: To) -> usize {
-        most_bytes([Some(&self.gradient), self.adding.as_ref()])
+        self.most_bytes([Kind::Gradient, Kind::Adding])
     }
 
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
         let sizes = &site.sizes;
         let mut inputs: Vec<_> = self.inputs(sizes, self.given(given)).collect();
         let mut outputs: Vec<_> = self.outputs(sizes, y).map(Some).collect();
-        let kernel = match (given.residual, &self.of_sums) {
-            (Some([more, total]), Some(of_sums)) => {
-                inputs.extend(self.tokens(sizes, more));
-                outputs.extend(self.tokens(sizes, total).map(Some));
-                of_sums
-            }
-            _ => &self.operator,
-        };
+        let mut kind = Kind::Forward;
+        if let Some([more, total]) = given.residual {
+            inputs.extend(self.tokens(sizes, more));
+            outputs.extend(self.tokens(sizes, total).map(Some));
+            kind = Kind::OfSums;
+        }
         // SAFETY: places are those of channels of the rows, and the workspace has the bytes; the caller promises the rest.
-        unsafe { self.run(site, kernel, &inputs, &outputs, given.workspace) }
+        unsafe { self.run(site, kind, &inputs, &outputs, given.workspace) }
     }
 
     unsafe fn backward(
@@ -236,19 +281,12 @@ impl Ready for Lanes {
             wanted.map(|_| tensor)
         });
         let outputs: Vec<_> = outputs.collect();
-        let kernel = match (to.adds, to.x, &self.adding) {
-            (true, Some(x), Some(adding)) => {
-                inputs.extend(self.tokens(sizes, x));
-                adding
-            }
-            _ => &self.gradient,
-        };
+        let mut kind = Kind::Gradient;
+        if let (true, Some(x)) = (to.adds, to.x) {
+            inputs.extend(self.tokens(sizes, x));
+            kind = Kind::Adding;
+        }
         // SAFETY: as in `forward`. What is added to lies where the sums go.
-        unsafe { self.run(site, kernel, &inputs, &outputs, given.workspace) }
+        unsafe { self.run(site, kind, &inputs, &outputs, given.workspace) }
     }
-}
-
-fn most_bytes(kernels: [Option<&Kernel>; 2]) -> usize {
-    let bytes = kernels.into_iter().flatten().map(|kernel| kernel.bytes);
-    bytes.max().unwrap_or(0)
 }

@@ -49,6 +49,7 @@ use crate::work::Work;
 use crate::{Error, Network};
 pub(super) use constants::Constants;
 use gathered::Together;
+use lanes::Kinds;
 pub(super) use site::{Site, Sizes};
 use sums::Ways;
 
@@ -90,28 +91,6 @@ pub(super) struct To {
     pub(super) of_matrix: bool,
     /// Whether the gradient of the tokens is added to what is there.
     pub(super) adds: bool,
-}
-
-/// The additions that a plan leaves to the kernels of a step.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Additions {
-    /// A residual is added to the tokens in front of the step.
-    pub(super) in_front: bool,
-    /// The gradient of the tokens is added to what is there.
-    pub(super) of_gradients: bool,
-}
-
-impl Additions {
-    /// The additions of all calls of each node of the forward pass.
-    fn of(plan: &Plan) -> HashMap<usize, Self> {
-        let mut all: HashMap<usize, Self> = HashMap::new();
-        for call in 0..plan.call_count() {
-            let own = all.entry(plan.node(call).origin).or_default();
-            own.in_front |= plan.sum_before(call).is_some();
-            own.of_gradients |= matches!(plan.work(call), Work::Gradient(own) if own.adds);
-        }
-        all
-    }
 }
 
 /// A step that is ready to launch.
@@ -179,7 +158,7 @@ fn ready(
     step: &Step,
     device: &Device,
     sizes: &Sizes,
-    (parts, additions): (Option<&[usize]>, Additions),
+    (parts, kinds): (Option<&[usize]>, Kinds),
     constants: &mut Constants,
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
@@ -195,7 +174,7 @@ fn ready(
         Step::Components(step) => Box::new(columns::Components::new(step)),
         Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
         Step::Lanes(step) => {
-            let own = lanes::Lanes::new(step, device, sizes, (parts, additions), constants)?;
+            let own = lanes::Lanes::new(step, device, sizes, (parts, kinds), constants)?;
             Box::new(own)
         }
     })
@@ -238,12 +217,12 @@ impl Steps {
             rows,
             together: None,
         };
-        let additions = Additions::of(plan);
+        let kinds = lanes::kinds(plan);
         let steps = (0..plan.call_count()).filter_map(|call| {
-            let additions = *additions.get(&plan.node(call).origin)?;
-            Some((call, step_of(plan.work(call))?, additions))
+            let kinds = *kinds.get(&plan.node(call).origin)?;
+            Some((call, step_of(plan.work(call))?, kinds))
         });
-        let steps: Vec<(usize, &Step, Additions)> = steps.collect();
+        let steps: Vec<(usize, &Step, Kinds)> = steps.collect();
         lanes::compile(&steps, device, plan.types()[1]);
         for &own in &steps {
             made.add(plan, own, device, precision)?;
@@ -265,7 +244,7 @@ impl Steps {
     fn add(
         &mut self,
         plan: &Plan,
-        (call, step, additions): (usize, &Step, Additions),
+        (call, step, kinds): (usize, &Step, Kinds),
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<(), Error> {
@@ -281,7 +260,7 @@ impl Steps {
             lens.collect::<Result<Vec<usize>, Error>>()
         });
         let lens = lens.transpose()?;
-        let given = (lens.as_deref(), additions);
+        let given = (lens.as_deref(), kinds);
         let own = ready(step, device, &sizes, given, &mut self.constants)?;
         place.insert((sizes, own));
         Ok(())
