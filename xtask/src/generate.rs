@@ -3,20 +3,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::hash::Hasher;
 use std::path::Path;
 
 use cayley::{Algebra, Signature};
 use codegen::emit::{File, cuda, rust};
+use flashcliff_program::ir::{cost, differentiate};
 use flashcliff_program::selection;
 use flashcliff_program::spec::SHIPPED;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::{Error, surface};
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask gen";
-/// The algebras of which copies are committed, so that a change of the generator is seen in review: the plane
-/// and space. Builds generate what they need by themselves.
+/// The algebras whose files are watched, so that a change of the generator is seen in review: the plane and space. Builds
+/// generate what they need by themselves.
 const REVIEWED: [(usize, usize, usize); 2] = [(2, 0, 0), (3, 0, 0)];
+/// The files that are committed whole, without the folder and the extension. `gen --print` shows others.
+const WHOLE: [&str; 2] = ["cl200/geometric_product", "cl200/sgp_rms"];
+/// The file with a line for each of the others.
+const LIST: &str = "files.txt";
 /// An emitter: from signatures and the command to the files.
 type Emit = fn(&[Signature], &str) -> Result<Vec<File>, codegen::Error>;
 /// Where the copies live. Nothing else may live there.
@@ -127,12 +135,54 @@ fn missing_features(root: &Path) -> Result<Vec<String>, Error> {
 
 /// All copies: the path below [`REVIEW`], and the text.
 fn copies() -> Result<BTreeMap<String, String>, Error> {
+    let flops = flops()?;
     let mut all = BTreeMap::new();
+    let mut list = format!(
+        "Generated files that are not committed, by `{COMMAND}`. Flops are those of a lane, forwards and backwards.\n\n{}",
+        line(["file", "lines", "flops", "digest"]),
+    );
     for (folder, emit) in TARGETS {
-        let files = generate(&REVIEWED, emit)?.into_iter();
-        all.extend(files.map(|(path, text)| (format!("{folder}/{path}"), text)));
+        for (path, text) in generate(&REVIEWED, emit)? {
+            let name = path.rsplit_once('.').map_or(&*path, |(name, _)| name);
+            let own = format!("{folder}/{path}");
+            if WHOLE.contains(&name) {
+                all.insert(own, text);
+                continue;
+            }
+            let flops = flops.get(name).map_or("", String::as_str);
+            let (lines, digest) = (text.lines().count().to_string(), digest(&text));
+            list += &line([&own, &lines, flops, &digest]);
+        }
+    }
+    all.insert(LIST.to_owned(), list);
+    Ok(all)
+}
+
+fn line([file, lines, flops, digest]: [&str; 4]) -> String {
+    format!("{file:<56} {lines:>6} {flops:>12} {digest:>32}\n")
+}
+
+/// For each operator of the algebras, by its name behind that of the algebra, the operations of both passes.
+fn flops() -> Result<BTreeMap<String, String>, Error> {
+    let mut all = BTreeMap::new();
+    for (p, q, r) in REVIEWED {
+        let signature = Signature::new(p, q, r)?;
+        for operator in flashcliff_program::spec::operators(&Algebra::new(signature)) {
+            let program = operator.program;
+            let [forward, backward] =
+                [cost(&program), cost(&differentiate(&program))].map(|cost| cost.flops());
+            let name = format!("{}/{}", signature.name(), program.name);
+            all.insert(name, format!("{forward} {backward}"));
+        }
     }
     Ok(all)
+}
+
+/// A number that changes with the text.
+fn digest(text: &str) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(text.as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
 }
 
 /// The files of some signatures: path and text.
@@ -267,6 +317,23 @@ mod tests {
         assert_eq!(
             differences(&wanted, &read(folder.path())?),
             Vec::<String>::new()
+        );
+        Ok(())
+    }
+
+    /// A change of a file that is not committed changes its line.
+    #[test]
+    fn digests_tell_texts_apart() -> Result<(), Error> {
+        assert_ne!(digest("a"), digest("b"));
+        let copies = copies()?;
+        let list = copies.get(LIST).map_or("", String::as_str);
+        let sgp = &generate(&REVIEWED, rust::review)?["cl300/sgp.rs"];
+        let found = list
+            .lines()
+            .find(|line| line.starts_with("rust/cl300/sgp.rs "));
+        assert!(
+            found.is_some_and(|line| line.ends_with(&digest(sgp))),
+            "{list}"
         );
         Ok(())
     }
