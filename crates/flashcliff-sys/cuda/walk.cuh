@@ -78,14 +78,15 @@ struct WalkVariant {
 // The variants for the type of a call, those with more channels a thread first. The last one is general.
 struct WalkVariants {
   WalkVariant of[3];
+  int count = 0;
 
-  WalkVariants(const fc_kernel *kernel, const fc_call *call) : of{{0, 1}, {0, 1}, {0, 1}} {
-    if (kernel->is_f64) return;
+  WalkVariants(const fc_kernel *kernel, const fc_call *call) {
     const int narrow = call->lane_dtype == FC_F32 ? 0 : 1;
     const WalkVariant wide[] = {{3 + narrow, 4}, {1 + narrow, 2}};
-    for (int i = 0; i < 2; i++) {
-      if (kernel->functions[wide[i].number] != nullptr) of[i] = wide[i];
+    for (const WalkVariant &variant : wide) {
+      if (!kernel->is_f64 && kernel->functions[variant.number] != nullptr) of[count++] = variant;
     }
+    of[count++] = {0, 1};
   }
 };
 
@@ -164,7 +165,7 @@ int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, Compi
   for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
   const WalkVariants variants(kernel, call);
   int at = 0;
-  while (at < 2 && !takes_lanes(kernel->shape, cut->a, variants.of[at].lanes)) at++;
+  while (at + 1 < variants.count && !takes_lanes(kernel->shape, cut->a, variants.of[at].lanes)) at++;
   const WalkVariant variant = variants.of[at];
   cut->function = kernel->functions[variant.number];
   return cut_walk_by(kernel, *device, compiled[variant.number], variant.lanes, cut);
@@ -184,7 +185,8 @@ int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *b
   Compiled compiled[FC_VARIANTS];
   if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
   const WalkVariants variants(kernel, call);
-  for (const WalkVariant &variant : variants.of) {
+  for (int at = 0; at < variants.count; at++) {
+    const WalkVariant &variant = variants.of[at];
     WalkCut other = cut;
     if (const int error = cut_walk_by(kernel, device, compiled[variant.number], variant.lanes, &other)) return error;
     const size_t needed = bytes_of_walk(kernel, other);
