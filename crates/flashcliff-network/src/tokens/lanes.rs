@@ -60,6 +60,28 @@ impl<T: Number> Deref for Dense<'_, T> {
     }
 }
 
+/// A result: written where it belongs, or to be copied there.
+enum Made<'a, T: Number> {
+    Lent(&'a mut [T]),
+    Own(Buffer<T>),
+}
+
+impl<T: Number> Made<'_, T> {
+    fn elements(&mut self) -> &mut [T] {
+        match self {
+            Self::Lent(own) => own,
+            Self::Own(own) => own,
+        }
+    }
+}
+
+/// The results of an operator, each if it is wanted, with the multivectors and the scalars of the tokens that they are parts of.
+struct Results<'a, T: Number> {
+    made: Vec<Option<Made<'a, T>>>,
+    mv: Option<&'a mut [T]>,
+    s: Option<&'a mut [T]>,
+}
+
 /// A side of an operator among tokens of some rows: its inputs, or its results.
 #[derive(Clone, Copy)]
 struct Side<'s> {
@@ -142,9 +164,10 @@ impl Lanes {
         let inputs = self
             .side(&self.inputs, rows)
             .gather(given.x, given.parameters);
-        let mut outputs = self.side(&self.outputs, rows).room(|_| true);
-        run(&self.operator, &self.dims(rows), &inputs, &mut outputs)?;
-        self.side(&self.outputs, rows).scatter(&outputs, y, &mut []);
+        let side = self.side(&self.outputs, rows);
+        let mut results = side.results(Some(y), false);
+        run(&self.operator, &self.dims(rows), &inputs, &mut results.made)?;
+        side.scatter(results, &mut []);
         Ok(())
     }
 
@@ -158,14 +181,9 @@ impl Lanes {
         let side = self.side(&self.inputs, rows);
         let mut inputs = side.gather(given.x, given.parameters);
         inputs.extend(self.side(&self.outputs, rows).gather(g, &[]));
-        let wanted = [to.x.is_some(), to.parameters.is_some()];
-        let mut outputs = side.room(|place| match place {
-            Place::Parameters { .. } => wanted[1],
-            _ => wanted[0],
-        });
-        run(&self.gradient, &self.dims(rows), &inputs, &mut outputs)?;
-        let (x, parameters) = (to.x.unwrap_or_default(), to.parameters.unwrap_or_default());
-        side.scatter(&outputs, x, parameters);
+        let mut results = side.results(to.x, to.parameters.is_some());
+        run(&self.gradient, &self.dims(rows), &inputs, &mut results.made)?;
+        side.scatter(results, to.parameters.unwrap_or_default());
         Ok(())
     }
 
@@ -231,7 +249,7 @@ fn run<T: Number>(
     operator: &Operator,
     dims: &Dims,
     inputs: &[Dense<'_, T>],
-    outputs: &mut [Option<Buffer<T>>],
+    outputs: &mut [Option<Made<'_, T>>],
 ) -> Result<(), Error> {
     let mut read = Vec::with_capacity(inputs.len());
     for (input, spec) in inputs.iter().zip(operator.inputs()) {
@@ -241,7 +259,7 @@ fn run<T: Number>(
     for (output, spec) in outputs.iter_mut().zip(operator.outputs()) {
         let tensor = output
             .as_mut()
-            .map(|own| TensorMut::new(own, &spec.shape(dims)));
+            .map(|own| TensorMut::new(own.elements(), &spec.shape(dims)));
         written.push(tensor.transpose()?);
     }
     let mut workspace = Buffer::take(operator.run_workspace_len::<T>(dims));
@@ -269,12 +287,28 @@ impl Side<'_> {
         }
     }
 
-    /// Memory for the tensors that are wanted.
-    fn room<T: Number>(&self, wanted: impl Fn(Place) -> bool) -> Vec<Option<Buffer<T>>> {
-        let places = self.places.iter();
-        places
-            .map(|&place| wanted(place).then(|| Buffer::take(self.len(place))))
-            .collect()
+    /// Places for the tensors that are wanted: all tokens where a tensor is all multivectors or all scalars of them, else memory.
+    fn results<'a, T: Number>(
+        &self,
+        tokens: Option<&'a mut [T]>,
+        parameters: bool,
+    ) -> Results<'a, T> {
+        let (mut mv, mut s) = tokens.map(|own| self.layout.split_mut(own)).unzip();
+        let places = self.places.iter().map(|&place| {
+            let (line, all, _) = self.line(place);
+            let own = || Made::Own(Buffer::take(self.len(place)));
+            let of = match place {
+                Place::Multivectors(_) => &mut mv,
+                Place::Scalars(_) => &mut s,
+                Place::Parameters { .. } => return parameters.then(own),
+            };
+            match line == all {
+                true => of.take().map(Made::Lent),
+                false => of.is_some().then(own),
+            }
+        });
+        let made = places.collect();
+        Results { made, mv, s }
     }
 
     /// The tensors, each without gaps.
@@ -300,25 +334,27 @@ impl Side<'_> {
         places.collect()
     }
 
-    /// Copies the tensors that are there into tokens and parameters.
-    fn scatter<T: Number>(
-        &self,
-        tensors: &[Option<Buffer<T>>],
-        tokens: &mut [T],
-        parameters: &mut [T],
-    ) {
-        for (&place, tensor) in self.places.iter().zip(tensors) {
-            let Some(own) = tensor else { continue };
+    /// Copies the results that have memory of their own into tokens and parameters.
+    fn scatter<T: Number>(&self, results: Results<'_, T>, parameters: &mut [T]) {
+        let Results {
+            made,
+            mut mv,
+            mut s,
+        } = results;
+        for (&place, tensor) in self.places.iter().zip(made) {
+            let Some(Made::Own(own)) = tensor else {
+                continue;
+            };
             let (line, all, first) = self.line(place);
             let to = match place {
-                Place::Multivectors(_) => &mut *self.layout.split_mut(tokens).0,
-                Place::Scalars(_) => &mut *self.layout.split_mut(tokens).1,
+                Place::Multivectors(_) => mv.as_deref_mut(),
+                Place::Scalars(_) => s.as_deref_mut(),
                 Place::Parameters { .. } => {
-                    parameters[first..][..line].copy_from_slice(own);
+                    parameters[first..][..line].copy_from_slice(&own);
                     continue;
                 }
             };
-            let lines = to.chunks_exact_mut(all.max(1));
+            let lines = to.unwrap_or_default().chunks_exact_mut(all.max(1));
             for (to, from) in lines.zip(own.chunks_exact(line.max(1))) {
                 to[first..][..line].copy_from_slice(from);
             }
