@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use flashcliff::Algebra;
-use flashcliff::program::{Graph, Id, Program, Uniform, Width};
+use flashcliff::program::{Id, Program, Uniform, Width};
 
-use super::programs::{blades, inner, one, one_over_root, operator};
+use super::programs::{blades, magnitude, one, one_over_root, operator};
 use super::{Channels, Geometry, Lanes};
 use crate::Error;
 
@@ -104,11 +104,7 @@ fn multivectors(
 ) -> Vec<Id> {
     let cayley = algebra.cayley();
     let grades = || (0..cayley.grade_count()).map(|grade| cayley.grade_range(grade));
-    let sizes = grades().map(|range| {
-        let own = &x[range.clone()];
-        let square = inner(&mut p.graph, algebra, range.clone(), [own, own]);
-        magnitude(&mut p.graph, algebra, range, square)
-    });
+    let sizes = grades().map(|range| magnitude(&mut p.graph, algebra, range.clone(), &x[range]));
     let sizes: Vec<Id> = sizes.collect();
     let size = sizes.into_iter().reduce(|sum, size| p.graph.add(sum, size));
     let size = size.unwrap_or_else(|| p.graph.constant(0.0));
@@ -126,16 +122,6 @@ fn multivectors(
             .collect::<Vec<Id>>()
     };
     grades().enumerate().flat_map(of_grade).collect()
-}
-
-/// The magnitude of the squared norm of a grade.
-fn magnitude(g: &mut Graph, algebra: Algebra, mut range: Range<usize>, square: Id) -> Id {
-    let cayley = algebra.cayley();
-    if range.all(|at| cayley.square_of_blade_norm(at) >= 0) {
-        return square;
-    }
-    let minus = g.neg(square);
-    g.max(square, minus)
 }
 
 /// A scalar minus the mean, over the deviation.

@@ -35,6 +35,17 @@ pub(super) fn inner(
     g.signed_sum(terms)
 }
 
+/// The magnitude of the squared norm of components, which are those of some blades.
+pub(super) fn magnitude(g: &mut Graph, algebra: Algebra, mut range: Range<usize>, x: &[Id]) -> Id {
+    let square = inner(g, algebra, range.clone(), [x, x]);
+    let cayley = algebra.cayley();
+    if range.all(|at| cayley.square_of_blade_norm(at) >= 0) {
+        return square;
+    }
+    let minus = g.neg(square);
+    g.max(square, minus)
+}
+
 /// `1 / sqrt(n)`.
 pub(super) fn one_over_root(g: &mut Graph, n: Id) -> Id {
     let (root, one) = (g.call(Function::Sqrt, n), g.constant(1.0));

@@ -1,9 +1,9 @@
 //! Operators of programs on channels of packed rows. Kernels read and write the rows where they lie.
 
-use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
 use std::collections::HashMap;
 
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
 use flashcliff::{Device, Dtype};
 
 use super::constants::Constants;

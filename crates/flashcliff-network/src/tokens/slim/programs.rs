@@ -1,11 +1,11 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 
-use flashcliff::program::{Graph, Id, Program, Uniform, Width};
+use flashcliff::program::{Id, Program, Uniform, Width};
 use flashcliff::{Algebra, Operator};
 
 use crate::Error;
 use crate::tokens::GateFunction;
-use crate::tokens::programs::{self, one, one_over_root, operator};
+use crate::tokens::programs::{self, inner, magnitude, one, one_over_root, operator};
 
 /// The number that is added to the mean squares of norms.
 const EPS: f64 = 0.01;
@@ -15,9 +15,8 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error>
     let x = p.input("x", blades(algebra));
     let s = p.input_of(Width::Scalars, "s", one())[0];
     let gains = has_gains.then(|| [p.param("a", 1)[0], p.param_of(Width::Scalars, "b", 1)[0]]);
-    let square = inner(&mut p.graph, algebra, &x, &x);
-    let minus = p.graph.neg(square);
-    let (size, of_s) = (p.graph.max(square, minus), p.graph.mul(s, s));
+    let size = magnitude(&mut p.graph, algebra, algebra.cayley().grade_range(1), &x);
+    let of_s = p.graph.mul(s, s);
     let (of_x, of_s) = (p.row_sum(size), p.row_sum(of_s));
     let g = &mut p.graph;
     let [channels, scalars] = Width::ALL.map(|width| g.uniform(Uniform::Count(width)));
@@ -43,7 +42,8 @@ pub(super) fn unit(
     let [v, a, b] = ["v", "a", "b"].map(|name| p.input(name, blades(algebra)));
     let [s, gate] = ["s", "g"].map(|name| p.input_of(Width::Scalars, name, one())[0]);
     let g = &mut p.graph;
-    let (product, scale) = (inner(g, algebra, &a, &b), g.constant(scale));
+    let vectors = algebra.cayley().grade_range(1);
+    let (product, scale) = (inner(g, algebra, vectors, [&a, &b]), g.constant(scale));
     let product = g.mul(scale, product);
     let (gate_v, gate_s) = (of_vectors.of(g, product), of_scalars.of(g, gate));
     let (o, t) = (
@@ -56,11 +56,6 @@ pub(super) fn unit(
 
 fn blades(algebra: Algebra) -> Vec<String> {
     programs::blades(algebra, algebra.cayley().grade_range(1))
-}
-
-/// The inner product of two vectors.
-fn inner(g: &mut Graph, algebra: Algebra, x: &[Id], y: &[Id]) -> Id {
-    programs::inner(g, algebra, algebra.cayley().grade_range(1), [x, y])
 }
 
 fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {
