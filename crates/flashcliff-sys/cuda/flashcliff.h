@@ -76,7 +76,8 @@ typedef struct fc_image {
   const char *functions[FC_VARIANTS];
   fc_shape shape;
   int32_t pointwise;  /* lanes depend on neither each other nor their channel */
-  int32_t walks;      /* rows may have scalar channels, and tensors strides */
+  int32_t walks;      /* rows may have scalar channels, and tensors strides; there is one variant, for shape.lanes channels a thread */
+  int32_t tiles[2];   /* then the most tiles of channels and of scalar channels of a row; 0: any number */
   int32_t is_f64;
 } fc_image;
 

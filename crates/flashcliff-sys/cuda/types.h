@@ -26,8 +26,7 @@ typedef enum fc_gate {
 } fc_gate;
 
 /* The variants of a kernel: the general one; those for calls that need the least of the skeleton, with 4 and 2 bytes an element;
- * and these again for one gate. Of a kernel that walks rows: the general one; those with two channels a thread, of 4 and of 2 bytes; and with
- * four. */
+ * and these again for one gate. */
 #define FC_VARIANTS 5
 
 /* Where a lane tensor has its elements. */

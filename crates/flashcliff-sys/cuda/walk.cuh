@@ -1,4 +1,4 @@
-// How calls of kernels that walk rows are cut, and launched. Part of `launch.cu`.
+// How calls of kernels on tensors with strides are cut, and launched. Part of `launch.cu`.
 #pragma once
 
 #include "skeleton/walk.h"
@@ -9,7 +9,6 @@ namespace {
 // A call, cut into CTAs.
 struct WalkCut {
   Walk a;
-  const void *function;
   int threads;
   int shared_bytes;
   int registers;
@@ -25,23 +24,16 @@ int sums_of(const Shape &shape, int width) {
   return count;
 }
 
-// The strides of a tensor of a call: its own, or those of a contiguous one.
-fc_strides strides_of(const fc_call *call, const fc_strides &own, int is_scalar) {
-  if (call->strided) return own;
-  const int64_t channels = is_scalar ? call->scalars : call->channels;
-  return {call->batch * channels, channels};
-}
-
 void fill_walk(const fc_kernel *kernel, const fc_call *call, Walk *a) {
   const Shape &shape = kernel->shape;
   *a = {};
   for (int i = 0; i < shape.inputs; i++) {
     a->inputs[i] = call->inputs[i];
-    a->input_strides[i] = strides_of(call, call->input_strides[i], shape.scalar_inputs >> i & 1);
+    a->input_strides[i] = call->input_strides[i];
   }
   for (int i = 0; i < shape.outputs; i++) {
     a->outputs[i] = call->outputs[i];
-    a->output_strides[i] = strides_of(call, call->output_strides[i], shape.scalar_outputs >> i & 1);
+    a->output_strides[i] = call->output_strides[i];
   }
   for (int i = 0; i < shape.params; i++) a->params[i] = call->params[i];
   a->saved = call->saved;
@@ -69,27 +61,6 @@ bool takes_lanes(const Shape &shape, const Walk &a, int lanes) {
   return all;
 }
 
-// A variant of a kernel, whose threads have so many channels each.
-struct WalkVariant {
-  int number;
-  int lanes;
-};
-
-// The variants for the type of a call, those with more channels a thread first. The last one is general.
-struct WalkVariants {
-  WalkVariant of[3];
-  int count = 0;
-
-  WalkVariants(const fc_kernel *kernel, const fc_call *call) {
-    const int narrow = call->lane_dtype == FC_F32 ? 0 : 1;
-    const WalkVariant wide[] = {{3 + narrow, 4}, {1 + narrow, 2}};
-    for (const WalkVariant &variant : wide) {
-      if (!kernel->is_f64 && kernel->functions[variant.number] != nullptr) of[count++] = variant;
-    }
-    of[count++] = {0, 1};
-  }
-};
-
 // A GPU has room for several times as many threads.
 constexpr int64_t kFewThreads = 1 << 16;
 
@@ -101,23 +72,31 @@ int components_of(const Shape &shape, int width) {
   return count;
 }
 
-// The threads that share a row: those that leave the fewest of their lanes without a channel; more of them where there are few rows.
-int threads_of_row(const Shape &shape, const Walk &a, int lanes) {
+// The threads that share a row: those that leave the fewest of their lanes without a channel; more of them where there are few rows. 0 if the row
+// is more tiles than the kernel has.
+int threads_of_row(const fc_kernel *kernel, const Walk &a) {
+  const int lanes = kernel->shape.lanes;
   const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];
-  int best = 1;
+  int best = 0;
   int64_t least = INT64_MAX;
   for (int threads = 1; threads <= 32 && (threads == 1 || threads / 2 * lanes < widest); threads *= 2) {
     int64_t work = 0;
+    bool has_room = true;
     for (int width = 0; width < 2; width++) {
-      work += threads * ceil_div(a.channels[width], threads * lanes) * components_of(shape, width);
+      const int64_t tiles = ceil_div(a.channels[width], threads * lanes);
+      has_room = has_room && (kernel->tiles[width] == 0 || tiles <= kernel->tiles[width]);
+      work += threads * tiles * components_of(kernel->shape, width);
     }
-    if (work <= least || a.batch * best < kFewThreads) {
+    if (has_room && (work <= least || a.batch * best < kFewThreads)) {
       least = work;
       best = threads;
     }
   }
   return best;
 }
+
+// The most CTAs of a multiprocessor that leave sums over the batch. Each leaves a row of partial sums.
+constexpr int64_t kMostSums = 8;
 
 // The CTAs of a kernel that a multiprocessor runs at once.
 int64_t resident_walks(const Device &device, const WalkCut &cut) {
@@ -126,71 +105,62 @@ int64_t resident_walks(const Device &device, const WalkCut &cut) {
   const int64_t by_shared = device.shared_per_multiprocessor / (cut.shared_bytes + 1024);
   if (by_registers < most) most = by_registers;
   if (by_shared < most) most = by_shared;
+  if (kMostSums < most) most = kMostSums;
   return most < 1 ? 1 : most;
 }
 
-// Cuts a call for a variant, whose threads have so many channels each.
-int cut_walk_by(const fc_kernel *kernel, const Device &device, const Compiled &compiled, int lanes, WalkCut *cut) {
+int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, WalkCut *cut) {
+  if (!fits(kernel, call) || !call->strided) return FC_ERROR_BAD_CALL;
+  cudaError_t error = current_device(device);
+  if (error != cudaSuccess) return error;
+  Compiled compiled[FC_VARIANTS];
+  error = prepare(kernel, *device, compiled);
+  if (error != cudaSuccess) return error;
   Walk &a = cut->a;
-  cut->registers = compiled.registers;
-  a.threads_per_row = threads_of_row(kernel->shape, a, lanes);
+  fill_walk(kernel, call, &a);
+  const int lanes = kernel->shape.lanes;
+  if (!takes_lanes(kernel->shape, a, lanes)) return FC_ERROR_BAD_CALL;
+  cut->has_sums = false;
+  for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
+  cut->registers = compiled[0].registers;
+  a.threads_per_row = threads_of_row(kernel, a);
+  if (a.threads_per_row == 0) return FC_ERROR_BAD_CALL;
   const int arithmetic_bytes = kernel->is_f64 ? 8 : 4, step = a.threads_per_row * lanes;
   int64_t slots = 0;
   for (int width = 0; width < 2 && cut->has_sums; width++) {
     slots += ceil_div(a.channels[width], step) * sums_of(kernel->shape, width) * lanes;
   }
   cut->threads = kWalkThreads;
-  while (slots * cut->threads * arithmetic_bytes > device.shared_per_block) {
+  while (slots * cut->threads * arithmetic_bytes > device->shared_per_block) {
     cut->threads /= 2;
     if (cut->threads < 32) return FC_ERROR_TOO_LARGE;
   }
   cut->shared_bytes = int(slots * cut->threads * arithmetic_bytes);
   cut->ctas = ceil_div(a.batch, cut->threads / a.threads_per_row);
   if (cut->has_sums) {
-    // Each CTA leaves a row of partial sums, so there are as many as run at once.
-    const int64_t most = device.multiprocessors * resident_walks(device, *cut);
+    const int64_t most = device->multiprocessors * resident_walks(*device, *cut);
     if (cut->ctas > most) cut->ctas = most;
   }
   return cut->ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
 }
 
-int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, Compiled compiled[FC_VARIANTS], WalkCut *cut) {
-  if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
-  cudaError_t error = current_device(device);
-  if (error != cudaSuccess) return error;
-  error = prepare(kernel, *device, compiled);
-  if (error != cudaSuccess) return error;
-  fill_walk(kernel, call, &cut->a);
-  cut->has_sums = false;
-  for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
-  const WalkVariants variants(kernel, call);
-  int at = 0;
-  while (at + 1 < variants.count && !takes_lanes(kernel->shape, cut->a, variants.of[at].lanes)) at++;
-  const WalkVariant variant = variants.of[at];
-  cut->function = kernel->functions[variant.number];
-  return cut_walk_by(kernel, *device, compiled[variant.number], variant.lanes, cut);
-}
-
 int64_t columns_of_walk(const fc_kernel *kernel, const Walk &a, int width) { return sums_of(kernel->shape, width) * a.channels[width]; }
 
-size_t bytes_of_walk(const fc_kernel *kernel, const WalkCut &cut) {
-  const int64_t columns = columns_of_walk(kernel, cut.a, 0) + columns_of_walk(kernel, cut.a, 1);
-  return cut.has_sums ? size_t(cut.ctas * columns) * (kernel->is_f64 ? 8 : 4) : 0;
+// The bytes of partial sums of so many CTAs.
+size_t bytes_of_walk(const fc_kernel *kernel, const Walk &a, int64_t ctas) {
+  return size_t(ctas * (columns_of_walk(kernel, a, 0) + columns_of_walk(kernel, a, 1))) * (kernel->is_f64 ? 8 : 4);
 }
 
-// The bytes of partial sums, whatever the alignment of tensors.
+// The bytes of partial sums, whichever kernel of the program takes the call.
 int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes) {
-  WalkCut cut;
   Device device;
-  Compiled compiled[FC_VARIANTS];
-  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
-  const WalkVariants variants(kernel, call);
-  for (int at = 0; at < variants.count; at++) {
-    const WalkVariant &variant = variants.of[at];
-    WalkCut other = cut;
-    if (const int error = cut_walk_by(kernel, device, compiled[variant.number], variant.lanes, &other)) return error;
-    const size_t needed = bytes_of_walk(kernel, other);
-    if (needed > *bytes) *bytes = needed;
+  if (const cudaError_t error = current_device(&device)) return error;
+  Walk a = {};
+  a.channels[0] = call->channels;
+  a.channels[1] = call->scalars;
+  const int64_t most = device.multiprocessors * kMostSums, ctas = call->batch < most ? call->batch : most;
+  for (int i = 0; i < kernel->shape.sums; i++) {
+    if (call->sums[i] != nullptr) *bytes = bytes_of_walk(kernel, a, ctas);
   }
   return 0;
 }
@@ -198,13 +168,12 @@ int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *b
 int plan_walk(const fc_kernel *kernel, const fc_call *call, fc_plan *plan) {
   WalkCut cut;
   Device device;
-  Compiled compiled[FC_VARIANTS];
-  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
+  if (const int error = cut_walk(kernel, call, &device, &cut)) return error;
   *plan = {};
   plan->threads = cut.threads;
   plan->threads_per_row = cut.a.threads_per_row;
   plan->cluster = 1;
-  plan->tiles = kernel->shape.reductions + 1;
+  plan->tiles = kernel->tiles[0] > 0 ? 1 : kernel->shape.reductions + 1;
   plan->shared_bytes = cut.shared_bytes;
   plan->registers = cut.registers;
   plan->ctas = cut.ctas;
@@ -230,10 +199,9 @@ fc_partials partials_of_walk(const fc_kernel *kernel, const fc_call *call, const
 int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t stream) {
   WalkCut cut;
   Device device;
-  Compiled compiled[FC_VARIANTS];
-  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
-  if (call->workspace_bytes < bytes_of_walk(kernel, cut)) return FC_ERROR_BAD_CALL;
+  if (const int error = cut_walk(kernel, call, &device, &cut)) return error;
   if (cut.has_sums) {
+    if (call->workspace_bytes < bytes_of_walk(kernel, cut.a, cut.ctas)) return FC_ERROR_BAD_CALL;
     const int64_t elements = cut.ctas * columns_of_walk(kernel, cut.a, 0);
     cut.a.partials[0] = call->workspace;
     cut.a.partials[1] = static_cast<char *>(call->workspace) + elements * (kernel->is_f64 ? 8 : 4);
@@ -243,7 +211,7 @@ int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t strea
     cudaLaunchConfig_t config = configure(cut.ctas, cut.threads, cut.shared_bytes, 1, &attribute);
     config.stream = stream;
     void *arguments[] = {&cut.a};
-    if (const cudaError_t error = cudaLaunchKernelExC(&config, cut.function, arguments)) return error;
+    if (const cudaError_t error = cudaLaunchKernelExC(&config, kernel->functions[0], arguments)) return error;
   }
   if (!cut.has_sums) return 0;
   const Partials<2> all = {{partials_of_walk(kernel, call, cut, 0), partials_of_walk(kernel, call, cut, 1)}};

@@ -325,13 +325,15 @@ pub struct fc_image {
     pub shape: fc_shape,
     /// lanes depend on neither each other nor their channel
     pub pointwise: i32,
-    /// rows may have scalar channels, and tensors strides
+    /// rows may have scalar channels, and tensors strides; there is one variant, for shape.lanes channels a thread
     pub walks: i32,
+    /// then the most tiles of channels and of scalar channels of a row; 0: any number
+    pub tiles: [i32; 2usize],
     pub is_f64: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 312usize];
+    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 320usize];
     ["Alignment of fc_image"][::core::mem::align_of::<fc_image>() - 8usize];
     [
         "Offset of field: fc_image::codes",
@@ -349,8 +351,11 @@ const _: () = {
         "Offset of field: fc_image::walks",
     ][::core::mem::offset_of!(fc_image, walks) - 300usize];
     [
+        "Offset of field: fc_image::tiles",
+    ][::core::mem::offset_of!(fc_image, tiles) - 304usize];
+    [
         "Offset of field: fc_image::is_f64",
-    ][::core::mem::offset_of!(fc_image, is_f64) - 304usize];
+    ][::core::mem::offset_of!(fc_image, is_f64) - 312usize];
 };
 impl Default for fc_image {
     fn default() -> Self {

@@ -11,6 +11,7 @@ mod planned;
 mod shape;
 mod single;
 mod walk;
+mod walker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -28,6 +29,7 @@ use blocks::{BlockPass, Blocks};
 use planned::Planned;
 pub use shape::Shape;
 pub use single::{BlockKernels, Kernel, Single, blocks, single, strided};
+pub use walker::{Walker, Walkers};
 
 /// Emits the kernels of some algebras and the list of them.
 ///

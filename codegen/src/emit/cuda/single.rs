@@ -4,6 +4,7 @@ use cayley::Algebra;
 use flashcliff_program::ir::Program;
 
 use super::planned::Planned;
+use super::walker::Walker;
 use super::{AlgebraEmitter, Functions, Shape, arithmetic, plan_of, vanishes_from};
 use crate::Error;
 
@@ -25,8 +26,9 @@ pub struct Single {
     pub kernels: Vec<Kernel>,
     /// The facts for launches.
     pub shape: Shape,
-    /// Whether the kernels walk rows: tensors may have strides of their own, and there may be scalar channels.
-    pub walks: bool,
+    /// Of kernels on rows of tensors with strides, and with scalar channels: the most tiles of the channels and of the scalar channels of a row; 0 if
+    /// there may be any number.
+    pub tiles: Option<[usize; 2]>,
 }
 
 /// The kernels of path products.
@@ -48,27 +50,51 @@ const VARIANTS_OF_BLOCKS: usize = 7;
 /// The namespace of what is emitted for one program.
 const NAMESPACE: &str = "program";
 
-/// Emits the kernels of a program for contiguous tensors. Programs that differ in names alone give the same text. The kernels of
-/// programs with scalar channels take tensors with strides too.
+/// Emits the kernels of a program without scalar channels for contiguous tensors. Programs that differ in names alone give the same text. If lanes
+/// do not depend on each other, the kernels take tensors with strides too.
 ///
 /// # Errors
 /// A program that kernels have no room for.
 pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
-    emitted(program, is_f64, |planned| planned.program.has_scalars())
+    emitted(program, is_f64, |planned, key, shape| {
+        let skeleton = if shape.is_pointwise { "points" } else { "rows" };
+        let kernels = match shape.is_pointwise {
+            true => vec![Kernel {
+                variant: 0,
+                expression: format!("&fc::points_kernel<{key}>"),
+            }],
+            false => rows(planned, key, shape, is_f64),
+        };
+        (skeleton, planned.body(), kernels, None)
+    })
 }
 
-/// Emits the kernels of a program for tensors with strides of their own.
+/// Emits a kernel of a program for rows of tensors with strides of their own, and with scalar channels.
 ///
 /// # Errors
 /// A program that kernels have no room for.
-pub fn strided(program: &Program, is_f64: bool) -> Result<Single, Error> {
-    emitted(program, is_f64, |planned| !planned.is_pointwise())
+pub fn strided(program: &Program, walker: Walker) -> Result<Single, Error> {
+    let mut single = emitted(program, walker.is_f64(), |planned, key, _| {
+        let kernel = Kernel {
+            variant: 0,
+            expression: walker.expression(key),
+        };
+        let tiles = Some(walker.tiles());
+        (walker.skeleton(), planned.walk(), vec![kernel], tiles)
+    })?;
+    single.shape.lanes = walker.lanes;
+    Ok(single)
 }
 
+/// Joins the functions of a program with its struct. `kernels` gives the file of the skeleton, the contents of the struct, kernels, and tiles.
 fn emitted(
     program: &Program,
     is_f64: bool,
-    walks: impl Fn(&Planned<'_>) -> bool,
+    kernels: impl Fn(
+        &Planned<'_>,
+        &str,
+        &Shape,
+    ) -> (&'static str, String, Vec<Kernel>, Option<[usize; 2]>),
 ) -> Result<Single, Error> {
     let program = program.without_names();
     let plan = plan_of(None, &program)?;
@@ -82,78 +108,43 @@ fn emitted(
         vanishes_from: vanishes_from(None, &program)?,
     };
     let shape = planned.shape(is_f64);
-    let walks = walks(&planned);
-    let skeleton = match shape.is_pointwise {
-        true => "points",
-        false if walks => "walk",
-        false => "rows",
-    };
-    let body = match walks {
-        true => planned.walk(),
-        false => planned.body(),
-    };
+    let key = format!("{NAMESPACE}::{}, {}", planned.name, arithmetic(is_f64));
+    let (skeleton, body, kernels, tiles) = kernels(&planned, &key, &shape);
     let text = format!(
         "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {NAMESPACE} {{\n{}\n{}\n}}  // namespace {NAMESPACE}\n",
         stages.text(),
         planned.text(&body),
     );
-    let key = format!("{NAMESPACE}::{}, {}", planned.name, arithmetic(is_f64));
-    let kernels = match shape.is_pointwise {
-        true => vec![Kernel {
-            variant: 0,
-            expression: format!("&fc::points_kernel<{key}>"),
-        }],
-        false if walks => walkers(&key, &shape, is_f64),
-        false => {
-            // The bytes of an element and the gate: both of the call, or known.
-            let mut known = vec![(0, "fc::kAnyGate")];
-            if !is_f64 {
-                let bytes = [4, 2];
-                known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
-                if is_weighted_product(&program) {
-                    known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
-                } else if program.calls_gate() {
-                    known.push((4, "fc::kUsualGate"));
-                }
-            }
-            let (lanes, threads) = (shape.lanes, shape.threads);
-            let shared = u8::from(shape.params_shared);
-            let kernel = |(variant, (bytes, gate))| Kernel {
-                variant,
-                expression: format!(
-                    "&fc::rows_kernel<{key}, {lanes}, {threads}, {shared}, {bytes}, {gate}>"
-                ),
-            };
-            known.into_iter().enumerate().map(kernel).collect()
-        }
-    };
     Ok(Single {
         text,
         kernels,
         shape,
-        walks,
+        tiles,
     })
 }
 
-/// The most components of lane tensors, of all its channels together, that a thread which walks rows has. With more a multiprocessor has room for few
-/// threads, and none to spare while they wait: at 136 norms and gates of 16 blades took 1.35 times as long as at 68.
-const MOST_WALKED: usize = 104;
-
-/// The kernels that walk rows: for one channel a thread and any element; for two channels, of 4 and of 2 bytes each, and for four, where a thread
-/// has room for them.
-fn walkers(key: &str, shape: &Shape, is_f64: bool) -> Vec<Kernel> {
-    let components: usize = shape.inputs.iter().chain(&shape.outputs).sum();
-    let mut kinds = vec![(1, 0)];
-    for lanes in [2, 4] {
-        if !is_f64 && shape.lanes >= lanes && lanes * components <= MOST_WALKED {
-            kinds.extend([(lanes, 4), (lanes, 2)]);
+/// The kernels on rows of contiguous tensors: of any elements and gates, and of those that are known.
+fn rows(planned: &Planned<'_>, key: &str, shape: &Shape, is_f64: bool) -> Vec<Kernel> {
+    // The bytes of an element and the gate: both of the call, or known.
+    let mut known = vec![(0, "fc::kAnyGate")];
+    if !is_f64 {
+        let bytes = [4, 2];
+        known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
+        if is_weighted_product(planned.program) {
+            known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
+        } else if planned.program.calls_gate() {
+            known.push((4, "fc::kUsualGate"));
         }
     }
-    let kernel = |(variant, (lanes, bytes))| Kernel {
+    let (lanes, threads) = (shape.lanes, shape.threads);
+    let shared = u8::from(shape.params_shared);
+    let kernel = |(variant, (bytes, gate))| Kernel {
         variant,
-        expression: format!("&fc::walk_kernel<{key}, {lanes}, {bytes}>"),
+        expression: format!(
+            "&fc::rows_kernel<{key}, {lanes}, {threads}, {shared}, {bytes}, {gate}>"
+        ),
     };
-    kinds.into_iter().enumerate().map(kernel).collect()
+    known.into_iter().enumerate().map(kernel).collect()
 }
 
 /// Emits the kernels of the path products of an algebra.
@@ -224,36 +215,4 @@ fn is_weighted_product(program: &Program) -> bool {
         .collect();
     let is_one_size = sizes.iter().all(|size| *size == sizes[0]);
     (2..=3).contains(&sizes.len()) && is_one_size && program.params.len() == 1
-}
-
-#[cfg(test)]
-mod tests {
-    use cayley::{Algebra, Signature};
-    use flashcliff_program::spec;
-
-    use super::*;
-
-    /// The channels of a thread in the kernels of a norm on tensors with strides.
-    fn lanes([p, q, r]: [usize; 3], is_f64: bool) -> Vec<usize> {
-        let algebra = Algebra::new(Signature::of(p, q, r));
-        let mut operators = spec::operators(&algebra).into_iter();
-        let norm = operators.find(|operator| operator.program.name == "mv_layer_norm");
-        let single = strided(&norm.expect("a norm").program, is_f64).expect("room");
-        let kernels = single.kernels.iter().map(|kernel| {
-            let mut words = kernel.expression.rsplit(", ").skip(1);
-            words
-                .next()
-                .and_then(|word| word.parse().ok())
-                .expect("a number")
-        });
-        kernels.collect()
-    }
-
-    #[test]
-    fn threads_that_walk_rows_have_fewer_channels_of_more_blades() {
-        assert_eq!(lanes([2, 0, 0], false), [1, 2, 2, 4, 4]);
-        assert_eq!(lanes([3, 0, 1], false), [1, 2, 2]);
-        assert_eq!(lanes([5, 0, 1], false), [1]);
-        assert_eq!(lanes([2, 0, 0], true), [1]);
-    }
 }

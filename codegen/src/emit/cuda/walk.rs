@@ -1,4 +1,4 @@
-//! The struct of a program for kernels that walk rows: those of scalar channels beside the channels, and of tensors with strides.
+//! The struct of a program for kernels on rows with scalar channels beside the channels, and on tensors with strides.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-// The arguments of a kernel that walks rows with scalar channels beside the channels, or tensors with strides of their own.
+// The arguments of a kernel on rows with scalar channels beside the channels, or on tensors with strides of their own.
 #pragma once
 
 #include "../types.h"

@@ -91,7 +91,7 @@ impl LinearSgp {
     /// Loads the kernels of both passes on the current device, and chooses the algorithms of their products.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         self.linear.prepare(dims, dtypes)?;
-        self.product.prepare(dtypes)
+        self.product.prepare(dims, dtypes)
     }
 
     pub(super) fn workspace_bytes(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
-use flashcliff::{Device, Dtype};
+use flashcliff::{Device, Dims, Dtype};
 
 use super::constants::Constants;
 use super::sums::Ways;
@@ -61,19 +61,24 @@ pub(super) fn kinds(plan: &Plan) -> HashMap<usize, Kinds> {
 
 /// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so when its step is made ready.
 pub(super) fn compile(steps: &[(usize, &Step, Kinds)], device: &Device, dtype: Dtype) {
-    let mut operators: Vec<&flashcliff::Operator> = Vec::new();
+    let mut operators: Vec<(&flashcliff::Operator, Dims)> = Vec::new();
     for (_, step, kinds) in steps {
         let Step::Lanes(step) = step else { continue };
-        operators.extend(step.operators(*kinds).into_iter().flatten());
+        let own = step.operators(*kinds).into_iter().flatten();
+        // Kernels are those of channels, whatever the rows.
+        operators.extend(own.map(|operator| (operator, step.dims(1))));
     }
-    let program = |operator: &&flashcliff::Operator| operator.program().map(std::ptr::from_ref);
-    operators.sort_by_key(program);
-    operators.dedup_by_key(|operator| program(operator));
+    let key = |(operator, dims): &(&flashcliff::Operator, Dims)| {
+        let program = operator.program().map(std::ptr::from_ref);
+        (program, dims.in_channels, dims.scalar_channels)
+    };
+    operators.sort_by_key(key);
+    operators.dedup_by_key(|own| key(own));
     std::thread::scope(|scope| {
-        for operator in operators {
+        for (operator, dims) in operators {
             scope.spawn(move || {
                 let own = operator.on_cuda(device)?;
-                own.prepare_strided(Dtypes::uniform(dtype))
+                own.prepare_strided(&dims, Dtypes::uniform(dtype))
             });
         }
     });
@@ -98,7 +103,7 @@ impl Kernel {
         if !own.takes_strides() {
             return Err(not_served(operator.name(), "an operator of one kernel"));
         }
-        own.prepare_strided(dtypes)?;
+        own.prepare_strided(&dims, dtypes)?;
         let bytes = own.run_strided_workspace_bytes(&dims, dtypes)?;
         Ok(Self {
             operator: own,

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
 
 use cayley::{Algebra, Signature};
-use codegen::emit::cuda::{self as emit, Kernel, Shape};
+use codegen::emit::cuda::{self as emit, Kernel, Shape, Walker};
 use flashcliff_program::ir::Digest;
 use flashcliff_sys as sys;
 
@@ -30,21 +30,13 @@ pub(super) fn check() -> Result<(), Error> {
     Compiler::get().map(drop)
 }
 
-/// The tensors that a kernel takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// Contiguous ones.
-    Contiguous,
-    /// Tensors with strides of their own.
-    Strided,
-}
-
 /// The key of a loaded kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     digest: Digest,
     is_f64: bool,
-    layout: Layout,
+    /// The kernel for tensors with strides; `None`: those for contiguous ones.
+    walker: Option<Walker>,
     capability: (i32, i32),
 }
 
@@ -92,19 +84,20 @@ impl<K: PartialEq, T> Loaded<K, T> {
     }
 }
 
-/// The kernels of a program in one arithmetic, for GPUs of a compute capability. `operator` is for messages.
+/// The kernels of a program in one arithmetic, for GPUs of a compute capability: those for contiguous tensors, or one for tensors with strides.
+/// `operator` is for messages.
 pub(super) fn kernels(
     operator: &str,
     program: &Known,
     is_f64: bool,
-    layout: Layout,
+    walker: Option<Walker>,
     capability: (i32, i32),
 ) -> Result<NonNull<sys::fc_kernel>, Error> {
     static LOADED: Loaded<Key, sys::fc_kernel> = Loaded::new();
     let key = Key {
         digest: program.digest(),
         is_f64,
-        layout,
+        walker,
         capability,
     };
     LOADED.get_or_make(key, || {
@@ -113,13 +106,13 @@ pub(super) fn kernels(
             program.source().name,
             if is_f64 { "f64" } else { "f32" },
         );
-        let single = match layout {
-            Layout::Contiguous => emit::single(program.source(), is_f64),
-            Layout::Strided => emit::strided(program.source(), is_f64),
+        let single = match walker {
+            None => emit::single(program.source(), is_f64),
+            Some(walker) => emit::strided(program.source(), walker),
         };
         let single = single.map_err(too_large(&name))?;
         // Rows that are copied ahead in f32 take the special instructions of 90a, as in a build.
-        let special = !single.shape.is_pointwise && !single.walks && !is_f64;
+        let special = !single.shape.is_pointwise && walker.is_none() && !is_f64;
         let target = Target::of(capability, special);
         let kernels: Vec<&[Kernel]> = single.kernels.chunks(1).collect();
         let codes = compile(&name, &single.text, &kernels, target)?;
@@ -128,7 +121,8 @@ pub(super) fn kernels(
             functions: [ptr::null(); _],
             shape: shape(&single.shape),
             pointwise: single.shape.is_pointwise.into(),
-            walks: single.walks.into(),
+            walks: single.tiles.is_some().into(),
+            tiles: single.tiles.unwrap_or_default().map(number),
             is_f64: is_f64.into(),
         };
         for (kernel, code) in single.kernels.iter().zip(&codes) {
@@ -259,7 +253,7 @@ fn address(image: &[u8]) -> *const c_void {
 }
 
 /// The error of a program that kernels have no room for.
-fn too_large(name: &str) -> impl Fn(codegen::Error) -> Error {
+pub(super) fn too_large(name: &str) -> impl Fn(codegen::Error) -> Error {
     move |error| Error::CudaCompilation {
         kernel: name.to_owned(),
         reason: error.to_string(),

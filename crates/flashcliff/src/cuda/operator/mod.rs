@@ -169,7 +169,7 @@ impl Operator {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
         match &self.work {
-            Work::Lanes(lanes) => lanes.prepare(dtypes),
+            Work::Lanes(lanes) => lanes.prepare(dims, dtypes),
             Work::Linear(linear) => linear.prepare(dims, dtypes),
             Work::FullyConnected(product) => product.prepare(dims, dtypes),
             Work::LinearSgp(layer) => layer.prepare(dims, dtypes),

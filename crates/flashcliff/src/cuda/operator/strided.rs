@@ -65,15 +65,15 @@ impl Operator {
         self.one_kernel()?.strided_workspace_bytes(dims, dtypes)
     }
 
-    /// Does the work that only the first [`Self::run_strided`] would do: compiles the kernel, and loads it. This is needed before a call is captured
-    /// into a graph.
+    /// Does the work that only the first [`Self::run_strided`] of such sizes would do: compiles the kernel, and loads it. This is needed before a call
+    /// is captured into a graph. The kernel is that for tensors whose strides and addresses are multiples of the channels, or of four elements.
     ///
     /// # Errors
     /// The errors of [`Self::run_strided_workspace_bytes`].
-    pub fn prepare_strided(&self, dtypes: Dtypes) -> Result<(), Error> {
+    pub fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
-        self.one_kernel()?.prepare_strided(dtypes)
+        self.one_kernel()?.prepare_strided(dims, dtypes)
     }
 
     /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and components lie anywhere. So

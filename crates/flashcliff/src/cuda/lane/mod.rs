@@ -1,8 +1,15 @@
 //! Operators that are one lane program.
+//!
+//! * `kernels` - the kernels of a program.
+//! * `strided` - those for tensors with strides of their own.
+
+mod kernels;
+#[cfg(feature = "jit")]
+mod strided;
 
 use std::ffi::c_void;
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::OnceLock;
 use std::thread;
 
@@ -20,6 +27,7 @@ use super::operator::{StridedTensor, StridedWorkspace};
 use crate::operator::{Dims, LaneOperator, Pass};
 use crate::programs::Known;
 use crate::{Algebra, Dtype, Error, Gate};
+use kernels::{Kernels, Origin};
 
 // The generator refuses programs for which the arrays of the C interface have no room.
 const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
@@ -27,58 +35,12 @@ const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 
 /// The kernels of a program and of its adjoint, with their options.
 pub(super) struct Lanes {
-    operator: String,
-    /// The operator and its algebra, for messages about compilation.
-    #[cfg_attr(
-        not(feature = "jit"),
-        expect(dead_code, reason = "compilation reads it")
-    )]
-    title: String,
-    /// The compute capability of the GPU.
-    #[cfg_attr(
-        not(feature = "jit"),
-        expect(dead_code, reason = "compilation reads it")
-    )]
-    capability: (i32, i32),
+    origin: Origin,
     program: Kernels,
     /// The adjoint, once something has asked for it.
     adjoint: OnceLock<Kernels>,
     gate: sys::fc_gate,
     eps: f64,
-}
-
-/// The kernels of a program in `f32` and `f64`. Kernels that no build has are compiled when they are first asked for.
-#[derive(Debug)]
-struct Kernels {
-    program: &'static Known,
-    of: [OnceLock<Kernel>; 2],
-    /// Kernels for tensors with strides of their own, where those for contiguous ones do not take them.
-    strided: [OnceLock<Kernel>; 2],
-}
-
-impl Kernels {
-    fn new(program: &'static Known) -> Self {
-        Self {
-            program,
-            of: [false, true].map(|is_f64| {
-                let built = built(program, is_f64);
-                built.map_or_else(OnceLock::new, OnceLock::from)
-            }),
-            strided: Default::default(),
-        }
-    }
-
-    /// Whether the kernels for contiguous tensors take strides: lanes do not depend on each other, or there are scalar channels.
-    fn takes_strides(&self) -> bool {
-        let source = self.program.source();
-        let has_rows = !source.row_sums.is_empty() || source.saved_row_sums > 0;
-        let is_pointwise = source.params.is_empty() && source.sums.is_empty() && !has_rows;
-        is_pointwise || source.has_scalars()
-    }
-
-    fn get(&self, arithmetic: Dtype) -> &OnceLock<Kernel> {
-        &self.of[usize::from(arithmetic == Dtype::F64)]
-    }
 }
 
 /// Sums over the batch for each channel, in the type of the parameters: of the first component, or of all.
@@ -88,18 +50,10 @@ pub(super) struct ColumnSums {
     pub(super) of_all_components: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Kernel(NonNull<sys::fc_kernel>);
-
-// SAFETY: kernels live as long as the process, and the library synchronises the state that it keeps for them.
-unsafe impl Send for Kernel {}
-// SAFETY: the same holds as above.
-unsafe impl Sync for Kernel {}
-
 impl fmt::Debug for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lanes")
-            .field("operator", &self.operator)
+            .field("operator", &self.origin.operator)
             .field("program", &self.program)
             .finish_non_exhaustive()
     }
@@ -120,13 +74,15 @@ impl Lanes {
             reason: excess.to_string(),
         })?;
         let program = Kernels::new(program);
-        if program.of.iter().all(|kernel| kernel.get().is_none()) {
+        if !program.are_built() {
             can_compile(operator, algebra)?;
         }
         Ok(Self {
-            operator: operator.to_owned(),
-            title: format!("{operator} of {}", algebra.signature()),
-            capability,
+            origin: Origin {
+                operator: operator.to_owned(),
+                title: format!("{operator} of {}", algebra.signature()),
+                capability,
+            },
             program,
             adjoint: OnceLock::new(),
             gate: gate_code(lane.gate()),
@@ -144,110 +100,42 @@ impl Lanes {
         }
     }
 
-    fn kernel(&self, pass: Pass, arithmetic: Dtype) -> Result<*const sys::fc_kernel, Error> {
-        let kernels = self.kernels(pass);
-        self.get_or_compile(kernels, kernels.get(arithmetic), arithmetic, false)
+    /// The kernel of a pass that takes a call, compiled now if it is not there.
+    fn kernel(&self, pass: Pass, call: &mut sys::fc_call) -> Result<*const sys::fc_kernel, Error> {
+        self.kernels(pass).of_call(&self.origin, call)
     }
 
-    /// The kernel for tensors with strides of their own.
-    fn strided_kernel(
-        &self,
-        pass: Pass,
-        arithmetic: Dtype,
-    ) -> Result<*const sys::fc_kernel, Error> {
-        let kernels = self.kernels(pass);
-        if kernels.takes_strides() {
-            return self.kernel(pass, arithmetic);
-        }
-        let known = &kernels.strided[usize::from(arithmetic == Dtype::F64)];
-        self.get_or_compile(kernels, known, arithmetic, true)
-    }
-
-    /// A kernel that is known, or is compiled now.
-    fn get_or_compile(
-        &self,
-        kernels: &Kernels,
-        known: &OnceLock<Kernel>,
-        arithmetic: Dtype,
-        is_strided: bool,
-    ) -> Result<*const sys::fc_kernel, Error> {
-        let kernel = match known.get() {
-            Some(kernel) => *kernel,
-            None => {
-                let made = self.compile(kernels.program, arithmetic, is_strided)?;
-                *known.get_or_init(|| made)
-            }
+    /// Loads the kernels of both passes on the current device. If both are to be compiled, that happens at once.
+    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        let load = |pass| {
+            let kernel = self.kernel(pass, &mut self.empty_call(dims, dtypes))?;
+            // SAFETY: the kernel is one of the library.
+            fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
         };
-        Ok(kernel.0.as_ptr())
-    }
-
-    /// The kernels of both passes. If both are to be compiled, that happens at once.
-    fn both(&self, arithmetic: Dtype) -> Result<[*const sys::fc_kernel; 2], Error> {
         let passes = [Pass::Forward, Pass::Backward];
-        let missing = |pass: &Pass| self.kernels(*pass).get(arithmetic).get().is_none();
-        if passes.iter().all(missing) {
+        let call = self.empty_call(dims, dtypes);
+        if passes
+            .iter()
+            .all(|pass| self.kernels(*pass).find(&call).is_none())
+        {
             thread::scope(|scope| {
                 // An error is found again below.
-                scope.spawn(|| self.kernel(Pass::Backward, arithmetic).map(drop));
-                self.kernel(Pass::Forward, arithmetic).map(drop)
+                scope.spawn(|| {
+                    self.kernel(Pass::Backward, &mut self.empty_call(dims, dtypes))
+                        .map(drop)
+                });
+                self.kernel(Pass::Forward, &mut self.empty_call(dims, dtypes))
+                    .map(drop)
             })?;
         }
-        Ok([
-            self.kernel(Pass::Forward, arithmetic)?,
-            self.kernel(Pass::Backward, arithmetic)?,
-        ])
+        passes.into_iter().try_for_each(load)
     }
 
-    /// The kernel of a program, compiled now.
-    #[cfg(feature = "jit")]
-    fn compile(
-        &self,
-        program: &Known,
-        arithmetic: Dtype,
-        is_strided: bool,
-    ) -> Result<Kernel, Error> {
-        let layout = match is_strided {
-            true => jit::Layout::Strided,
-            false => jit::Layout::Contiguous,
-        };
-        let is_f64 = arithmetic == Dtype::F64;
-        let kernel = jit::kernels(&self.title, program, is_f64, layout, self.capability)?;
-        Ok(Kernel(kernel))
-    }
-
-    #[cfg(not(feature = "jit"))]
-    fn compile(
-        &self,
-        program: &Known,
-        arithmetic: Dtype,
-        is_strided: bool,
-    ) -> Result<Kernel, Error> {
-        let tensors = if is_strided {
-            " for tensors with strides"
-        } else {
-            ""
-        };
-        Err(Error::UnsupportedOnCuda {
-            operator: self.operator.clone(),
-            reason: format!(
-                "this build has no {arithmetic} kernel of `{}`{tensors}, and cannot compile one: its feature `jit` is off",
-                program.source().name
-            ),
-        })
-    }
-
-    /// Loads the kernels of both passes on the current device.
-    pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
-        for kernel in self.both(dtypes.arithmetic())? {
-            // SAFETY: the kernel is one of the library.
-            fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })?;
-        }
-        Ok(())
-    }
-
-    /// Loads the kernel of [`Self::run_strided`] on the current device.
-    pub(super) fn prepare_strided(&self, dtypes: Dtypes) -> Result<(), Error> {
-        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
+    /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many elements as their channels.
+    pub(super) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        let mut call = self.empty_call(dims, dtypes);
+        call.strided = 1;
+        let kernel = self.kernel(Pass::Forward, &mut call)?;
         // SAFETY: the kernel is one of the library.
         fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
     }
@@ -271,9 +159,9 @@ impl Lanes {
         grads: &Gradients,
         column_sums: Option<ColumnSums>,
     ) -> Result<usize, Error> {
-        let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
-        let results = &self.kernels(pass).program.source().results;
+        let kernel = self.kernel(pass, &mut call)?;
+        let results = &self.kernels(pass).source().results;
         for (at, result) in results.iter().enumerate() {
             // A run of one program wants all of its results.
             let is_wanted = pass == Pass::Forward || grads[at].is_some();
@@ -306,8 +194,8 @@ impl Lanes {
     /// # Safety
     /// The contract of [`Self::forward`] holds for these results.
     pub(super) unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
-        let kernel = self.kernel(Pass::Forward, call.dtypes.arithmetic())?;
-        let arguments = self.arguments(self.program.program, call, &call.inputs, results);
+        let mut arguments = self.arguments(self.program.program, call, &call.inputs, results);
+        let kernel = self.kernel(Pass::Forward, &mut arguments)?;
         // SAFETY: the caller promises it.
         unsafe { launch(kernel, &arguments, call) }
     }
@@ -332,8 +220,8 @@ impl Lanes {
         if call.grads.iter().all(Option::is_none) {
             return Ok(());
         }
-        let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
         let mut arguments = self.backward_arguments(call);
+        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
         if let Some(sums) = column_sums {
             arguments.column_sums = address(sums.to);
             arguments.sums_all_components = sums.of_all_components.into();
@@ -356,8 +244,8 @@ impl Lanes {
         if call.grads.iter().all(Option::is_none) {
             return Ok(left);
         }
-        let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
         let mut arguments = self.backward_arguments(call);
+        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
         arguments.workspace = address(parts);
         arguments.workspace_bytes =
             self.workspace_bytes(&call.dims, Pass::Backward, call.dtypes, &call.grads)?;
@@ -376,7 +264,7 @@ impl Lanes {
 
     /// The place of an input among the parameters of the program, if it is one of them.
     pub(super) fn parameter(&self, input: usize) -> Option<usize> {
-        match self.program.program.source().arguments.get(input) {
+        match self.program.source().arguments.get(input) {
             Some(&Argument::Param(param)) => Some(param),
             _ => None,
         }
@@ -385,7 +273,7 @@ impl Lanes {
     /// The arguments of a backward pass. The gradient of the output comes behind the inputs.
     fn backward_arguments(&self, call: &Call) -> sys::fc_call {
         let mut inputs = call.inputs;
-        inputs[self.program.program.source().arguments.len()] = call.output;
+        inputs[self.program.source().arguments.len()] = call.output;
         let adjoint = self.kernels(Pass::Backward).program;
         let mut arguments = self.arguments(adjoint, call, &inputs, &call.grads);
         if adjoint.source().saved_row_sums == 0 {
@@ -463,7 +351,7 @@ impl Lanes {
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
     ) -> Result<(), Error> {
-        let arguments = self.program.program.source().arguments.iter();
+        let arguments = self.program.source().arguments.iter();
         let wanted = arguments.map(|argument| match *argument {
             Argument::Input(tensor) => Some(tensor),
             Argument::Param(_) => None,
@@ -473,21 +361,22 @@ impl Lanes {
             Pass::Forward => order.as_ref().map(|order| (order.len(), 1)),
             Pass::Backward => order.as_ref().map(|order| (order.len() + 1, order.len())),
         };
-        let (Some(order), Some(read)) = (order, read) else {
+        let (Some(order), Some(read), true) = (order, read, self.kernels(pass).are_pointwise())
+        else {
             return Err(self.has_no_strides());
         };
         if read != (inputs.len(), outputs.len()) {
             return Err(Error::TensorCount {
-                operator: self.operator.clone(),
+                operator: self.origin.operator.clone(),
                 what: "tensors",
                 expected: read.0 + read.1,
                 names: format!("{} that are read, {} that are written", read.0, read.1),
                 got: inputs.len() + outputs.len(),
             });
         }
-        let kernel = self.kernel(pass, Dtypes::uniform(dtype).arithmetic())?;
         let mut arguments = self.empty_call(dims, Dtypes::uniform(dtype));
         arguments.strided = 1;
+        let kernel = self.kernel(pass, &mut arguments)?;
         // The gradient of the output comes behind the inputs, and the one output of a forward pass first.
         let places = |count: usize| order.iter().copied().chain(order.len()..).take(count);
         for (at, tensor) in places(inputs.len()).zip(inputs) {
@@ -504,11 +393,8 @@ impl Lanes {
                 arguments.output_strides[at] = tensor.strides();
             }
         }
-        // SAFETY: the caller promises it; the library refuses kernels that have no strides.
+        // SAFETY: the caller promises it.
         let code = unsafe { sys::fc_launch(kernel, &raw const arguments, stream.cast()) };
-        if code == sys::FC_ERROR_BAD_CALL as i32 {
-            return Err(self.has_no_strides());
-        }
         fault::kernel("fc_launch", code)
     }
 
@@ -518,10 +404,10 @@ impl Lanes {
         dims: &Dims,
         dtypes: Dtypes,
     ) -> Result<usize, Error> {
-        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
-        for sum in &mut call.sums[..self.program.program.source().sums.len()] {
+        let kernel = self.kernel(Pass::Forward, &mut call)?;
+        for sum in &mut call.sums[..self.program.source().sums.len()] {
             // It only matters whether the address is null.
             *sum = ptr::dangling_mut::<f64>().cast();
         }
@@ -545,8 +431,7 @@ impl Lanes {
         outputs: &[Option<StridedTensor>],
         workspace: StridedWorkspace,
     ) -> Result<(), Error> {
-        let source = self.program.program.source();
-        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
+        let source = self.program.source();
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
         call.workspace = address(workspace.address);
@@ -570,6 +455,7 @@ impl Lanes {
                 Returned::Sum(at) => call.sums[at] = address(output.address),
             }
         }
+        let kernel = self.kernel(Pass::Forward, &mut call)?;
         // SAFETY: the caller promises it.
         let code = unsafe { sys::fc_launch(kernel, &raw const call, stream.cast()) };
         fault::kernel("fc_launch", code)
@@ -577,7 +463,7 @@ impl Lanes {
 
     fn has_no_strides(&self) -> Error {
         Error::UnsupportedOnCuda {
-            operator: self.operator.clone(),
+            operator: self.origin.operator.clone(),
             reason: "only operators of independent lanes without parameters take tensors with strides, such as products".to_owned(),
         }
     }
@@ -592,18 +478,6 @@ pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Resul
     // SAFETY: the caller promises it. There are at most a few operators.
     let code = unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
     fault::kernel("fc_add_up", code)
-}
-
-/// The kernel of a program that this build has. A program that was asked for without kernels has none, where others can be compiled.
-fn built(program: &Known, is_f64: bool) -> Option<Kernel> {
-    if cfg!(feature = "jit") && !program.with_kernels() {
-        return None;
-    }
-    let digest = program.digest().0;
-    let (upper, lower) = ((digest >> 64) as u64, digest as u64);
-    // SAFETY: the function reads tables of the library.
-    let kernel = unsafe { sys::fc_find(upper, lower, is_f64.into()) };
-    NonNull::new(kernel.cast_mut()).map(Kernel)
 }
 
 /// Whether kernels of the build are used for the path products of an algebra. [`Algebra::interpreted`] asks for none, where

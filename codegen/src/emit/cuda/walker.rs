@@ -1,0 +1,181 @@
+//! Which kernel takes rows of tensors with strides of their own: how many channels a thread has at once, and whether it keeps them.
+
+use flashcliff_program::ir::{Program, Width};
+
+use super::plan_of;
+use super::planned::Planned;
+use crate::Error;
+
+/// The tiles of the channels and of the scalar channels of a row that stays in registers.
+const KEPT_TILES: [usize; 2] = [1, 4];
+
+/// The most threads that share a row.
+const THREADS: usize = 32;
+
+/// The registers of a thread for what it keeps: operands, parameters and sums over the batch.
+const MOST_KEPT: usize = 160;
+
+/// The components of lane tensors, of all its channels together, up to which a thread takes more channels. Threads with less wait for memory less often
+/// where a row has many: on an H200, gradients of norms with 52 components a channel took 11.3 us with one channel a thread and 12.7 with two; those
+/// with 15, 10.6, 9.5 and 10.8 with one, two and four.
+const MOST_TOGETHER: usize = 48;
+
+/// The same where rows are read again in each pass, so that fewer threads hide less: norms and gates of 16 blades took 1.35 times as long at 136
+/// as at 68.
+const MOST_WALKED: usize = 104;
+
+/// A kernel on rows of tensors with strides of their own, and with scalar channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Walker {
+    /// The channels that a thread computes together.
+    pub lanes: usize,
+    /// The bytes of an element of lanes: 4 or 2 in `f32` arithmetic, 8 in `f64`.
+    pub bytes: usize,
+    /// Whether a row stays in registers, instead of being read again in each pass.
+    pub keeps: bool,
+}
+
+impl Walker {
+    pub(super) fn is_f64(self) -> bool {
+        self.bytes == 8
+    }
+
+    pub(super) fn skeleton(self) -> &'static str {
+        if self.keeps { "kept" } else { "walk" }
+    }
+
+    /// The most tiles of a row; 0: any number.
+    pub(super) fn tiles(self) -> [usize; 2] {
+        if self.keeps { KEPT_TILES } else { [0; 2] }
+    }
+
+    pub(super) fn expression(self, key: &str) -> String {
+        let Self { lanes, bytes, .. } = self;
+        let [channels, scalars] = KEPT_TILES;
+        match self.keeps {
+            true => format!("&fc::kept_kernel<{key}, {lanes}, {bytes}, {channels}, {scalars}>"),
+            false => format!("&fc::walk_kernel<{key}, {lanes}, {bytes}>"),
+        }
+    }
+}
+
+/// What decides which kernel of a program takes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walkers {
+    is_f64: bool,
+    /// The components of the lane tensors of a channel.
+    components: usize,
+    /// The registers of a thread with one channel for what it keeps.
+    kept: usize,
+}
+
+impl Walkers {
+    /// The kernels of a program in an arithmetic.
+    ///
+    /// # Errors
+    /// A program that kernels have no room for.
+    pub fn of(program: &Program, is_f64: bool) -> Result<Self, Error> {
+        let program = program.without_names();
+        let plan = plan_of(None, &program)?;
+        let planned = Planned {
+            name: String::new(),
+            program: &program,
+            plan: &plan,
+            functions: &[],
+            vanishes_from: 0,
+        };
+        let inputs = planned.input_components();
+        let tiles = |width: Width| KEPT_TILES[width.index()];
+        let read = program.inputs.iter().zip(&inputs);
+        let read = read.map(|(input, count)| tiles(input.width) * count);
+        let params = program.params.iter();
+        let params = params.map(|param| tiles(param.width) * param.count);
+        let sums = program.sums.iter();
+        let sums = sums.map(|sum| tiles(sum.tensor.width) * sum.values.len());
+        let registers = if is_f64 { 2 } else { 1 };
+        Ok(Self {
+            is_f64,
+            components: inputs.iter().sum::<usize>()
+                + planned.output_components().iter().sum::<usize>(),
+            kept: read.chain(params).chain(sums).sum::<usize>() * registers,
+        })
+    }
+
+    /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes. Channels, strides and addresses are multiples of
+    /// `whole` elements.
+    ///
+    /// A row stays in registers if that is possible. If it is too long, a thread takes more channels; if it is no multiple, fewer.
+    pub fn choose(&self, channels: [usize; 2], whole: usize, bytes: usize) -> Walker {
+        let all: &[usize] = if self.is_f64 { &[1] } else { &[1, 2, 4] };
+        let walker = |lanes, keeps| Walker {
+            lanes,
+            bytes,
+            keeps,
+        };
+        let up_to = |most: usize| {
+            let fits = all.iter().filter(|&&lanes| lanes * self.components <= most);
+            fits.copied().max().unwrap_or(1)
+        };
+        let best = up_to(MOST_TOGETHER);
+        let more = all.iter().filter(|&&lanes| lanes >= best);
+        let fewer = all.iter().filter(|&&lanes| lanes < best).rev();
+        let has_room = |lanes: usize| {
+            let tiles = channels.map(|count| count.div_ceil(THREADS * lanes));
+            lanes * self.kept <= MOST_KEPT
+                && tiles.iter().zip(KEPT_TILES).all(|(own, most)| *own <= most)
+        };
+        let mut kept = more
+            .chain(fewer)
+            .filter(|&&lanes| whole.is_multiple_of(lanes) && has_room(lanes));
+        match kept.next() {
+            Some(&lanes) => walker(lanes, true),
+            None => walker(up_to(MOST_WALKED).min(whole.max(1)), false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cayley::{Algebra, Signature};
+    use flashcliff_program::spec;
+
+    use super::*;
+
+    /// The kernels of a norm.
+    fn norm([p, q, r]: [usize; 3], is_f64: bool) -> Walkers {
+        let algebra = Algebra::new(Signature::of(p, q, r));
+        let mut operators = spec::operators(&algebra).into_iter();
+        let norm = operators.find(|operator| operator.program.name == "mv_layer_norm");
+        Walkers::of(&norm.expect("a norm").program, is_f64).expect("room")
+    }
+
+    /// The channels of a thread, and whether rows stay in registers.
+    fn chosen(walkers: Walkers, channels: usize, whole: usize) -> (usize, bool) {
+        let bytes = if walkers.is_f64 { 8 } else { 4 };
+        let walker = walkers.choose([channels, 0], whole, bytes);
+        (walker.lanes, walker.keeps)
+    }
+
+    #[test]
+    fn threads_have_fewer_channels_of_more_blades() {
+        assert_eq!(chosen(norm([2, 0, 0], false), 64, 4), (4, true));
+        assert_eq!(chosen(norm([3, 0, 0], false), 64, 4), (2, true));
+        assert_eq!(chosen(norm([3, 0, 1], false), 32, 4), (1, true));
+        assert_eq!(chosen(norm([2, 0, 0], true), 32, 4), (1, true));
+    }
+
+    #[test]
+    fn rows_that_are_no_multiples_have_one_channel_a_thread() {
+        assert_eq!(chosen(norm([2, 0, 0], false), 30, 2), (2, true));
+        assert_eq!(chosen(norm([2, 0, 0], false), 31, 1), (1, true));
+        assert_eq!(chosen(norm([2, 0, 0], false), 333, 1), (1, false));
+    }
+
+    #[test]
+    fn rows_are_read_again_if_they_are_too_long() {
+        assert_eq!(chosen(norm([3, 0, 1], false), 64, 4), (2, true));
+        assert_eq!(chosen(norm([3, 0, 1], false), 256, 4), (2, false));
+        assert_eq!(chosen(norm([2, 0, 0], false), 256, 4), (4, false));
+        assert_eq!(chosen(norm([2, 0, 0], true), 64, 4), (1, false));
+    }
+}
