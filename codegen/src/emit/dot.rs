@@ -59,6 +59,13 @@ fn write_graph(text: &mut String, program: &Program) -> std::fmt::Result {
             writeln!(text, "  n{} -> \"{target}\" [style=bold];", value.index())?;
         }
     }
+    for total in &program.totals {
+        let name = &total.name;
+        writeln!(text, "  \"{name}\" [shape=ellipse];")?;
+        for summand in total.summands.iter().flatten() {
+            writeln!(text, "  n{} -> \"{name}\" [style=bold];", summand.index())?;
+        }
+    }
     writeln!(text, "}}")
 }
 
@@ -75,6 +82,7 @@ fn label(program: &Program, node: Node) -> String {
         Node::Uniform(Uniform::Count(Width::Channels)) => "channels".to_owned(),
         Node::Uniform(Uniform::Count(Width::Scalars)) => "scalar channels".to_owned(),
         Node::RowSum(index) => format!("row sum {index}"),
+        Node::RowValue(index) => program.row_values[index].clone(),
         Node::Cut { cut, component } => format!("cut {cut}.{component}"),
         Node::Add(..) => "+".to_owned(),
         Node::Sub(..) => "-".to_owned(),

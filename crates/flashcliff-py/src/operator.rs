@@ -84,6 +84,7 @@ fn expression(program: &Program, id: Id) -> Expression {
         Node::Uniform(Uniform::InvChannels) => of("inverse of channels"),
         Node::Uniform(Uniform::Count(Width::Channels)) => of("channels"),
         Node::Uniform(Uniform::Count(Width::Scalars)) => of("scalar channels"),
+        Node::RowValue(at) => leaf("row", &program.row_values[at], 0),
         Node::RowSum(sum) => (
             "sum",
             vec![program.row_sums[sum].index()],

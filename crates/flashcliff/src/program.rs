@@ -37,14 +37,15 @@
 //!
 //! Tensors are of the channels, or of scalar channels beside them ([`Width`]), whose number is another one: [`Program::input_of`],
 //! [`param_of`](Program::param_of), [`output_of`](Program::output_of). Values of both meet in [`Program::row_sum`], the sum over the channels
-//! that a value has.
+//! that a value has. [`Program::row_value`] is one number for each row, which its lanes share, and [`Program::total`] a result with one number for
+//! each row, as the gradient of such a value is one.
 //!
 //! # Compiled ahead
 //! On the CPU such a program is interpreted. A build script with the crate `flashcliff-build` compiles it, with its adjoint, and on request
 //! second derivatives: the results have the same bits. The chapter "An operator of your own in Rust" of the guide shows it.
 
 pub use flashcliff_program::ir::{
-    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Returned, Uniform,
-    Width,
+    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Returned, Total,
+    Uniform, Width,
 };
 pub use flashcliff_program::spec::Multivector;

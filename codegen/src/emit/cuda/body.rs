@@ -168,6 +168,7 @@ impl<'a> Emitter<'a> {
             Node::Uniform(Uniform::InvChannels) => "u.inv_channels".to_owned(),
             Node::Uniform(Uniform::Count(width)) => format!("u.counts[{}]", width.index()),
             Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
+            Node::RowValue(_) => unreachable!("the plan makes row values numbers of the row"),
             // The compiler would absorb a square that `Values::fusion` keeps.
             Node::Add(a, b) if self.has_square(a, b) => {
                 format!("fc::rounded_sum({}, {})", self.value(a), self.value(b))

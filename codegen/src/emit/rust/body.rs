@@ -219,6 +219,7 @@ impl<'a> Emitter<'a> {
                 quote!(V::splat(args.counts[#width]))
             }
             Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
+            Node::RowValue(_) => unreachable!("the plan makes row values numbers of the row"),
             Node::Add(a, b) => self.binary("add", a, b),
             Node::Sub(a, b) => self.binary("sub", a, b),
             Node::Mul(a, b) => self.binary("mul", a, b),

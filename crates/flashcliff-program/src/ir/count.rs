@@ -38,7 +38,7 @@ impl AddAssign for Cost {
 pub fn cost(program: &Program) -> Cost {
     let mut cost = Cost::default();
     let computed_sums = &program.row_sums[program.saved_row_sums..];
-    cost.additions += computed_sums.len();
+    cost.additions += computed_sums.len() + program.total_summands().count();
     cost.additions += program
         .sums
         .iter()

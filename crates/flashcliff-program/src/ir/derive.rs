@@ -27,6 +27,7 @@ pub fn tangent(program: &Program) -> Program {
         let name = match argument {
             Argument::Input(at) => &program.inputs[at].name,
             Argument::Param(at) => &program.params[at].name,
+            Argument::RowValue(at) => &program.row_values[at],
         };
         *name_of(&mut second, tangent) = format!("tangent_{name}");
     }
@@ -44,6 +45,9 @@ pub fn tangent(program: &Program) -> Program {
                 &program.sums[from].tensor.name,
                 &mut tangent.sums[to].tensor.name,
             ),
+            (Returned::Total(from), Returned::Total(to)) => {
+                (&program.totals[from].name, &mut tangent.totals[to].name)
+            }
             _ => unreachable!("a tangent has the form of its result"),
         };
         *new = format!("tangent_{name}");
@@ -63,5 +67,6 @@ fn name_of(program: &mut Program, argument: Argument) -> &mut String {
     match argument {
         Argument::Input(at) => &mut program.inputs[at].name,
         Argument::Param(at) => &mut program.params[at].name,
+        Argument::RowValue(at) => &mut program.row_values[at],
     }
 }

@@ -8,8 +8,8 @@ use super::program::{Argument, Program, Returned};
 /// the results.
 ///
 /// The adjoint starts as a copy of the program, so it can recompute any value; a gradient that
-/// passes a sum over channels becomes such a sum, a gradient that passes a cut becomes a cut, and
-/// the gradient of a parameter becomes a sum over the batch. The result is an ordinary program and
+/// passes a sum over channels becomes such a sum, a gradient that passes a cut becomes a cut,
+/// the gradient of a parameter becomes a sum over the batch, and that of a row value a total of the row. The result is an ordinary program and
 /// can be differentiated again. The program's own row sums come first among the adjoint's and are
 /// marked as saved.
 ///
@@ -30,6 +30,7 @@ pub fn differentiate(program: &Program) -> Program {
             formula: format!("adjoint of {}", program.formula),
             outputs: Vec::new(),
             sums: Vec::new(),
+            totals: Vec::new(),
             results: Vec::new(),
             saved_row_sums: program.row_sums.len(),
             ..program.clone()
@@ -66,6 +67,16 @@ impl Adjoint {
     fn seed(&mut self, program: &Program) {
         for &result in &program.results {
             let (width, values, seeds) = match result {
+                Returned::Total(total) => {
+                    let total = &program.totals[total];
+                    let seed = self.out.row_value(&format!("grad_{}", total.name));
+                    for (width, summand) in Width::ALL.into_iter().zip(total.summands) {
+                        if let Some(summand) = summand {
+                            self.add(summand, width, seed);
+                        }
+                    }
+                    continue;
+                }
                 Returned::Output(output) => {
                     let output = &program.outputs[output];
                     let (width, name) = (output.tensor.width, &output.tensor.name);
@@ -201,7 +212,7 @@ impl Adjoint {
             }
             Node::Cut { .. } | Node::Constant(_) | Node::Uniform(_) | Node::Greater(..) => {}
             // `finish` collects these gradients.
-            Node::Lane { .. } | Node::Param { .. } => {}
+            Node::Lane { .. } | Node::Param { .. } | Node::RowValue(_) => {}
         }
     }
 
@@ -292,6 +303,13 @@ impl Adjoint {
                         self.gradients_of(width, count, |graph, index| graph.param(param, index));
                     let name = format!("grad_{}", parameter.name);
                     self.out.sum_of(width, &name, values);
+                }
+                Argument::RowValue(at) => {
+                    let value = self.out.graph.row_value(at);
+                    let known = self.gradients.get(value.index());
+                    let summands = known.copied().unwrap_or_default();
+                    let name = format!("grad_{}", program.row_values[at]);
+                    self.out.total(&name, summands);
                 }
             }
         }

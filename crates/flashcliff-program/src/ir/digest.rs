@@ -42,6 +42,7 @@ impl Program {
             text.numbers(match *argument {
                 Argument::Input(at) => [0, at],
                 Argument::Param(at) => [1, at],
+                Argument::RowValue(at) => [2, at],
             });
         }
         text.number(self.outputs.len());
@@ -63,9 +64,11 @@ impl Program {
             text.numbers(match *result {
                 Returned::Output(at) => [0, at],
                 Returned::Sum(at) => [1, at],
+                Returned::Total(at) => [2, at],
             });
         }
         text.scalars(self);
+        text.totals(self);
         let mut hasher = SipHasher24::new();
         std::hash::Hasher::write(&mut hasher, &text.0);
         Digest(hasher.finish128().as_u128())
@@ -101,6 +104,15 @@ impl Text {
         }
     }
 
+    /// The totals of rows. Programs without them have the digests that they had before there were any.
+    fn totals(&mut self, program: &Program) {
+        for total in &program.totals {
+            let place = |summand: Option<Id>| summand.map_or(0, |id| 1 + id.index());
+            let [channels, scalars] = total.summands.map(place);
+            self.numbers([17, channels, scalars]);
+        }
+    }
+
     fn node(&mut self, node: Node) {
         let at = Id::index;
         match node {
@@ -114,6 +126,7 @@ impl Text {
             Node::Uniform(Uniform::InvChannels) => self.numbers([3, 1]),
             Node::Uniform(Uniform::Count(width)) => self.numbers([3, 2 + width.index()]),
             Node::RowSum(index) => self.numbers([4, index]),
+            Node::RowValue(index) => self.numbers([16, index]),
             Node::Cut { cut, component } => self.numbers([5, cut, component]),
             Node::Add(a, b) => self.numbers([6, at(a), at(b)]),
             Node::Sub(a, b) => self.numbers([7, at(a), at(b)]),

@@ -6,13 +6,15 @@ use super::node::{Function, Id, Node, Uniform, Width};
 use super::program::Program;
 
 /// The tensors that a program reads. All are flat: lane tensors `[components, batch, channels]`,
-/// parameters `[channels, count]`.
+/// parameters `[channels, count]`, row values `[batch]`.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
     /// The lane inputs.
     pub inputs: Vec<Vec<f64>>,
     /// The parameters.
     pub params: Vec<Vec<f64>>,
+    /// The row values.
+    pub row_values: Vec<Vec<f64>>,
     /// The batch size.
     pub batch: usize,
     /// The number of channels.
@@ -46,6 +48,8 @@ pub struct Results {
     pub outputs: Vec<Vec<f64>>,
     /// The sums over the batch.
     pub sums: Vec<Vec<f64>>,
+    /// The totals of rows.
+    pub totals: Vec<Vec<f64>>,
 }
 
 /// Runs a program. Saved row sums are computed too.
@@ -67,6 +71,7 @@ pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Resul
             .iter()
             .map(|sum| vec![0.0; data.count(sum.tensor.width) * sum.values.len()])
             .collect(),
+        totals: vec![vec![0.0; batch]; program.totals.len()],
     };
     for row in 0..batch {
         let values = evaluate_row(&every_sum, &order, data, run_time, row);
@@ -83,6 +88,14 @@ pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Resul
             for (k, value) in sum.values.iter().enumerate() {
                 for c in 0..data.count(sum.tensor.width) {
                     result[c * count + k] += lane(&values[value], c);
+                }
+            }
+        }
+        for (total, result) in program.totals.iter().zip(&mut results.totals) {
+            for (width, summand) in Width::ALL.into_iter().zip(total.summands) {
+                if let Some(summand) = summand {
+                    let lanes = (0..data.count(width)).map(|c| lane(&values[&summand], c));
+                    result[row] += lanes.sum::<f64>();
                 }
             }
         }
@@ -121,6 +134,7 @@ fn evaluate_row(
                     Node::Param { param, index } => {
                         data.params[param][c * program.params[param].count + index]
                     }
+                    Node::RowValue(index) => data.row_values[index][row],
                     Node::Uniform(Uniform::Eps) => run_time.eps,
                     Node::Uniform(Uniform::InvChannels) => 1.0 / data.channels as f64,
                     Node::Uniform(Uniform::Count(width)) => data.count(width) as f64,

@@ -77,6 +77,11 @@ impl Graph {
         self.intern(Node::Param { param, index })
     }
 
+    /// A value that the caller gives for each row.
+    pub fn row_value(&mut self, index: usize) -> Id {
+        self.intern(Node::RowValue(index))
+    }
+
     /// A value of the whole call.
     pub fn uniform(&mut self, uniform: Uniform) -> Id {
         self.intern(Node::Uniform(uniform))

@@ -22,5 +22,5 @@ pub use evaluate::{Data, Results, RunTime, evaluate};
 pub use gates::{FAST_SCALE, Gate, TANH_CUBIC, TANH_SCALE, resolved};
 pub use graph::Graph;
 pub use node::{Function, Id, Node, Uniform, Width};
-pub use program::{Argument, BatchSum, LaneTensor, Output, Parameter, Program, Returned};
+pub use program::{Argument, BatchSum, LaneTensor, Output, Parameter, Program, Returned, Total};
 pub use validate::Flaw;

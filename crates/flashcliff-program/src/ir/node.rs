@@ -61,7 +61,7 @@ pub enum Function {
 /// One value of an expression graph.
 ///
 /// A *lane* is one (batch, channel) pair and a *row* all channels of one batch element: `Lane` and
-/// `Cut` differ from lane to lane, `Param` from channel to channel, `RowSum` from row to row.
+/// `Cut` differ from lane to lane, `Param` from channel to channel, `RowSum` and `RowValue` from row to row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
     /// A constant, by the bits of an `f64`.
@@ -84,6 +84,8 @@ pub enum Node {
     Uniform(Uniform),
     /// A sum over the channels of a row; [`Program::row_sums`](crate::ir::Program) holds the summand.
     RowSum(usize),
+    /// A number that the caller gives for each row.
+    RowValue(usize),
     /// A component of a cut; [`Program::cuts`](crate::ir::Program) holds its definition.
     Cut {
         /// Which cut.

@@ -35,13 +35,15 @@ pub struct Parameter {
     pub width: Width,
 }
 
-/// An argument of an operator, by its number among the lane inputs or the parameters of the program.
+/// An argument of an operator, by its number among the lane inputs, the parameters or the row values of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// A lane input.
     Input(usize),
     /// A per-channel parameter.
     Param(usize),
+    /// A value of rows.
+    RowValue(usize),
 }
 
 /// A lane output.
@@ -62,13 +64,24 @@ pub struct BatchSum {
     pub values: Vec<Id>,
 }
 
-/// A result of an operator, by its number among the lane outputs or the sums over the batch of the program.
+/// A sum over the lanes of a row that is a result, as the gradient of a row value is one: one number for each row.
+#[derive(Clone, Debug)]
+pub struct Total {
+    /// The name of the result, as users see it.
+    pub name: String,
+    /// The summand of the lanes of each width, by its [index](Width::index); `None` adds nothing.
+    pub summands: [Option<Id>; 2],
+}
+
+/// A result of an operator, by its number among the lane outputs, the sums over the batch or the totals of rows of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
     /// A lane output.
     Output(usize),
     /// Sums over the batch.
     Sum(usize),
+    /// Totals of rows.
+    Total(usize),
 }
 
 /// An operator: its inputs, the values that it computes for every lane, and its sums.
@@ -86,13 +99,17 @@ pub struct Program {
     pub inputs: Vec<LaneTensor>,
     /// The per-channel parameters.
     pub params: Vec<Parameter>,
-    /// The order in which a caller gives inputs and parameters: that in which the program declares them.
+    /// The names of the row values: of each the caller gives one number for each row, which all lanes of the row share.
+    pub row_values: Vec<String>,
+    /// The order in which a caller gives inputs, parameters and row values: that in which the program declares them.
     pub arguments: Vec<Argument>,
     /// The lane outputs.
     pub outputs: Vec<Output>,
     /// The sums over the batch.
     pub sums: Vec<BatchSum>,
-    /// The order in which a caller takes outputs and sums: that in which the program declares them.
+    /// The totals of rows.
+    pub totals: Vec<Total>,
+    /// The order in which a caller takes outputs, sums and totals: that in which the program declares them.
     pub results: Vec<Returned>,
     /// The definitions of the cuts: places where a value may be stored for the length of a row
     /// instead of staying in registers. A cut changes no value; a plan may ignore it.
@@ -133,6 +150,12 @@ impl Program {
         for (at, sum) in program.sums.iter_mut().enumerate() {
             sum.tensor.name = format!("s{at}");
         }
+        for (at, name) in program.row_values.iter_mut().enumerate() {
+            *name = format!("r{at}");
+        }
+        for (at, total) in program.totals.iter_mut().enumerate() {
+            total.name = format!("t{at}");
+        }
         program
     }
 
@@ -169,6 +192,14 @@ impl Program {
             width,
         });
         (0..count).map(|k| self.graph.param(param, k)).collect()
+    }
+
+    /// Declares a value of rows, the next argument.
+    pub fn row_value(&mut self, name: &str) -> Id {
+        let at = self.row_values.len();
+        self.arguments.push(Argument::RowValue(at));
+        self.row_values.push(name.to_owned());
+        self.graph.row_value(at)
     }
 
     /// Declares a lane output, the next result.
@@ -208,6 +239,28 @@ impl Program {
         };
         self.results.push(Returned::Sum(self.sums.len()));
         self.sums.push(BatchSum { tensor, values });
+    }
+
+    /// Declares a total of each row, the next result: the sum of a summand of the lanes of each width.
+    pub fn total(&mut self, name: &str, summands: [Option<Id>; 2]) {
+        self.results.push(Returned::Total(self.totals.len()));
+        self.totals.push(Total {
+            name: name.to_owned(),
+            summands,
+        });
+    }
+
+    /// The summands of all totals.
+    pub(crate) fn total_summands(&self) -> impl Iterator<Item = Id> {
+        self.totals
+            .iter()
+            .flat_map(|total| total.summands)
+            .flatten()
+    }
+
+    /// Whether the caller gives or takes numbers of rows.
+    pub fn has_row_tensors(&self) -> bool {
+        !self.row_values.is_empty() || !self.totals.is_empty()
     }
 
     /// Marks a place where a plan may store `values` and read them back.
@@ -304,11 +357,11 @@ impl Program {
         }
     }
 
-    /// The values that a program must compute: outputs, sums that are not saved, and the cuts that these read.
+    /// The values that a program must compute: outputs, totals, sums that are not saved, and the cuts that these read.
     pub fn roots(&self) -> Vec<Id> {
         let outputs = self.outputs.iter().flat_map(|o| o.values.iter().copied());
         let sums = self.sums.iter().flat_map(|sum| sum.values.iter().copied());
-        let mut roots: Vec<Id> = outputs.chain(sums).collect();
+        let mut roots: Vec<Id> = outputs.chain(sums).chain(self.total_summands()).collect();
         let mut cuts = vec![false; self.cuts.len()];
         let mut sums = vec![false; self.row_sums.len()];
         sums[..self.saved_row_sums].fill(true);

@@ -2,7 +2,7 @@
 
 use super::graph::Graph;
 use super::node::{Id, Node, Width};
-use super::program::{Argument, BatchSum, Output, Program, Returned};
+use super::program::{Argument, BatchSum, Output, Program, Returned, Total};
 use super::shallow::Shallow;
 
 impl Program {
@@ -46,6 +46,7 @@ impl Program {
                 formula: self.formula.clone(),
                 inputs: self.inputs.clone(),
                 params: self.params.clone(),
+                row_values: self.row_values.clone(),
                 arguments: self.arguments.clone(),
                 ..Self::default()
             },
@@ -64,7 +65,8 @@ impl Program {
     /// The program with fewer results.
     fn with_results(&self, keeps: impl Fn(Returned) -> bool) -> Self {
         let mut program = self.clone();
-        (program.outputs, program.sums, program.results) = <_>::default();
+        (program.outputs, program.sums, program.totals) = <_>::default();
+        program.results = Vec::new();
         for &result in self.results.iter().filter(|result| keeps(**result)) {
             match result {
                 Returned::Output(at) => {
@@ -74,6 +76,10 @@ impl Program {
                 Returned::Sum(at) => {
                     let BatchSum { tensor, values } = self.sums[at].clone();
                     program.sum_of(tensor.width, &tensor.name, values);
+                }
+                Returned::Total(at) => {
+                    let Total { name, summands } = &self.totals[at];
+                    program.total(name, *summands);
                 }
             }
         }
@@ -86,6 +92,7 @@ impl Program {
         nodes.any(|id| match self.graph.node(id) {
             Node::Lane { tensor, .. } => argument == Argument::Input(tensor),
             Node::Param { param, .. } => argument == Argument::Param(param),
+            Node::RowValue(at) => argument == Argument::RowValue(at),
             _ => false,
         })
     }
@@ -95,10 +102,12 @@ impl Program {
     pub fn without_unread(&self, may_go: impl Fn(Argument) -> bool) -> Self {
         let stays = |argument: &Argument| !may_go(*argument) || self.reads(*argument);
         let mut copy = self.rebuilt(|_| true, |_, _| None);
-        (copy.inputs, copy.params, copy.arguments) = <_>::default();
+        (copy.inputs, copy.params, copy.row_values) = <_>::default();
+        copy.arguments = Vec::new();
         let mut numbers = Numbers {
             inputs: vec![0; self.inputs.len()],
             params: vec![0; self.params.len()],
+            row_values: vec![0; self.row_values.len()],
         };
         for &argument in self.arguments.iter().filter(|argument| stays(argument)) {
             match argument {
@@ -112,6 +121,12 @@ impl Program {
                     copy.arguments.push(Argument::Param(copy.params.len()));
                     copy.params.push(self.params[param].clone());
                 }
+                Argument::RowValue(at) => {
+                    numbers.row_values[at] = copy.row_values.len();
+                    copy.arguments
+                        .push(Argument::RowValue(copy.row_values.len()));
+                    copy.row_values.push(self.row_values[at].clone());
+                }
             }
         }
         // Operands keep their order, so the graph folds to itself.
@@ -122,13 +137,14 @@ impl Program {
                     Some(graph.lane(numbers.inputs[tensor], component))
                 }
                 Node::Param { param, index } => Some(graph.param(numbers.params[param], index)),
+                Node::RowValue(at) => Some(graph.row_value(numbers.row_values[at])),
                 _ => None,
             },
         )
     }
 
     /// The first of the lane inputs from which on zeros in all of them make every sum over the batch zero; the number of inputs
-    /// if there are no such sums. `None` if some sum does not vanish with all inputs.
+    /// if there are no such sums. `None` if some sum does not vanish with all inputs. Row values are zero beside them.
     ///
     /// A kernel whose threads may have no row of their own reads zeros there. Gradients are linear in those of the results, which
     /// come last.
@@ -139,6 +155,7 @@ impl Program {
             let sums = |result| matches!(result, Returned::Sum(_));
             let with_zeros = pure.rebuilt(sums, |graph, node| match node {
                 Node::Lane { tensor, .. } if tensor >= first => Some(graph.constant(0.0)),
+                Node::RowValue(_) => Some(graph.constant(0.0)),
                 _ => None,
             });
             let mut values = with_zeros.sums.iter().flat_map(|sum| &sum.values);
@@ -152,6 +169,7 @@ impl Program {
 struct Numbers {
     inputs: Vec<usize>,
     params: Vec<usize>,
+    row_values: Vec<usize>,
 }
 
 struct Copy<'a> {
@@ -252,6 +270,12 @@ impl Copy<'_> {
                     let BatchSum { tensor, values } = &self.from.sums[at];
                     let values = values.iter().map(|&id| self.of(id)).collect();
                     self.to.sum_of(tensor.width, &tensor.name, values);
+                }
+                Returned::Total(at) => {
+                    let Total { name, summands } = &self.from.totals[at];
+                    let summand = |id: &Id| Some(self.of(*id)).filter(|&id| !self.is_zero(id));
+                    let summands = summands.map(|id| id.as_ref().and_then(summand));
+                    self.to.total(name, summands);
                 }
             }
         }

@@ -46,16 +46,18 @@ impl Program {
         let mut given = self.arguments.clone();
         let mut declared: Vec<Argument> = (0..self.inputs.len()).map(Argument::Input).collect();
         declared.extend((0..self.params.len()).map(Argument::Param));
+        declared.extend((0..self.row_values.len()).map(Argument::RowValue));
         let order = |argument: &Argument| match *argument {
             Argument::Input(at) => (0, at),
             Argument::Param(at) => (1, at),
+            Argument::RowValue(at) => (2, at),
         };
         given.sort_by_key(order);
         if given == declared {
             return Ok(());
         }
         Err(format!(
-            "expected each input and each parameter once among the arguments, got {given:?}"
+            "expected each input, each parameter and each row value once among the arguments, got {given:?}"
         ))
     }
 
@@ -69,7 +71,7 @@ impl Program {
             }
             if !self.declares(id, node) {
                 return Err(format!(
-                    "expected an input, a parameter, a sum or a cut that the program declares before it is read, got {node:?}"
+                    "expected an input, a parameter, a row value, a sum or a cut that the program declares before it is read, got {node:?}"
                 ));
             }
             if let Node::Call(Function::Gate { order }, _) = node
@@ -95,6 +97,7 @@ impl Program {
                 let param = self.params.get(param);
                 param.is_some_and(|param| index < param.count)
             }
+            Node::RowValue(index) => index < self.row_values.len(),
             Node::RowSum(index) => self.row_sums.get(index).is_some_and(before),
             Node::Cut { cut, component } => {
                 let values = self.cuts.get(cut);
@@ -131,8 +134,10 @@ impl Program {
         let mut values = values
             .chain(self.sums.iter().flat_map(|sum| &sum.values))
             .chain(self.cuts.iter().flatten())
-            .chain(&self.row_sums);
-        if !values.all(is_there) {
+            .chain(&self.row_sums)
+            .copied()
+            .chain(self.total_summands());
+        if !values.all(|id| is_there(&id)) {
             return Err(
                 "expected expressions of this program's graph, got one of another graph".to_owned(),
             );
@@ -179,7 +184,14 @@ impl Program {
             outputs.map(|output| (&output.tensor.name, output.tensor.width, &output.values));
         let sums = self.sums.iter();
         let sums = sums.map(|sum| (&sum.tensor.name, sum.tensor.width, &sum.values));
-        for (name, width, values) in outputs.chain(sums) {
+        let values = outputs.chain(sums);
+        let values = values.map(|(name, width, values)| (name, width, &values[..]));
+        let totals = self.totals.iter().flat_map(|total| {
+            let summands = total.summands.iter().map(Option::as_slice);
+            let of_widths = Width::ALL.into_iter().zip(summands);
+            of_widths.map(|(width, summand)| (&total.name, width, summand))
+        });
+        for (name, width, values) in values.chain(totals) {
             if values
                 .iter()
                 .filter_map(of)
@@ -201,15 +213,17 @@ impl Program {
         let mut given = self.results.clone();
         let mut declared: Vec<Returned> = (0..self.outputs.len()).map(Returned::Output).collect();
         declared.extend((0..self.sums.len()).map(Returned::Sum));
+        declared.extend((0..self.totals.len()).map(Returned::Total));
         given.sort_by_key(|result| match *result {
             Returned::Output(at) => (0, at),
             Returned::Sum(at) => (1, at),
+            Returned::Total(at) => (2, at),
         });
         if given == declared {
             return Ok(());
         }
         Err(format!(
-            "expected each output and each sum over the batch once among the results, got {given:?}"
+            "expected each output, each sum over the batch and each total once among the results, got {given:?}"
         ))
     }
 }

@@ -62,6 +62,8 @@ fn with_cuts(program: &Program, levels: &[usize], shared: &[Id]) -> Program {
     let outputs = copy.outputs.iter_mut().map(|output| &mut output.values[..]);
     let outputs = outputs.chain(copy.sums.iter_mut().map(|sum| &mut sum.values[..]));
     let lists = outputs.chain(copy.cuts.iter_mut().map(|values| &mut values[..]));
+    let totals = copy.totals.iter_mut().flat_map(|total| &mut total.summands);
+    let lists = lists.chain(totals.map(Option::as_mut_slice));
     for values in lists.chain(copy.row_sums.iter_mut().map(std::slice::from_mut)) {
         let level = values.iter().map(|id| levels[id.index()]).max();
         let ids = if level > lowest { &later } else { &here };

@@ -9,7 +9,7 @@ use crate::ir::Program;
 /// lengths; the generator refuses programs that need more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Lane tensors that a program reads, and lane tensors that it writes, each.
+    /// Lane tensors and row values that a program reads, and lane tensors and totals that it writes, each.
     pub tensors: usize,
     /// Cuts of a program.
     pub cuts: usize,
@@ -17,7 +17,7 @@ pub struct Limits {
     pub params: usize,
     /// Tensors, cuts, parameters and sums over the batch of one stage, together.
     pub slots: usize,
-    /// Row sums of a program, with saved ones.
+    /// The numbers of a row: row sums, with saved ones, row values, and two for each total.
     pub row_sums: usize,
 }
 
@@ -51,9 +51,21 @@ impl Limits {
             let lanes = stage.sources.len() + stage.targets.len();
             lanes + stage.params.len() + stage.sums.len()
         });
+        let among = |own: usize, alone: &'static str, with: &'static str| match own {
+            0 => alone,
+            _ => with,
+        };
         let counts = [
-            ("lane inputs", program.inputs.len(), self.tensors),
-            ("lane outputs", program.outputs.len(), self.tensors),
+            (
+                among(plan.row_values, "lane inputs", "lane inputs and row values"),
+                program.inputs.len() + plan.row_values,
+                self.tensors,
+            ),
+            (
+                among(plan.totals, "lane outputs", "lane outputs and totals"),
+                program.outputs.len() + plan.totals,
+                self.tensors,
+            ),
             ("cuts", plan.cuts.len(), self.cuts),
             ("parameters", program.params.len(), self.params),
             ("sums over the batch", program.sums.len(), self.params),
@@ -62,7 +74,15 @@ impl Limits {
                 slots.max().unwrap_or(0),
                 self.slots,
             ),
-            ("row sums", plan.row_sums, self.row_sums),
+            (
+                among(
+                    plan.row_numbers() - plan.row_sums,
+                    "row sums",
+                    "row sums, row values and totals",
+                ),
+                plan.row_numbers(),
+                self.row_sums,
+            ),
         ];
         let found = counts.into_iter().find(|(_, count, limit)| count > limit);
         match found {

@@ -23,7 +23,7 @@ pub use dedup::{Distinct, Sharing, StageName};
 pub use limits::{Excess, Limits};
 pub use packing::Packing;
 pub use refusal::Refusal;
-pub use stage::{Body, Plan, Source, Stage, Target, Write};
+pub use stage::{Body, Plan, RowNumber, Source, Stage, Target, Write};
 pub use values::{Fusion, Values};
 
 /// The plan of a program.

@@ -33,14 +33,14 @@ pub struct Write {
 /// have equal bodies.
 ///
 /// In the graph, `Lane::tensor` is a lane slot, `Param::param` a parameter slot and `RowSum` a
-/// row slot; there are no cuts.
+/// row slot; there are no cuts and no row values.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     /// The expressions.
     pub graph: Graph,
     /// The lane tensors that the stage writes, by slot.
     pub writes: Vec<Write>,
-    /// The summands of the row sums that the stage computes.
+    /// The summands of the row sums that the stage computes, totals behind the others.
     pub row_sums: Vec<Id>,
     /// The summands of the sums over the batch: slot, element, summand.
     pub sums: Vec<(usize, usize, Id)>,
@@ -63,10 +63,21 @@ pub struct Stage {
     pub params: Vec<usize>,
     /// The sums over the batch that the stage adds to.
     pub sums: Vec<usize>,
-    /// The row sums that the stage reads.
+    /// The numbers of rows that the stage reads: row sums and row values, by their numbers in the [plan](Plan::row_number).
     pub rows: Vec<usize>,
-    /// The row sums that the stage computes.
+    /// The numbers of rows that the stage computes: row sums, and behind them totals, which no stage reads.
     pub row_sums: Vec<usize>,
+}
+
+/// A number that each row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowNumber {
+    /// A row sum.
+    Sum(usize),
+    /// A row value, which the caller gives.
+    Value(usize),
+    /// The part of a total that comes from the lanes of a width.
+    Total(usize, Width),
 }
 
 /// The stages of a program, in order.
@@ -80,6 +91,37 @@ pub struct Plan {
     pub row_sums: usize,
     /// The number of row sums, from the first on, that come from an earlier pass.
     pub saved_row_sums: usize,
+    /// The number of row values.
+    pub row_values: usize,
+    /// The number of totals.
+    pub totals: usize,
+}
+
+impl Plan {
+    /// What a number of stages stands for. Row sums come first, then row values, then the two parts of each total.
+    pub fn row_number(&self, number: usize) -> RowNumber {
+        let beyond = |number: usize, count: usize| number.checked_sub(count);
+        let Some(other) = beyond(number, self.row_sums) else {
+            return RowNumber::Sum(number);
+        };
+        let Some(part) = beyond(other, self.row_values) else {
+            return RowNumber::Value(other);
+        };
+        RowNumber::Total(part / 2, Width::ALL[part % 2])
+    }
+
+    /// How many numbers rows have.
+    pub fn row_numbers(&self) -> usize {
+        self.row_sums + self.row_values + 2 * self.totals
+    }
+}
+
+impl Stage {
+    /// How many of the row sums that the stage computes are no totals.
+    pub fn read_row_sums(&self, plan: &Plan) -> usize {
+        let numbers = self.row_sums.iter();
+        numbers.filter(|&&number| number < plan.row_sums).count()
+    }
 }
 
 /// Results that are always computed together.
@@ -93,6 +135,8 @@ struct Group {
 enum GroupTarget {
     Lanes(Target),
     RowSums(Vec<usize>),
+    /// A part of a total, by its number in the plan. Nothing waits for it.
+    Total(usize),
     /// Sums over the batch that are one result.
     Sums(usize),
 }
@@ -123,6 +167,8 @@ pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
             .collect(),
         row_sums: program.row_sums.len(),
         saved_row_sums: program.saved_row_sums,
+        row_values: program.row_values.len(),
+        totals: program.totals.len(),
     }
 }
 
@@ -221,7 +267,24 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
             width: sum.tensor.width,
         });
     }
+    groups.extend(totals(program, levels));
     groups
+}
+
+/// The parts of totals.
+fn totals(program: &Program, levels: &[usize]) -> Vec<Group> {
+    let first = program.row_sums.len() + program.row_values.len();
+    let parts = program.totals.iter().flat_map(|total| total.summands);
+    let widths = Width::ALL.into_iter().cycle();
+    let group = |((number, part), width): ((usize, Option<Id>), Width)| {
+        part.map(|summand| Group {
+            target: GroupTarget::Total(number),
+            values: vec![summand],
+            level: levels[summand.index()],
+            width,
+        })
+    };
+    (first..).zip(parts).zip(widths).filter_map(group).collect()
 }
 
 /// The lanes of the values of a cut.
@@ -310,6 +373,11 @@ impl<'a> Builder<'a> {
                         self.stage.row_sums.push(index);
                     }
                 }
+                GroupTarget::Total(number) => {
+                    let value = self.import(group.values[0]);
+                    self.stage.body.row_sums.push(value);
+                    self.stage.row_sums.push(*number);
+                }
                 GroupTarget::Sums(index) => {
                     let slot = slot(&mut self.stage.sums, *index);
                     for (element, &value) in group.values.iter().enumerate() {
@@ -341,6 +409,10 @@ impl<'a> Builder<'a> {
                 index,
             },
             Node::RowSum(index) => Node::RowSum(slot(&mut stage.rows, index)),
+            Node::RowValue(index) => {
+                let number = self.program.row_sums.len() + index;
+                Node::RowSum(slot(&mut stage.rows, number))
+            }
             node => node.with_operands(|operand| self.import(operand)),
         };
         let new = self.stage.body.graph.intern(node);

@@ -34,6 +34,7 @@ fn a_program_of_sums_computes_the_same_on_sums_and_returns_them() {
         let summed = Data {
             inputs: sums.collect(),
             params: given.params.clone(),
+            row_values: given.row_values.clone(),
             ..given
         };
         let (expected, got) = (
@@ -61,6 +62,7 @@ fn an_adding_program_adds_outputs_to_further_arguments() {
         let alone = Data {
             inputs: own.to_vec(),
             params: given.params.clone(),
+            row_values: given.row_values.clone(),
             ..given
         };
         let (expected, got) = (
@@ -70,7 +72,7 @@ fn an_adding_program_adds_outputs_to_further_arguments() {
         // Further arguments come in the order of results.
         let order = program.results.iter().filter_map(|result| match result {
             Returned::Output(at) => Some(*at),
-            Returned::Sum(_) => None,
+            Returned::Sum(_) | Returned::Total(_) => None,
         });
         let order: Vec<usize> = order.collect();
         assert_eq!(order.len(), more.len());

@@ -40,13 +40,14 @@ pub(crate) fn data(program: &Program, random: &mut Random) -> Data {
             .iter()
             .map(|p| reals(p.count * count(p.width)))
             .collect(),
+        row_values: program.row_values.iter().map(|_| reals(batch)).collect(),
         batch,
         channels,
         scalars,
     }
 }
 
-/// Inputs and parameters moved along a direction.
+/// Inputs, parameters and row values moved along a direction.
 pub(crate) fn moved(at: &Data, direction: &Data, step: f64) -> Data {
     let add = |x: &[Vec<f64>], v: &[Vec<f64>]| -> Vec<Vec<f64>> {
         let one =
@@ -56,6 +57,7 @@ pub(crate) fn moved(at: &Data, direction: &Data, step: f64) -> Data {
     Data {
         inputs: add(&at.inputs, &direction.inputs),
         params: add(&at.params, &direction.params),
+        row_values: add(&at.row_values, &direction.row_values),
         ..*at
     }
 }
@@ -71,6 +73,7 @@ pub(crate) fn check(program: &Program, adjoint: &Program, random: &mut Random) -
     // The adjoint reads the inputs of the program, then weights for everything that the program computes.
     let whole = data(adjoint, random);
     let (tensors, params) = (program.inputs.len(), program.params.len());
+    let rows = program.row_values.len();
     let mut adjoint_data = at.clone();
     adjoint_data
         .inputs
@@ -78,10 +81,14 @@ pub(crate) fn check(program: &Program, adjoint: &Program, random: &mut Random) -
     adjoint_data
         .params
         .extend_from_slice(&whole.params[params..]);
+    adjoint_data
+        .row_values
+        .extend_from_slice(&whole.row_values[rows..]);
     let loss = |data: &Data| {
         let results = evaluate(program, data, &RUN_TIME);
         dot(&results.outputs, &adjoint_data.inputs[tensors..])
             + dot(&results.sums, &adjoint_data.params[params..])
+            + dot(&results.totals, &adjoint_data.row_values[rows..])
     };
     let direction = data(program, random);
     let step = 1e-5;
@@ -89,7 +96,7 @@ pub(crate) fn check(program: &Program, adjoint: &Program, random: &mut Random) -
     let want = rise / (2.0 * step);
 
     let got = evaluate(adjoint, &adjoint_data, &RUN_TIME);
-    let sums = dot(&got.sums, &direction.params);
+    let sums = dot(&got.sums, &direction.params) + dot(&got.totals, &direction.row_values);
     let total = dot(&got.outputs, &direction.inputs) + sums;
     let size: f64 = got.outputs.iter().flatten().map(|x| x.abs()).sum();
     (total - want).abs() / (size + sums.abs()).max(1e-3)

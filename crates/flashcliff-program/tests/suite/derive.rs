@@ -18,6 +18,7 @@ fn all(program: &Program, results: Results) -> Vec<Vec<f64>> {
     let result = |result: &Returned| match *result {
         Returned::Output(at) => results.outputs[at].clone(),
         Returned::Sum(at) => results.sums[at].clone(),
+        Returned::Total(at) => results.totals[at].clone(),
     };
     program.results.iter().map(result).collect()
 }
@@ -27,6 +28,7 @@ fn given(program: &Program, data: &Data) -> Vec<Vec<f64>> {
     let argument = |argument: &Argument| match *argument {
         Argument::Input(at) => data.inputs[at].clone(),
         Argument::Param(at) => data.params[at].clone(),
+        Argument::RowValue(at) => data.row_values[at].clone(),
     };
     program.arguments.iter().map(argument).collect()
 }
@@ -37,12 +39,14 @@ fn packed(program: &Program, arguments: &[Vec<f64>], like: &Data) -> Data {
     let mut data = Data {
         inputs: vec![Vec::new(); program.inputs.len()],
         params: vec![Vec::new(); program.params.len()],
+        row_values: vec![Vec::new(); program.row_values.len()],
         ..*like
     };
     for (argument, values) in program.arguments.iter().zip(arguments) {
         match *argument {
             Argument::Input(at) => data.inputs[at] = values.clone(),
             Argument::Param(at) => data.params[at] = values.clone(),
+            Argument::RowValue(at) => data.row_values[at] = values.clone(),
         }
     }
     data
@@ -101,10 +105,12 @@ fn names_say_what_derivatives_belong_to() {
         let arguments = program.arguments.iter().map(|argument| match *argument {
             Argument::Input(at) => program.inputs[at].name.clone(),
             Argument::Param(at) => program.params[at].name.clone(),
+            Argument::RowValue(at) => program.row_values[at].clone(),
         });
         let results = program.results.iter().map(|result| match *result {
             Returned::Output(at) => program.outputs[at].tensor.name.clone(),
             Returned::Sum(at) => program.sums[at].tensor.name.clone(),
+            Returned::Total(at) => program.totals[at].name.clone(),
         });
         (arguments.collect(), results.collect())
     };

@@ -3,7 +3,7 @@
 //! `adjoints` checks derivatives, first and second, by differences, and `derive` those that are programs of their own. `counts` checks the costs of programs, `digest` their keys. `table` finds
 //! operators by their names. `extremes` asks for what is none.
 //! `mutation` damages planned programs, one sign or term at a time, and demands that `oracle`, which
-//! computes every operator by its reference, notices. `basis` compares what references multiply with to published tables.
+//! computes every operator by its reference, notices. `rows` has programs with one number for each row. `basis` compares what references multiply with to published tables.
 
 mod additions;
 mod adjoints;
@@ -14,6 +14,7 @@ mod digest;
 mod extremes;
 mod mutation;
 mod oracle;
+mod rows;
 mod stages;
 mod support;
 mod table;

@@ -70,6 +70,7 @@ fn inputs(program: &Program, mut values: impl FnMut(usize) -> Vec<f64>) -> Input
         lanes,
         params,
         saved,
+        row_values: Vec::new(),
         rows: ROWS,
         channels: CHANNELS,
     }

@@ -16,6 +16,8 @@ pub(crate) struct Inputs {
     pub(crate) params: Vec<Vec<Vec<f64>>>,
     /// The row sums of an earlier pass, `[sum][row]`.
     pub(crate) saved: Vec<Vec<f64>>,
+    /// The row values, `[value][row]`.
+    pub(crate) row_values: Vec<Vec<f64>>,
     pub(crate) rows: usize,
     pub(crate) channels: usize,
 }
@@ -24,7 +26,7 @@ pub(crate) struct Inputs {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outputs {
     pub(crate) lanes: Vec<Tensor>,
-    /// The row sums, `[sum][row]`.
+    /// The numbers of rows, `[number][row]`.
     pub(crate) row_sums: Vec<Vec<f64>>,
     /// The sums over the batch, by result and element.
     pub(crate) sums: BTreeMap<(usize, usize), Vec<f64>>,
@@ -96,7 +98,7 @@ pub(crate) fn run(
             .iter()
             .map(|&n| vec![vec![zero_row.clone(); inputs.rows]; n])
             .collect(),
-        row_sums: vec![vec![0.0; inputs.rows]; plan.row_sums],
+        row_sums: vec![vec![0.0; inputs.rows]; plan.row_numbers()],
         sums: BTreeMap::new(),
     };
     for (sum, saved) in out.row_sums[..plan.saved_row_sums]
@@ -104,6 +106,12 @@ pub(crate) fn run(
         .zip(&inputs.saved)
     {
         sum.clone_from(saved);
+    }
+    for (number, value) in out.row_sums[plan.row_sums..]
+        .iter_mut()
+        .zip(&inputs.row_values)
+    {
+        number.clone_from(value);
     }
     for row in 0..inputs.rows {
         let mut cuts: Vec<Vec<Vec<f64>>> = plan
@@ -187,7 +195,7 @@ fn lane(
                 Width::Scalars => unreachable!("programs of the table have no scalar channels"),
             },
             (Node::RowSum(slot), _) => sums[stage.rows[slot]][row],
-            (Node::Cut { .. }, _) => unreachable!("a stage has no cuts"),
+            (Node::Cut { .. } | Node::RowValue(_), _) => unreachable!("the plan makes them slots"),
             (Node::Add(a, _) | Node::Sub(a, _), Some(Damage::DropRight)) => at(a),
             (Node::Add(_, b), Some(Damage::DropLeft)) => at(b),
             (Node::Sub(_, b), Some(Damage::DropLeft)) => -at(b),

@@ -273,9 +273,10 @@ impl Lowering<'_> {
             | Node::Lane { .. }
             | Node::Param { .. }
             | Node::RowSum(_)
+            | Node::RowValue(_)
             | Node::Uniform(_)
             | Node::Cut { .. } => {
-                unreachable!("a leaf has a place of its own, and stages have no cuts")
+                unreachable!("a leaf has a place of its own, and stages have no cuts or row values")
             }
         }
     }

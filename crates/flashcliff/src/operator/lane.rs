@@ -6,7 +6,7 @@ use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass, ProgramOptions};
 use crate::Element;
 use crate::few::Few;
-use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
+use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter, RowTensor};
 use crate::ops::ProductOptions;
 use crate::programs::{Known, Made};
 use crate::tensor::Tensor;
@@ -230,7 +230,7 @@ impl LaneOperator {
         let source = self.program.source();
         let results = source.results.iter().map(|result| match *result {
             Returned::Output(at) => copied_input(source, &source.outputs[at].values),
-            Returned::Sum(_) => None,
+            Returned::Sum(_) | Returned::Total(_) => None,
         });
         let place = |input| {
             let mut arguments = source.arguments.iter();
@@ -257,14 +257,17 @@ impl LaneOperator {
             let count = Dim::Fixed(parameter.count);
             TensorSpec::new(&parameter.name, &[axis(parameter.width), count])
         };
+        let of_rows = |name: &'static str| TensorSpec::new(name, &[Dim::Batch]);
         let program: &'static ir::Program = self.program.source();
         let inputs = program.arguments.iter().map(|argument| match *argument {
             Argument::Input(at) => lane(&program.inputs[at]),
             Argument::Param(at) => parameter(&program.params[at]),
+            Argument::RowValue(at) => of_rows(&program.row_values[at]),
         });
         let outputs = program.results.iter().map(|result| match *result {
             Returned::Output(at) => lane(&program.outputs[at].tensor),
             Returned::Sum(at) => parameter(&program.sums[at].tensor),
+            Returned::Total(at) => of_rows(&program.totals[at].name),
         });
         (inputs.collect(), outputs.collect())
     }
@@ -382,6 +385,8 @@ impl LaneOperator {
             outputs: &tensors.outputs,
             params: &tensors.params,
             sums: &tensors.sums,
+            row_values: &tensors.row_values,
+            totals: &tensors.totals,
             saved,
             saved_stride: dims.batch,
             batch: dims.batch,
@@ -408,6 +413,8 @@ struct Tensors<T> {
     outputs: Few<Operand<T>, MAX_TENSORS>,
     params: Few<Parameter<T>, MAX_PARAMS>,
     sums: Few<Parameter<T>, MAX_PARAMS>,
+    row_values: Few<RowTensor<T>, MAX_TENSORS>,
+    totals: Few<RowTensor<T>, MAX_TENSORS>,
 }
 
 impl<T: Copy> Tensors<T> {
@@ -434,23 +441,28 @@ impl<T: Copy> Tensors<T> {
         let source = program.source();
         let (inputs, outputs) = (source.inputs.iter(), source.outputs.iter());
         let (params, sums) = (source.params.iter(), source.sums.iter());
+        let no_row = RowTensor { ptr: null };
         let (no_lane, no_parameter) = (lane(Width::Channels, 0), parameter(Width::Channels, 0));
         let mut tensors = Self {
             inputs: Few::of(no_lane, inputs.map(of)),
             outputs: Few::of(no_lane, outputs.map(|output| of(&output.tensor))),
             params: Few::of(no_parameter, params.map(given)),
             sums: Few::of(no_parameter, sums.map(|sum| given(&sum.tensor))),
+            row_values: Few::of(no_row, source.row_values.iter().map(|_| no_row)),
+            totals: Few::of(no_row, source.totals.iter().map(|_| no_row)),
         };
         for (index, place) in source.arguments.iter().enumerate() {
             match *place {
                 Argument::Input(at) => tensors.inputs[at].ptr = argument(index),
                 Argument::Param(at) => tensors.params[at].ptr = argument(index),
+                Argument::RowValue(at) => tensors.row_values[at].ptr = argument(index),
             }
         }
         for (index, place) in source.results.iter().enumerate() {
             match *place {
                 Returned::Output(at) => tensors.outputs[at].ptr = result(index),
                 Returned::Sum(at) => tensors.sums[at].ptr = result(index),
+                Returned::Total(at) => tensors.totals[at].ptr = result(index),
             }
         }
         tensors

@@ -98,11 +98,11 @@ impl Tensors {
         let lanes = |tensor: &LaneTensor| Carried::of_labels(algebra, tensor);
         let inputs = program.arguments.iter().map(|argument| match *argument {
             Argument::Input(at) => lanes(&program.inputs[at]),
-            Argument::Param(_) => Ok(Carried::Numbers),
+            Argument::Param(_) | Argument::RowValue(_) => Ok(Carried::Numbers),
         });
         let outputs = program.results.iter().map(|result| match *result {
             Returned::Output(at) => lanes(&program.outputs[at].tensor),
-            Returned::Sum(_) => Ok(Carried::Numbers),
+            Returned::Sum(_) | Returned::Total(_) => Ok(Carried::Numbers),
         });
         Ok(Self {
             inputs: inputs.collect::<Result<_, String>>()?,

@@ -260,10 +260,10 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
                 component: 0,
             });
         }),
-        ("each input and each parameter once", |p| {
+        ("each parameter and each row value once", |p| {
             p.arguments.push(Argument::Input(0))
         }),
-        ("each input and each parameter once", |p| {
+        ("each parameter and each row value once", |p| {
             p.arguments.clear()
         }),
         ("a label for each component of `o`, got 3 of 4", |p| {

@@ -7,7 +7,7 @@ use flashcliff_kernels::program::StageCall;
 use flashcliff_kernels::stage::{Lanes, StageArgs, StageFn};
 use flashcliff_program::plan::Limits;
 
-/// The largest number of row sums of a program.
+/// The largest number of numbers of a row.
 const MAX_ROW_SUMS: usize = Limits::CPU.row_sums;
 
 /// The four lists of tensors and parameters of a stage.
@@ -29,13 +29,13 @@ pub(super) struct Rest<T> {
     pub(super) counts: [T; 2],
 }
 
-/// The row sums of a row. They are memory of the task, which no row has to clear.
+/// The numbers of a row: row sums, row values and totals. They are memory of the task, which no row has to clear.
 pub(super) struct RowSums<T> {
-    /// All row sums of the program.
+    /// All of them, by their numbers in the plan.
     pub(super) all: [T; MAX_ROW_SUMS],
-    /// The row sums that a stage reads, by its slots.
+    /// Those that a stage reads, by its slots.
     read: [T; MAX_ROW_SUMS],
-    /// The row sums that a stage computes, by its slots.
+    /// Those that a stage computes, by its slots.
     new: [T; MAX_ROW_SUMS],
 }
 

@@ -89,6 +89,13 @@ pub(crate) struct Parameter<T> {
     pub(crate) count: usize,
 }
 
+/// One number for each row, given or returned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowTensor<T> {
+    /// Null for totals that nobody wants.
+    pub(crate) ptr: *mut T,
+}
+
 /// The tensors and options of a run of a program.
 pub(crate) struct Call<'a, T> {
     pub(crate) plan: &'a Plan,
@@ -97,6 +104,8 @@ pub(crate) struct Call<'a, T> {
     pub(crate) params: &'a [Parameter<T>],
     /// The sums over the batch. A pointer is null if a sum is not wanted.
     pub(crate) sums: &'a [Parameter<T>],
+    pub(crate) row_values: &'a [RowTensor<T>],
+    pub(crate) totals: &'a [RowTensor<T>],
     /// The row sums, `[row sums, saved_stride]`: read if the plan has saved row sums, else written. The pointer may be
     /// null if the plan has no row sums or nobody wants them.
     pub(crate) saved: *mut T,
@@ -126,6 +135,10 @@ pub(crate) fn workspace_len<T: Element>(call: &Call<'_, T>) -> usize {
 /// written overlaps nothing else. `workspace` has [`workspace_len`] elements.
 pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     if call.channels == [0, 0] {
+        for total in call.totals.iter().filter(|total| !total.ptr.is_null()) {
+            // SAFETY: the caller promises it. The total of no lanes is zero.
+            unsafe { total.ptr.write_bytes(0, call.batch) };
+        }
         return;
     }
     let layout = Layout::of(call);

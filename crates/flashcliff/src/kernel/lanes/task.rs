@@ -163,6 +163,11 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
             // SAFETY: the caller promises it.
             *sum = unsafe { *saved(index) };
         }
+        let values = self.sums.all[plan.row_sums..].iter_mut();
+        for (number, value) in values.zip(call.row_values) {
+            // SAFETY: the caller promises it.
+            *number = unsafe { *value.ptr.add(row.index) };
+        }
         for stage in self.stages.all() {
             // SAFETY: the caller promises it, and every place holds whole vectors. The tier was checked when the
             // operator was made.
@@ -172,6 +177,17 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
             for (index, &sum) in self.sums.all[..plan.row_sums].iter().enumerate() {
                 // SAFETY: the caller promises it.
                 unsafe { *saved(index) = sum };
+            }
+        }
+        let parts = &self.sums.all[plan.row_sums + call.row_values.len()..];
+        for (total, parts) in call.totals.iter().zip(parts.chunks_exact(2)) {
+            if !total.ptr.is_null() {
+                // SAFETY: the caller promises it. A part that no stage computes is zero.
+                unsafe {
+                    let total = total.ptr.add(row.index);
+                    *total = parts[0];
+                    *total += parts[1];
+                }
             }
         }
     }

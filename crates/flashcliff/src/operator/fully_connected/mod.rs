@@ -484,6 +484,8 @@ impl FullyConnected {
             outputs,
             params: &[],
             sums: &[],
+            row_values: &[],
+            totals: &[],
             saved: std::ptr::null_mut(),
             saved_stride: 0,
             batch: count,
