@@ -2,6 +2,7 @@
 
 use cayley::{Algebra, Signature};
 use flashcliff_codegen::emit::{File, cuda, dot, rust};
+use flashcliff_program::ir::{Program, Width, differentiate};
 use flashcliff_program::spec::{self, Group, Operator};
 
 const COMMAND: &str = "cargo xtask gen";
@@ -215,4 +216,54 @@ fn no_operand_is_missing() {
             assert_eq!(hole, None, "{path}, line {number} of code: {line}");
         }
     }
+}
+
+/// `o = r x / sum x^2`, `t = s`, the sum of `o`, and that of `x^2` and `s`.
+fn with_rows() -> Program {
+    let mut p = Program::new("with_rows", "o = r x / sum x^2");
+    let one = || vec!["1".to_owned()];
+    let x = p.input("x", one())[0];
+    let s = p.input_of(Width::Scalars, "s", one())[0];
+    let r = p.row_value("r");
+    let square = p.graph.mul(x, x);
+    let sum = p.row_sum(square);
+    let scale = p.graph.div(r, sum);
+    let o = p.graph.mul(x, scale);
+    p.output("o", one(), vec![o]);
+    p.output_of(Width::Scalars, "t", one(), vec![s]);
+    p.total("u", [Some(square), Some(s)]);
+    p.total("v", [Some(o), None]);
+    p
+}
+
+/// Row values and totals have their places behind those of lane tensors. A stage with sums that others wait for may have totals behind them.
+#[test]
+fn kernels_read_row_values_and_collect_totals() {
+    let walker = cuda::Walker {
+        lanes: 1,
+        bytes: 4,
+        keeps: true,
+    };
+    let single = cuda::strided(&with_rows(), walker).expect("room");
+    assert!(!single.shape.is_pointwise);
+    assert_eq!((single.shape.row_values, single.shape.totals), (1, 2));
+    assert_eq!((single.shape.row_sums, single.shape.reductions), (1, 1));
+    for statement in [
+        ", 1, 2};",
+        "const T s1 = c.template row_value<2>();",
+        "c.template add_to_total<0>(sums0[1]);",
+        "if (!c.template reduce<0, 0, 1>(sums0)) return;",
+        "if (c.template wants_total<0>()) {",
+        "c.template add_to_total<1>(",
+    ] {
+        assert!(single.text.contains(statement), "{statement}");
+    }
+    // The gradients of totals are row values, behind the inputs, their gradients and the others.
+    let adjoint = cuda::strided(&differentiate(&with_rows()), walker).expect("room");
+    assert_eq!((adjoint.shape.row_values, adjoint.shape.totals), (3, 1));
+    for slot in 4..7 {
+        let statement = format!("c.template row_value<{slot}>();");
+        assert!(adjoint.text.contains(&statement), "{statement}");
+    }
+    assert!(dot::emit(&with_rows()).contains("-> \"u\" [style=bold];"));
 }

@@ -594,7 +594,8 @@ int launch_call(const fc_kernel *kernel, const fc_call *call, Cut *cut, bool *ha
 
 extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream) {
   if (kernel == nullptr || call == nullptr) return FC_ERROR_BAD_CALL;
-  if (call->channels == 0 && call->scalars == 0) return 0;
+  // The totals of rows without lanes are zero.
+  if (call->channels == 0 && call->scalars == 0 && kernel->shape.totals == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   if (kernel->walks) return fc::launch_walk(kernel, call, on);
   fc::Cut cut;

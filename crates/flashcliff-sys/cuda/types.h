@@ -51,6 +51,8 @@ typedef struct fc_shape {
   int32_t reductions;     /* in how many steps, each of which needs the row sums before it */
   /* The tensors of the scalar channels, as sets of bits. */
   uint32_t scalar_inputs, scalar_outputs, scalar_params, scalar_sums;
+  int32_t row_values;     /* one number for each row, behind the lane tensors that are read */
+  int32_t totals;         /* one sum over each row, behind the lane tensors that are written */
 } fc_shape;
 
 #endif

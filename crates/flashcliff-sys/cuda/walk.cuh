@@ -27,11 +27,11 @@ int sums_of(const Shape &shape, int width) {
 void fill_walk(const fc_kernel *kernel, const fc_call *call, Walk *a) {
   const Shape &shape = kernel->shape;
   *a = {};
-  for (int i = 0; i < shape.inputs; i++) {
+  for (int i = 0; i < shape.inputs + shape.row_values; i++) {
     a->inputs[i] = call->inputs[i];
     a->input_strides[i] = call->input_strides[i];
   }
-  for (int i = 0; i < shape.outputs; i++) {
+  for (int i = 0; i < shape.outputs + shape.totals; i++) {
     a->outputs[i] = call->outputs[i];
     a->output_strides[i] = call->output_strides[i];
   }

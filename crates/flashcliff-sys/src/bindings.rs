@@ -106,10 +106,14 @@ pub struct fc_shape {
     pub scalar_params: u32,
     /// The tensors of the scalar channels, as sets of bits.
     pub scalar_sums: u32,
+    /// one number for each row, behind the lane tensors that are read
+    pub row_values: i32,
+    /// one sum over each row, behind the lane tensors that are written
+    pub totals: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_shape"][::core::mem::size_of::<fc_shape>() - 216usize];
+    ["Size of fc_shape"][::core::mem::size_of::<fc_shape>() - 224usize];
     ["Alignment of fc_shape"][::core::mem::align_of::<fc_shape>() - 4usize];
     [
         "Offset of field: fc_shape::lanes",
@@ -165,6 +169,12 @@ const _: () = {
     [
         "Offset of field: fc_shape::scalar_sums",
     ][::core::mem::offset_of!(fc_shape, scalar_sums) - 212usize];
+    [
+        "Offset of field: fc_shape::row_values",
+    ][::core::mem::offset_of!(fc_shape, row_values) - 216usize];
+    [
+        "Offset of field: fc_shape::totals",
+    ][::core::mem::offset_of!(fc_shape, totals) - 220usize];
 };
 /// A kernel; it lives as long as the process.
 #[repr(C)]
@@ -333,7 +343,7 @@ pub struct fc_image {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 320usize];
+    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 328usize];
     ["Alignment of fc_image"][::core::mem::align_of::<fc_image>() - 8usize];
     [
         "Offset of field: fc_image::codes",
@@ -346,16 +356,16 @@ const _: () = {
     ][::core::mem::offset_of!(fc_image, shape) - 80usize];
     [
         "Offset of field: fc_image::pointwise",
-    ][::core::mem::offset_of!(fc_image, pointwise) - 296usize];
+    ][::core::mem::offset_of!(fc_image, pointwise) - 304usize];
     [
         "Offset of field: fc_image::walks",
-    ][::core::mem::offset_of!(fc_image, walks) - 300usize];
+    ][::core::mem::offset_of!(fc_image, walks) - 308usize];
     [
         "Offset of field: fc_image::tiles",
-    ][::core::mem::offset_of!(fc_image, tiles) - 304usize];
+    ][::core::mem::offset_of!(fc_image, tiles) - 312usize];
     [
         "Offset of field: fc_image::is_f64",
-    ][::core::mem::offset_of!(fc_image, is_f64) - 312usize];
+    ][::core::mem::offset_of!(fc_image, is_f64) - 320usize];
 };
 impl Default for fc_image {
     fn default() -> Self {

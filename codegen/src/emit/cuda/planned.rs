@@ -56,9 +56,16 @@ impl Planned<'_> {
     /// The number of reductions, each of which needs those before it. Stages of both widths form sums in the same one.
     fn reductions(&self) -> usize {
         let stages = self.plan.stages.iter();
-        let reducing = stages.filter(|stage| !stage.row_sums.is_empty());
+        let reducing = stages.filter(|stage| stage.read_row_sums(self.plan) > 0);
         let numbers: BTreeSet<usize> = reducing.map(|stage| stage.reductions).collect();
         numbers.len()
+    }
+
+    /// The row sums that are computed, but for totals, in order: the stage of each, and its number among those of the program.
+    pub(super) fn reduced(&self) -> impl Iterator<Item = (&Stage, usize)> {
+        let stages = self.plan.stages.iter();
+        let all = stages.flat_map(|stage| stage.row_sums.iter().map(move |&sum| (stage, sum)));
+        all.filter(|(_, sum)| *sum < self.plan.row_sums)
     }
 
     /// The inputs, outputs, parameters and sums of the scalar channels, as sets of bits.
@@ -76,7 +83,7 @@ impl Planned<'_> {
     pub(super) fn is_pointwise(&self) -> bool {
         let program = self.program;
         let is_free = program.params.is_empty() && program.sums.is_empty();
-        is_free && self.plan.row_sums == 0 && !program.has_scalars()
+        is_free && self.plan.row_numbers() == 0 && !program.has_scalars()
     }
 
     /// The text of the struct.
@@ -97,10 +104,12 @@ impl Planned<'_> {
             outputs: self.output_components(),
             params: self.param_counts(),
             saved_row_sums: self.plan.saved_row_sums,
-            row_sums: self.plan.stages.iter().map(|s| s.row_sums.len()).sum(),
+            row_sums: self.reduced().count(),
             reductions: self.reductions(),
             sums: self.sum_counts(),
             scalars: self.scalars(),
+            row_values: self.plan.row_values,
+            totals: self.plan.totals,
             is_pointwise,
         }
     }
@@ -112,10 +121,14 @@ impl Planned<'_> {
             format!("{{{}}}", numbers.join(", "))
         };
         let shape = self.shape(false);
+        let rows = match (shape.row_values, shape.totals) {
+            (0, 0) => String::new(),
+            (values, totals) => format!(", {values}, {totals}"),
+        };
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}{}}};",
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}{}{rows}}};",
             shape.inputs.len(),
             shape.outputs.len(),
             shape.params.len(),

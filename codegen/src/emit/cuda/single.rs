@@ -50,7 +50,7 @@ const VARIANTS_OF_BLOCKS: usize = 7;
 /// The namespace of what is emitted for one program.
 const NAMESPACE: &str = "program";
 
-/// Emits the kernels of a program without scalar channels for contiguous tensors. Programs that differ in names alone give the same text. If lanes
+/// Emits the kernels of a program without scalar channels and numbers of rows for contiguous tensors. Programs that differ in names alone give the same text. If lanes
 /// do not depend on each other, the kernels take tensors with strides too.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
     })
 }
 
-/// Emits a kernel of a program for rows of tensors with strides of their own, and with scalar channels.
+/// Emits a kernel of a program for rows of tensors with strides of their own, with scalar channels and numbers of rows.
 ///
 /// # Errors
 /// A program that kernels have no room for.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use flashcliff_program::ir::Width;
-use flashcliff_program::plan::{Source, Stage, StageName, Target};
+use flashcliff_program::plan::{RowNumber, Source, Stage, StageName, Target};
 
 use super::planned::{Planned, inputs_of};
 
@@ -12,8 +12,8 @@ impl Planned<'_> {
     /// The contents of the struct.
     pub(super) fn walk(&self) -> String {
         let mut text = self.facts();
-        let reductions = self.row_sums().map(|(stage, _)| stage.reductions);
-        let places = self.row_sums().map(|(_, place)| place);
+        let reductions = self.reduced().map(|(stage, _)| stage.reductions);
+        let places = self.reduced().map(|(_, place)| place);
         list(&mut text, "reduction_of", reductions);
         list(&mut text, "place_of", places);
         text.push_str("  template <int W, class C>\n  FC_INLINE static void run(C &c) {\n");
@@ -27,15 +27,9 @@ impl Planned<'_> {
         text
     }
 
-    /// The row sums that are computed, in order: the stage of each, and its number among those of the program.
-    fn row_sums(&self) -> impl Iterator<Item = (&Stage, usize)> {
-        let stages = self.plan.stages.iter();
-        stages.flat_map(|stage| stage.row_sums.iter().map(move |&sum| (stage, sum)))
-    }
-
     /// The place of a row sum of the program among those that are computed.
     fn number(&self, sum: usize) -> usize {
-        match self.row_sums().position(|(_, computed)| computed == sum) {
+        match self.reduced().position(|(_, computed)| computed == sum) {
             Some(number) => number,
             None => unreachable!("a stage reads sums that are saved or computed"),
         }
@@ -70,27 +64,17 @@ impl Planned<'_> {
             let _ = writeln!(text, "      V t{cut}[{}];", self.plan.cuts[cut]);
         }
         let mut known: BTreeSet<usize> = (0..self.plan.saved_row_sums).collect();
+        self.row_values(text, &stages, &mut known);
         let mut reached = 0;
         for (stage, function) in stages {
             if stage.reductions > reached {
                 reached = stage.reductions;
                 let _ = writeln!(text, "      if (!c.template reached<{reached}>()) return;");
             }
-            self.totals(text, stage, &mut known);
-            let number = stage.row_sums.first().map(|&first| self.number(first));
-            self.call(
-                text,
-                "      ",
-                (stage, function),
-                number.unwrap_or_default(),
-            );
-            if let Some(number) = number {
-                let at = stage.reductions;
-                let _ = writeln!(
-                    text,
-                    "      if (!c.template reduce<{at}, {number}>(sums{number})) return;"
-                );
-                reached = at + 1;
+            self.sums(text, stage, &mut known);
+            self.walked(text, stage, function);
+            if stage.read_row_sums(self.plan) > 0 {
+                reached = stage.reductions + 1;
             }
             for target in &stage.targets {
                 if let Target::Output(output) = target {
@@ -100,13 +84,74 @@ impl Planned<'_> {
         }
     }
 
+    /// Declares the row values that stages read.
+    fn row_values(
+        &self,
+        text: &mut String,
+        stages: &[(&Stage, &StageName)],
+        known: &mut BTreeSet<usize>,
+    ) {
+        for &row in stages.iter().flat_map(|(stage, _)| &stage.rows) {
+            if let RowNumber::Value(value) = self.plan.row_number(row)
+                && known.insert(row)
+            {
+                let slot = self.program.inputs.len() + value;
+                let _ = writeln!(
+                    text,
+                    "      const T s{row} = c.template row_value<{slot}>();"
+                );
+            }
+        }
+    }
+
     /// Declares the row sums that a stage reads.
-    fn totals(&self, text: &mut String, stage: &Stage, known: &mut BTreeSet<usize>) {
+    fn sums(&self, text: &mut String, stage: &Stage, known: &mut BTreeSet<usize>) {
         for &row in &stage.rows {
             if known.insert(row) {
                 let number = self.number(row);
                 let _ = writeln!(text, "      const T s{row} = c.total({number});");
             }
+        }
+    }
+
+    /// The call of a stage, and what becomes of its sums over the row. A stage that has nothing but totals runs if one of them is wanted.
+    fn walked(&self, text: &mut String, stage: &Stage, function: &StageName) {
+        let read = stage.read_row_sums(self.plan);
+        // The sums of a stage have the number of the first of them in their name.
+        let first = stage.row_sums.first().copied().unwrap_or_default();
+        let number = if read > 0 { self.number(first) } else { first };
+        let totals = stage.row_sums.iter().enumerate().skip(read);
+        let totals = totals.filter_map(|(at, &sum)| match self.plan.row_number(sum) {
+            RowNumber::Total(total, _) => Some((at, total)),
+            _ => None,
+        });
+        let totals: Vec<(usize, usize)> = totals.collect();
+        let has_results = read > 0 || !stage.targets.is_empty() || !stage.sums.is_empty();
+        let indent = if has_results { "      " } else { "        " };
+        if !has_results {
+            let wanted = totals.iter();
+            let wanted = wanted.map(|(_, total)| format!("c.template wants_total<{total}>()"));
+            let wanted = wanted.collect::<Vec<_>>().join(" || ");
+            let _ = writeln!(text, "      if ({wanted}) {{");
+        }
+        self.call(text, indent, (stage, function), number);
+        for (at, total) in totals {
+            let own = format!("sums{number}[{at}]");
+            let _ = writeln!(text, "{indent}c.template add_to_total<{total}>({own});");
+        }
+        if !has_results {
+            text.push_str("      }\n");
+        }
+        if read > 0 {
+            let count = match read == stage.row_sums.len() {
+                true => String::new(),
+                false => format!(", {read}"),
+            };
+            let at = stage.reductions;
+            let _ = writeln!(
+                text,
+                "      if (!c.template reduce<{at}, {number}{count}>(sums{number})) return;"
+            );
         }
     }
 }

@@ -162,15 +162,30 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
     FC_INLINE T saved(int k) const { return c.saved(k); }
     FC_INLINE T total(int k) const { return c.totals[k]; }
 
+    template <int Slot>
+    FC_INLINE T row_value() const {
+      return c.template row_value<Slot>();
+    }
+
+    // A total is collected in the last pass, as nothing waits for it.
+    template <int Total>
+    FC_INLINE bool wants_total() const {
+      return kIsLast && c.template wants_total<Total>();
+    }
+    template <int Total>
+    FC_INLINE void add_to_total(T own) {
+      if constexpr (kIsLast) c.row_totals[Total] += own;
+    }
+
     template <int Reductions>
     FC_INLINE constexpr bool reached() const {
       return Pass >= Reductions;
     }
 
-    template <int At, int First, int K>
+    template <int At, int First, int Count = 0, int K>
     FC_INLINE bool reduce(T (&own)[K]) {
 #pragma unroll
-      for (int k = 0; k < K; k++) {
+      for (int k = 0; k < (Count > 0 ? Count : K); k++) {
         if constexpr (Pass == At) c.totals[First + k] += own[k];
         own[k] = c.totals[First + k];
       }
@@ -218,6 +233,7 @@ __global__ void __launch_bounds__(kWalkThreads) kept_kernel(const __grid_constan
     c.template read_tiles<0, 0>();
     c.template read_tiles<1, 0>();
     c.template passes<0>();
+    c.write_totals();
   }
   if (!c.adds()) return;
   c.template leave_sums<0, 0>();

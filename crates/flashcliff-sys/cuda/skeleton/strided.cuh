@@ -1,4 +1,5 @@
-// What kernels on tensors with strides share: a row of channels and of scalar channels, and a few neighbouring threads that work on it.
+// What kernels on tensors with strides share: a row of channels, of scalar channels and of numbers of its own, and a few neighbouring threads that
+// work on it.
 //
 // The rows of a CTA have equally many threads each, so that they meet in sums of their warps. A tile is the channels that these threads have at
 // once, some neighbouring ones each.
@@ -19,6 +20,8 @@ struct StridedRow {
   static constexpr int kRowSums = P::kShape.row_sums;
   static constexpr int kReductions = P::kShape.reductions;
   static constexpr int kSums = P::kShape.sums;
+  static constexpr int kOutputs = P::kShape.outputs;
+  static constexpr int kTotals = P::kShape.totals;
 
   // Static members cannot be indexed in device code; constant expressions can.
   enum Of { kInputs, kParams, kOfSums };
@@ -49,6 +52,7 @@ struct StridedRow {
   int64_t row;
   bool active;  // the row exists
   T totals[kRowSums > 0 ? kRowSums : 1];
+  T row_totals[kTotals > 0 ? kTotals : 1];
 
   FC_INLINE explicit StridedRow(const Walk &arguments) : a(arguments), u(arguments), row(0), active(false) {
     lane = int(threadIdx.x) % a.threads_per_row;
@@ -63,6 +67,8 @@ struct StridedRow {
     row = active ? wanted : a.batch - 1;
 #pragma unroll
     for (int k = 0; k < kRowSums; k++) totals[k] = T(0);
+#pragma unroll
+    for (int k = 0; k < kTotals; k++) row_totals[k] = T(0);
   }
 
   // ---- memory ----
@@ -92,6 +98,22 @@ struct StridedRow {
 
   FC_INLINE T saved(int k) const { return static_cast<const T *>(a.saved)[k * a.batch + row]; }
 
+  // The number that the caller gives for the row.
+  template <int Slot>
+  FC_INLINE T row_value() const {
+    T value = T(0);
+    with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+      using S = typename Element<decltype(type)>::Type;
+      value = widen(static_cast<const S *>(a.inputs[Slot])[row * a.input_strides[Slot].batch], a.lane_dtype);
+    });
+    return value;
+  }
+
+  template <int Total>
+  FC_INLINE bool wants_total() const {
+    return a.outputs[kOutputs + Total] != nullptr;
+  }
+
   // ---- sums over a row ----
 
   // Adds up a row sum over the threads of the row.
@@ -99,6 +121,25 @@ struct StridedRow {
     for (int d = a.threads_per_row / 2; d > 0; d /= 2) totals[k] += __shfl_xor_sync(~0u, totals[k], d);
     if (a.saved != nullptr && P::kShape.saved_sums == 0 && active && lane == 0) {
       static_cast<T *>(a.saved)[place * a.batch + row] = totals[k];
+    }
+  }
+
+  // Adds up the totals over the threads of the row, and writes those that are wanted.
+  template <int Total = 0>
+  FC_INLINE void write_totals() const {
+    if constexpr (Total < kTotals) {
+      if (wants_total<Total>()) {
+        T sum = row_totals[Total];
+        for (int d = a.threads_per_row / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        if (active && lane == 0) {
+          with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+            using S = typename Element<decltype(type)>::Type;
+            S *const to = static_cast<S *>(a.outputs[kOutputs + Total]) + row * a.output_strides[kOutputs + Total].batch;
+            *to = Narrow<S, T>::from(sum, a.lane_dtype);
+          });
+        }
+      }
+      write_totals<Total + 1>();
     }
   }
 

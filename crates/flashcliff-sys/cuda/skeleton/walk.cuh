@@ -1,4 +1,4 @@
-// The kernel that walks rows of any number of channels, with scalar channels beside them or tensors with strides of their own.
+// The kernel that walks rows of any number of channels, with scalar channels or numbers of the row beside them, or tensors with strides of their own.
 //
 // The threads of a row walk its channels, then its scalar channels, once for each reduction and once more for the values that depend on the
 // last. Operands are read again each time, mostly from the first cache. Sums over the batch stay in shared memory until the CTA has walked
@@ -70,6 +70,16 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
     return sums + first;
   }
 
+  // A total is collected in the last pass, as nothing waits for it.
+  template <int Total>
+  FC_INLINE bool wants_total() const {
+    return is_last() && Row::template wants_total<Total>();
+  }
+  template <int Total>
+  FC_INLINE void add_to_total(T own) {
+    if (is_last()) Row::row_totals[Total] += own;
+  }
+
   // A row sum, complete.
   FC_INLINE T total(int k) const { return totals[k]; }
 
@@ -79,11 +89,11 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
     return pass >= Reductions;
   }
 
-  // Adds to the row sums of a reduction, of which the first has the number `First`, or gives them.
-  template <int At, int First, int K>
+  // Adds to the row sums of a reduction, of which the first has the number `First`, or gives them. Totals may be behind the first `Count`.
+  template <int At, int First, int Count = 0, int K>
   FC_INLINE bool reduce(T (&own)[K]) {
 #pragma unroll
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < (Count > 0 ? Count : K); k++) {
       if (pass == At) totals[First + k] += own[k];
       own[k] = totals[First + k];
     }
@@ -156,6 +166,7 @@ __global__ void __launch_bounds__(kWalkThreads) walk_kernel(const __grid_constan
       if (c.is_last()) break;
       c.collect();
     }
+    c.write_totals();
   }
   if (!c.adds()) return;
   __syncthreads();

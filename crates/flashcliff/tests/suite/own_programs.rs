@@ -213,10 +213,10 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
     let algebra: Algebra = "cl200".parse()?;
     let options = ProgramOptions::default();
     let cases: [Case; 18] = [
-        ("each output and each sum over the batch once", |p| {
+        ("each sum over the batch and each total once", |p| {
             p.outputs.clear()
         }),
-        ("each output and each sum over the batch once", |p| {
+        ("each sum over the batch and each total once", |p| {
             p.outputs.push(p.outputs[0].clone())
         }),
         ("at least one output, got none", |p| {

@@ -240,6 +240,8 @@ fn shape(shape: &Shape) -> sys::fc_shape {
         scalar_outputs: shape.scalars[1],
         scalar_params: shape.scalars[2],
         scalar_sums: shape.scalars[3],
+        row_values: number(shape.row_values),
+        totals: number(shape.totals),
     }
 }
 

@@ -76,12 +76,14 @@ impl Kernels {
         let source = self.source();
         let has_rows = !source.row_sums.is_empty() || source.saved_row_sums > 0;
         let is_free = source.params.is_empty() && source.sums.is_empty();
-        is_free && !has_rows && !source.has_scalars()
+        is_free && !has_rows && !source.has_scalars() && !source.has_row_tensors()
     }
 
     /// Whether a call takes a kernel for tensors with strides.
     fn walks(&self, call: &sys::fc_call) -> bool {
-        self.source().has_scalars() || (call.strided != 0 && !self.are_pointwise())
+        let source = self.source();
+        let has_others = source.has_scalars() || source.has_row_tensors();
+        has_others || (call.strided != 0 && !self.are_pointwise())
     }
 
     /// The kernel that takes a call, if it is there.
@@ -166,6 +168,13 @@ fn set_strides(source: &Program, call: &mut sys::fc_call) {
     for (at, output) in source.outputs.iter().enumerate() {
         call.output_strides[at] = of(output.tensor.width, call);
     }
+    // One number for each row.
+    let rows = sys::fc_strides {
+        component: 0,
+        batch: 1,
+    };
+    call.input_strides[source.inputs.len()..].fill(rows);
+    call.output_strides[source.outputs.len()..].fill(rows);
 }
 
 /// The kernel of a program that this build has. A program that was asked for without kernels has none, where others can be compiled.

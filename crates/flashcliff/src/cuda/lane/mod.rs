@@ -296,6 +296,9 @@ impl Lanes {
             match *place {
                 Argument::Input(at) => arguments.inputs[at] = address(input),
                 Argument::Param(at) => arguments.params[at] = address(input),
+                Argument::RowValue(at) => {
+                    arguments.inputs[source.inputs.len() + at] = address(input)
+                }
             }
         }
         for (place, result) in source.results.iter().zip(results) {
@@ -303,6 +306,7 @@ impl Lanes {
             match *place {
                 Returned::Output(at) => arguments.outputs[at] = result,
                 Returned::Sum(at) => arguments.sums[at] = result,
+                Returned::Total(at) => arguments.outputs[source.outputs.len() + at] = result,
             }
         }
         arguments.saved = address(call.saved);
@@ -354,7 +358,7 @@ impl Lanes {
         let arguments = self.program.source().arguments.iter();
         let wanted = arguments.map(|argument| match *argument {
             Argument::Input(tensor) => Some(tensor),
-            Argument::Param(_) => None,
+            Argument::Param(_) | Argument::RowValue(_) => None,
         });
         let order: Option<Vec<usize>> = wanted.collect();
         let read = match pass {
@@ -437,23 +441,29 @@ impl Lanes {
         call.workspace = address(workspace.address);
         call.workspace_bytes = workspace.bytes;
         for (place, input) in source.arguments.iter().zip(inputs) {
-            match *place {
-                Argument::Input(at) => {
-                    call.inputs[at] = address(input.address);
-                    call.input_strides[at] = input.strides();
+            let at = match *place {
+                Argument::Input(at) => at,
+                Argument::RowValue(at) => source.inputs.len() + at,
+                Argument::Param(at) => {
+                    call.params[at] = address(input.address);
+                    continue;
                 }
-                Argument::Param(at) => call.params[at] = address(input.address),
-            }
+            };
+            call.inputs[at] = address(input.address);
+            call.input_strides[at] = input.strides();
         }
         for (place, output) in source.results.iter().zip(outputs) {
             let Some(output) = output else { continue };
-            match *place {
-                Returned::Output(at) => {
-                    call.outputs[at] = address(output.address);
-                    call.output_strides[at] = output.strides();
+            let at = match *place {
+                Returned::Output(at) => at,
+                Returned::Total(at) => source.outputs.len() + at,
+                Returned::Sum(at) => {
+                    call.sums[at] = address(output.address);
+                    continue;
                 }
-                Returned::Sum(at) => call.sums[at] = address(output.address),
-            }
+            };
+            call.outputs[at] = address(output.address);
+            call.output_strides[at] = output.strides();
         }
         let kernel = self.kernel(Pass::Forward, &mut call)?;
         // SAFETY: the caller promises it.

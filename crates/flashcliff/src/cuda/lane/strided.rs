@@ -1,4 +1,4 @@
-//! The kernels of a program for rows of tensors with strides of their own, and with scalar channels. Each is compiled when a call first needs it.
+//! The kernels of a program for rows of tensors with strides of their own, with scalar channels and numbers of rows. Each is compiled when a call first needs it.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
