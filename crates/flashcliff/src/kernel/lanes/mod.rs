@@ -20,7 +20,7 @@ use self::task::Task;
 use super::tasks;
 use crate::Gate;
 use crate::{Element, Tier};
-use flashcliff_kernels::program::Plan;
+use flashcliff_kernels::program::{Plan, Slot, StageCall};
 use flashcliff_program::ir::Width;
 use flashcliff_program::plan::Limits;
 
@@ -118,6 +118,25 @@ pub(crate) struct Call<'a, T> {
     pub(crate) tier: Tier,
     pub(crate) gate: Gate,
     pub(crate) eps: f64,
+}
+
+impl<T> Call<'_, T> {
+    /// Whether somebody wants a result of a stage, or another stage reads one.
+    fn wants(&self, stage: &StageCall) -> bool {
+        let of_lanes = |slot: &Slot| match *slot {
+            Slot::External(at) => !self.outputs[at].ptr.is_null(),
+            Slot::Cut(_) => true,
+        };
+        let first_total = self.plan.row_sums + self.row_values.len();
+        let of_rows = |&number: &usize| {
+            let part = number.checked_sub(first_total);
+            part.is_none_or(|part| !self.totals[part / 2].ptr.is_null())
+        };
+        let of_batch = |&at: &usize| !self.sums[at].ptr.is_null();
+        stage.outputs.iter().any(of_lanes)
+            || stage.row_sums.iter().any(of_rows)
+            || stage.sums.iter().any(of_batch)
+    }
 }
 
 // SAFETY: the pointers are borrowed tensors for the length of a call, whose chunks are disjoint.

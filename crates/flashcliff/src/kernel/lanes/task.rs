@@ -22,13 +22,15 @@ enum Stages<'a, T, const N: usize> {
 }
 
 impl<'a, T: Copy, const N: usize> Stages<'a, T, N> {
-    fn of(call: &'a [StageCall], bind: impl Fn((usize, &'a StageCall)) -> Bound<'a, T, N>) -> Self {
-        match call {
-            [first, ..] if call.len() <= OWN_STAGES => {
-                let all = call.iter().enumerate().map(&bind);
-                Self::Own(Few::of(bind((0, first)), all))
+    /// The stages of a call that compute what somebody wants.
+    fn of(call: &'a Call<'a, T>, bind: impl Fn((usize, &'a StageCall)) -> Bound<'a, T, N>) -> Self {
+        let all = call.plan.stages.iter().enumerate();
+        let all = all.filter(|(_, stage)| call.wants(stage));
+        match call.plan.stages {
+            [first, ..] if call.plan.stages.len() <= OWN_STAGES => {
+                Self::Own(Few::of(bind((0, first)), all.map(&bind)))
             }
-            _ => Self::Many(call.iter().enumerate().map(bind).collect()),
+            _ => Self::Many(all.map(bind).collect()),
         }
     }
 
@@ -103,7 +105,7 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         let params: [Place<T>; N] = parameters(params, call.params, layout);
         let partial: [Place<T>; N] = parameters(partial.as_mut_ptr(), call.sums, layout);
         let askers: [Option<usize>; N] = askers(call.plan.stages, call.inputs);
-        let bind = |(number, stage): (usize, &'static StageCall)| {
+        let bind = |(number, stage): (usize, &'a StageCall)| {
             let source = |slot: &Slot| match *slot {
                 Slot::External(index) if askers[index].unwrap_or(number) == number => inputs[index],
                 Slot::External(index) => inputs[index].here(),
@@ -122,7 +124,7 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         Self {
             call,
             layout,
-            stages: Stages::of(call.plan.stages, bind),
+            stages: Stages::of(call, bind),
             sums: RowSums::new(),
             inputs,
             outputs,
