@@ -22,6 +22,9 @@ mod harness;
 mod higher_cases;
 #[path = "../suite/numbers.rs"]
 mod numbers;
+#[cfg(feature = "jit")]
+#[path = "../suite/of_rows.rs"]
+mod of_rows;
 #[path = "../suite/plain.rs"]
 mod plain;
 #[path = "../suite/random.rs"]

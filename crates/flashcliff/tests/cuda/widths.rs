@@ -1,14 +1,15 @@
-//! Scalar channels beside the channels, and tensors with strides of their own, on a GPU beside the CPU.
+//! Scalar channels beside the channels, numbers of rows, and tensors with strides of their own, on a GPU beside the CPU.
 
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::{Array, Dtypes, StridedTensor, StridedWorkspace};
-use flashcliff::{Algebra, Dims, Dtype, Operator};
+use flashcliff::{Algebra, Dims, Dtype, Error, Operator};
 
 use crate::device::device;
 use crate::higher::on_gpu;
 use crate::higher_cases::{numbers, operators, results};
+use crate::of_rows;
 use crate::random::Random;
 use crate::slim_norm;
 use crate::trials::{Needs, Tests};
@@ -26,21 +27,33 @@ const SIZES: [[usize; 3]; 9] = [
     [0, 4, 4],
 ];
 
+/// Operators with scalar channels, the second one with numbers of rows too.
+type Named = (&'static str, fn() -> Result<Operator, Error>);
+const OPERATORS: [Named; 2] = [
+    ("slim_norm", slim_norm::operator),
+    ("of_rows", of_rows::operator),
+];
+
 pub(crate) fn add(tests: &mut Tests) {
-    for order in 0..3 {
-        tests.add(
-            Needs::Gpu,
-            format!("widths::slim_norm::{order}"),
-            move || {
-                let mut op = slim_norm::operator().expect("an operator");
+    for (name, operator) in OPERATORS {
+        for order in 0..3 {
+            tests.add(Needs::Gpu, format!("widths::{name}::{order}"), move || {
+                let mut op = operator().expect("an operator");
                 for _ in 0..order {
                     op = op.gradient().expect("a derivative");
                 }
                 for sizes in SIZES {
                     on_both(&op, dims_of(sizes));
                 }
-            },
-        );
+            });
+        }
+        tests.add(Needs::Gpu, format!("widths::strided::{name}"), move || {
+            let op = operator().expect("an operator");
+            for sizes in SIZES {
+                with_strides(&op, dims_of(sizes));
+                with_strides(&op.gradient().expect("a derivative"), dims_of(sizes));
+            }
+        });
     }
     for index in 0..layers().len() {
         tests.add(Needs::Gpu, format!("widths::strided::{index}"), move || {
@@ -51,13 +64,6 @@ pub(crate) fn add(tests: &mut Tests) {
             with_strides(&op.gradient().expect("a derivative"), dims_of([37, 16, 0]));
         });
     }
-    tests.add(Needs::Gpu, "widths::strided::slim_norm", || {
-        let op = slim_norm::operator().expect("an operator");
-        for sizes in SIZES {
-            with_strides(&op, dims_of(sizes));
-            with_strides(&op.gradient().expect("a derivative"), dims_of(sizes));
-        }
-    });
 }
 
 fn dims_of([batch, channels, scalars]: [usize; 3]) -> Dims {
@@ -150,7 +156,8 @@ impl Rows {
             return Self {
                 array,
                 shape,
-                row: 0,
+                // Of one number for each row, this is where the next one is. Strides of parameters are not read.
+                row: 1,
             };
         };
         let row = components * channels + gap;

@@ -29,6 +29,7 @@ mod misuse;
 mod misuse_parts;
 mod misuse_table;
 mod numbers;
+mod of_rows;
 mod own_programs;
 mod plain;
 mod random;
