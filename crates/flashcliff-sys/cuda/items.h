@@ -115,18 +115,6 @@ typedef struct fc_item_features {
 int fc_item_merge(const fc_items *items, const fc_item_features *features, const fc_item_tensor *merged, int back,
                   void *stream);
 
-/* A factor of each blade of each item, the same for all channels, of the elements' type; or null: 1. Strides count elements. */
-typedef struct fc_item_factors {
-  const void *factors;
-  int64_t blade_stride;
-  int64_t row_stride;
-} fc_item_factors;
-
-/* to = x times factors + y, where scalars have no factors. Null for x or y: zeros; null for factors: 1. `to` may lie where x or y
- * does. */
-int fc_item_combine(const fc_items *items, const fc_item_tensor *x, const fc_item_factors *factors, const fc_item_tensor *y,
-                    const fc_item_tensor *to, void *stream);
-
 /* Runs of neighbouring columns of a matrix, in ascending order, none twice. */
 typedef struct fc_item_columns {
   const void *elements; /* [rows, width] */

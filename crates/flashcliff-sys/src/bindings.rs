@@ -1745,39 +1745,6 @@ impl Default for fc_item_features {
         }
     }
 }
-/// A factor of each blade of each item, the same for all channels, of the elements' type; or null: 1. Strides count elements.
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct fc_item_factors {
-    pub factors: *const ::core::ffi::c_void,
-    pub blade_stride: i64,
-    pub row_stride: i64,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of fc_item_factors"][::core::mem::size_of::<fc_item_factors>() - 24usize];
-    [
-        "Alignment of fc_item_factors",
-    ][::core::mem::align_of::<fc_item_factors>() - 8usize];
-    [
-        "Offset of field: fc_item_factors::factors",
-    ][::core::mem::offset_of!(fc_item_factors, factors) - 0usize];
-    [
-        "Offset of field: fc_item_factors::blade_stride",
-    ][::core::mem::offset_of!(fc_item_factors, blade_stride) - 8usize];
-    [
-        "Offset of field: fc_item_factors::row_stride",
-    ][::core::mem::offset_of!(fc_item_factors, row_stride) - 16usize];
-};
-impl Default for fc_item_factors {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 /// Runs of neighbouring columns of a matrix, in ascending order, none twice.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2566,16 +2533,6 @@ unsafe extern "C" {
         features: *const fc_item_features,
         merged: *const fc_item_tensor,
         back: ::core::ffi::c_int,
-        stream: *mut ::core::ffi::c_void,
-    ) -> ::core::ffi::c_int;
-    /** to = x times factors + y, where scalars have no factors. Null for x or y: zeros; null for factors: 1. `to` may lie where x or y
- does.*/
-    pub fn fc_item_combine(
-        items: *const fc_items,
-        x: *const fc_item_tensor,
-        factors: *const fc_item_factors,
-        y: *const fc_item_tensor,
-        to: *const fc_item_tensor,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// The rows of partial sums that fc_item_sums writes.

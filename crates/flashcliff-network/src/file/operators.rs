@@ -31,7 +31,7 @@ enum Form {
         settings: BTreeMap<String, SettingRecord>,
     },
     /// An operator of a program of one's own.
-    Program(ProgramRecord),
+    Program(Box<ProgramRecord>),
 }
 
 /// The value of a setting. Grades are a text such as `0,2`, or `all`.
@@ -62,7 +62,7 @@ impl OperatorRecord {
         ) {
             (Some(recipe), ..) => named(recipe)?,
             (None, Some(program), Some(options)) => {
-                Form::Program(ProgramRecord::new(program, options)?)
+                Form::Program(Box::new(ProgramRecord::new(program, options)?))
             }
             _ => {
                 return Err(not_stored(

@@ -22,6 +22,8 @@ pub(super) struct ProgramRecord {
     eps: f64,
     inputs: Vec<LanesRecord>,
     parameters: Vec<ParameterRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    row_values: Vec<String>,
     arguments: Vec<ArgumentRecord>,
     expressions: Vec<Expression>,
     row_sums: Vec<usize>,
@@ -50,6 +52,7 @@ struct ParameterRecord {
 enum ArgumentRecord {
     Input(usize),
     Parameter(usize),
+    RowValue(usize),
 }
 
 /// A result, in the order in which the program declares them.
@@ -66,6 +69,10 @@ enum ResultRecord {
         name: String,
         width: WidthRecord,
         values: Vec<usize>,
+    },
+    Total {
+        name: String,
+        summands: [Option<usize>; 2],
     },
 }
 
@@ -105,6 +112,7 @@ enum Expression {
     Parameter(usize, usize),
     Uniform(UniformRecord),
     RowSum(usize),
+    RowValue(usize),
     /// A component of a cut.
     Cut(usize, usize),
     Add(usize, usize),
@@ -150,6 +158,7 @@ impl From<Node> for Expression {
                 Self::Uniform(UniformRecord::Count(width.into()))
             }
             Node::RowSum(sum) => Self::RowSum(sum),
+            Node::RowValue(at) => Self::RowValue(at),
             Node::Cut { cut, component } => Self::Cut(cut, component),
             Node::Add(a, b) => Self::Add(at(a), at(b)),
             Node::Sub(a, b) => Self::Sub(at(a), at(b)),
@@ -209,6 +218,7 @@ impl Expression {
             Self::Parameter(param, index) => graph.param(*param, *index),
             Self::Uniform(uniform) => graph.uniform(uniform.into()),
             Self::RowSum(sum) => graph.intern(Node::RowSum(*sum)),
+            Self::RowValue(at) => graph.row_value(*at),
             Self::Cut(cut, component) => graph.intern(Node::Cut {
                 cut: *cut,
                 component: *component,
@@ -250,6 +260,7 @@ impl ProgramRecord {
             eps: options.eps,
             inputs: program.inputs.iter().map(LanesRecord::from).collect(),
             parameters: program.params.iter().map(ParameterRecord::from).collect(),
+            row_values: program.row_values.clone(),
             arguments: program.arguments.iter().map(ArgumentRecord::from).collect(),
             expressions: expressions(program),
             row_sums: numbers(&program.row_sums),
@@ -272,6 +283,7 @@ impl ProgramRecord {
         program.graph = graph;
         program.inputs = self.inputs.iter().map(LaneTensor::from).collect();
         program.params = self.parameters()?;
+        program.row_values.clone_from(&self.row_values);
         program.arguments = self.arguments.iter().map(Argument::from).collect();
         program.row_sums = values(&ids, &self.row_sums)?;
         let cuts = self.cuts.iter().map(|cut| values(&ids, cut));
@@ -338,6 +350,13 @@ fn results(program: &Program) -> Vec<ResultRecord> {
                 values: numbers(&sum.values),
             }
         }
+        Returned::Total(at) => {
+            let total = &program.totals[at];
+            ResultRecord::Total {
+                name: total.name.clone(),
+                summands: total.summands.map(|id| id.map(Id::index)),
+            }
+        }
     });
     results.collect()
 }
@@ -366,6 +385,11 @@ impl ResultRecord {
                 width,
                 values: of,
             } => program.sum_of((*width).into(), name, values(ids, of)?),
+            Self::Total { name, summands } => {
+                let [channels, scalars] = summands.map(|at| values(ids, at.as_slice()));
+                let first = |of: Vec<Id>| of.first().copied();
+                program.total(name, [first(channels?), first(scalars?)]);
+            }
         }
         Ok(())
     }
@@ -406,6 +430,7 @@ impl From<&Argument> for ArgumentRecord {
         match *argument {
             Argument::Input(at) => Self::Input(at),
             Argument::Param(at) => Self::Parameter(at),
+            Argument::RowValue(at) => Self::RowValue(at),
         }
     }
 }
@@ -415,6 +440,7 @@ impl From<&ArgumentRecord> for Argument {
         match *record {
             ArgumentRecord::Input(at) => Self::Input(at),
             ArgumentRecord::Parameter(at) => Self::Param(at),
+            ArgumentRecord::RowValue(at) => Self::RowValue(at),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::graph::{
 use super::work::Lists;
 use crate::tokens::{
     Attention, Channels, Components, Dropout, Frames, Gains, Geometry, Lanes, Linear, NormOptions,
-    Products, Reinserted, Rotary, Step,
+    Reinserted, Rotary, Step,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -252,11 +252,6 @@ impl StepRecord {
                 channels: step.channels.into(),
                 heads: step.heads(),
             },
-            Step::Products(step) => Self::Products {
-                geometry: listed(step.geometry),
-                each: step.each,
-                scalars: step.scalars,
-            },
             Step::Attention(step) => Self::Attention(AttentionRecord::new(step, geometries)),
             Step::Rotary(step) => Self::Rotary {
                 attention: AttentionRecord::new(&step.attention, geometries),
@@ -352,8 +347,8 @@ impl StepRecord {
             } => {
                 let each = at_most("channels", MOST_CHANNELS, *each)?;
                 let scalars = at_most("channels", MOST_CHANNELS, *scalars)?;
-                let step = Products::new(geometry(*at)?, each, scalars);
-                Step::Products(step.map_err(refused)?)
+                let step = Lanes::products(geometry(*at)?, each, scalars);
+                Step::Lanes(step.map_err(refused)?)
             }
             Self::Attention(attention) => Step::Attention(attention.attention(geometries)?),
             Self::Rotary { attention, base } => {

@@ -14,7 +14,7 @@ use crate::{Error, Number};
 /// An operator on tokens. Its multivectors are neighbouring channels of the tokens, one after another in its order, all of them with the same number
 /// of channels; so are its scalars beside multivectors. So a gated linear unit reads three parts of the result of a linear map, and writes one.
 ///
-/// Parameters, one after another: those of the operator, `[channels, count]` or `[scalars, count]`.
+/// Parameters, one after another: those of the operator, `[channels, count]` or `[scalars, count]`. One input may have a number for each token.
 ///
 /// The gradient is [`Operator::gradient`], which computes what it needs again.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub(crate) enum Place {
     Multivectors(usize),
     /// Scalars behind so many others.
     Scalars(usize),
+    /// A number for each token.
+    Rows,
     /// So many elements of parameters, behind so many others.
     Parameters { first: usize, len: usize },
 }
@@ -95,14 +97,14 @@ impl Lanes {
     ///
     /// # Errors
     /// [`Error::Shape`] for an operator with tensors of other axes: multivectors of other blades, sums over the batch, more than one component beside
-    /// scalars. The errors of [`Operator::gradient`].
+    /// scalars, numbers of tokens among the results or twice among the inputs. The errors of [`Operator::gradient`].
     pub fn new(
         operator: impl Into<Arc<Operator>>,
         blades: usize,
         each: Channels,
     ) -> Result<Self, Error> {
         let operator = operator.into();
-        let places = |specs: &[TensorSpec], parameters| places(specs, blades, each, parameters);
+        let places = |specs: &[TensorSpec], is_input| places(specs, blades, each, is_input);
         let gradient = operator.gradient()?;
         Ok(Self {
             inputs: places(operator.inputs(), true)?,
@@ -131,6 +133,11 @@ impl Lanes {
             _ => 0,
         });
         lens.sum()
+    }
+
+    /// Whether an input has a number for each token.
+    pub(crate) fn reads_rows(&self) -> bool {
+        self.inputs.contains(&Place::Rows)
     }
 
     /// The sizes of a call.
@@ -163,9 +170,9 @@ impl Lanes {
         let rows = given.chunk.rows();
         let inputs = self
             .side(&self.inputs, rows)
-            .gather(given.x, given.parameters);
+            .gather(given.x, given.other, given.parameters);
         let side = self.side(&self.outputs, rows);
-        let mut results = side.results(Some(y), false);
+        let mut results = side.results(Some(y), None, false);
         run(&self.operator, &self.dims(rows), &inputs, &mut results.made)?;
         side.scatter(results, &mut []);
         Ok(())
@@ -179,9 +186,9 @@ impl Lanes {
     ) -> Result<(), Error> {
         let rows = given.chunk.rows();
         let side = self.side(&self.inputs, rows);
-        let mut inputs = side.gather(given.x, given.parameters);
-        inputs.extend(self.side(&self.outputs, rows).gather(g, &[]));
-        let mut results = side.results(to.x, to.parameters.is_some());
+        let mut inputs = side.gather(given.x, given.other, given.parameters);
+        inputs.extend(self.side(&self.outputs, rows).gather(g, &[], &[]));
+        let mut results = side.results(to.x, to.other, to.parameters.is_some());
         run(&self.gradient, &self.dims(rows), &inputs, &mut results.made)?;
         side.scatter(results, to.parameters.unwrap_or_default());
         Ok(())
@@ -199,9 +206,9 @@ fn places(
     specs: &[TensorSpec],
     blades: usize,
     each: Channels,
-    has_parameters: bool,
+    is_input: bool,
 ) -> Result<Vec<Place>, Error> {
-    let (mut multivectors, mut scalars, mut elements) = (0, 0, 0);
+    let (mut multivectors, mut scalars, mut elements, mut rows) = (0, 0, 0, 0);
     let next = |count: &mut usize, by: usize| {
         *count += by;
         *count - by
@@ -212,7 +219,8 @@ fn places(
                 Place::Multivectors(next(&mut multivectors, 1))
             }
             [Dim::Fixed(1), Dim::Batch, Dim::Scalars] => Place::Scalars(next(&mut scalars, 1)),
-            [channels @ (Dim::In | Dim::Scalars), Dim::Fixed(count)] if has_parameters => {
+            [Dim::Batch] if is_input && next(&mut rows, 1) == 0 => Place::Rows,
+            [channels @ (Dim::In | Dim::Scalars), Dim::Fixed(count)] if is_input => {
                 let channels = match channels {
                     Dim::In => each.multivectors,
                     _ => each.scalars,
@@ -225,7 +233,7 @@ fn places(
                 return Err(Error::Shape {
                     node: "an operator on tokens".to_owned(),
                     expected: format!(
-                        "multivectors [{blades}, batch, in], scalars [1, batch, scalars] and parameters [in or scalars, count]"
+                        "multivectors [{blades}, batch, in], scalars [1, batch, scalars], one input [batch] and parameters [in or scalars, count]"
                     ),
                     got: spec.to_string(),
                 });
@@ -273,6 +281,7 @@ impl Side<'_> {
         match place {
             Place::Multivectors(at) => (own.multivectors, all.multivectors, at * own.multivectors),
             Place::Scalars(at) => (own.scalars, all.scalars, at * own.scalars),
+            Place::Rows => (1, 1, 0),
             Place::Parameters { first, len } => (len, len, first),
         }
     }
@@ -282,7 +291,7 @@ impl Side<'_> {
         let (line, ..) = self.line(place);
         match place {
             Place::Multivectors(_) => blades * rows * line,
-            Place::Scalars(_) => rows * line,
+            Place::Scalars(_) | Place::Rows => rows * line,
             Place::Parameters { .. } => line,
         }
     }
@@ -291,6 +300,7 @@ impl Side<'_> {
     fn results<'a, T: Number>(
         &self,
         tokens: Option<&'a mut [T]>,
+        mut other: Option<&'a mut [T]>,
         parameters: bool,
     ) -> Results<'a, T> {
         let (mut mv, mut s) = tokens.map(|own| self.layout.split_mut(own)).unzip();
@@ -300,6 +310,7 @@ impl Side<'_> {
             let of = match place {
                 Place::Multivectors(_) => &mut mv,
                 Place::Scalars(_) => &mut s,
+                Place::Rows => &mut other,
                 Place::Parameters { .. } => return parameters.then(own),
             };
             match line == all {
@@ -312,13 +323,19 @@ impl Side<'_> {
     }
 
     /// The tensors, each without gaps.
-    fn gather<'a, T: Number>(&self, tokens: &'a [T], parameters: &'a [T]) -> Vec<Dense<'a, T>> {
+    fn gather<'a, T: Number>(
+        &self,
+        tokens: &'a [T],
+        other: &'a [T],
+        parameters: &'a [T],
+    ) -> Vec<Dense<'a, T>> {
         let (mv, s) = self.layout.split(tokens);
         let places = self.places.iter().map(|&place| {
             let (line, all, first) = self.line(place);
             let from = match place {
                 Place::Multivectors(_) => mv,
                 Place::Scalars(_) => s,
+                Place::Rows => other,
                 Place::Parameters { .. } => return Dense::Lent(&parameters[first..][..line]),
             };
             if line == all {
@@ -349,6 +366,7 @@ impl Side<'_> {
             let to = match place {
                 Place::Multivectors(_) => mv.as_deref_mut(),
                 Place::Scalars(_) => s.as_deref_mut(),
+                Place::Rows => None,
                 Place::Parameters { .. } => {
                     parameters[first..][..line].copy_from_slice(&own);
                     continue;

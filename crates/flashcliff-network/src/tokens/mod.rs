@@ -6,14 +6,13 @@
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
 //! * `linear` - equivariant linear maps that share an input.
-//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate` - the programs of the invariant norm and of gated
-//!   nonlinearities; `programs` - what they share.
+//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate`, `products` - the programs of the invariant norm, of gated
+//!   nonlinearities, and of geometric products and joins; `programs` - what they share.
 //! * `gains` - factors of grades and of heads.
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
 //! * `frames` - maps to and from the frame of each token, by an `outermorphism`.
 //! * `components` - multivectors as scalars, and back.
-//! * `products` - geometric products and joins.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
 //! * `rotary` - positions of items among the scalars of queries and keys.
@@ -36,9 +35,8 @@ pub(crate) mod joint;
 pub(crate) mod lanes;
 pub(crate) mod linear;
 pub(crate) mod norm;
-mod operators;
 pub(crate) mod outermorphism;
-pub(crate) mod products;
+mod products;
 mod programs;
 pub(crate) mod reinserted;
 pub(crate) mod rotary;
@@ -58,7 +56,6 @@ pub use geometry::Geometry;
 pub use lanes::Lanes;
 pub use linear::Linear;
 pub use norm::NormOptions;
-pub use products::Products;
 pub use reinserted::Reinserted;
 pub use rotary::Rotary;
 pub use slim::{Slim, SlimEnds};

@@ -3,8 +3,7 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Components, Dropout, Frames, Gains, Lanes, Linear, Products, Reinserted,
-    Rotary,
+    Attention, Channels, Components, Dropout, Frames, Gains, Lanes, Linear, Reinserted, Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -17,8 +16,6 @@ pub enum Step {
     Linear(Linear),
     /// Factors of grades or heads. Inputs: tokens, and all gains one after another.
     Gains(Gains),
-    /// Geometric products and joins. Inputs: tokens; with joins the reference `[rows]`.
-    Products(Products),
     /// Attention. Inputs: tokens; tokens of the context, if it attends to them; with a mask its numbers `[samples or 1, heads or 1, items or 1, keys]`;
     /// with distances the logarithms of their weights `[heads, 1, channels]`.
     Attention(Attention),
@@ -32,7 +29,8 @@ pub enum Step {
     Components(Components),
     /// Dropout of grades.
     Dropout(Dropout),
-    /// An operator of a program. Inputs: tokens; with parameters all of them one after another.
+    /// An operator of a program. Inputs: tokens; numbers `[rows]` if it reads some, as the reference of joins; with parameters all of them one after
+    /// another.
     Lanes(Lanes),
 }
 
@@ -42,7 +40,7 @@ pub(crate) struct Given<'a, T> {
     pub(crate) chunk: Chunk<'a>,
     /// The tokens, in the layout of the chunk.
     pub(crate) x: &'a [T],
-    /// The reference of joins, or other tokens in the layout of the chunk.
+    /// Numbers of the tokens, or other tokens in the layout of the chunk.
     pub(crate) other: &'a [T],
     /// The numbers of a mask, those of the chunk if samples have their own, and the shape of the whole.
     pub(crate) mask: (&'a [T], [usize; 4]),
@@ -90,7 +88,6 @@ impl Step {
         match self {
             Self::Linear(_) => "equivariant_linear",
             Self::Gains(_) => "gains",
-            Self::Products(_) => "products",
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Reinserted(_) => "channels_beside",
@@ -106,7 +103,6 @@ impl Step {
         match self {
             Self::Linear(step) => step.geometry.blades(),
             Self::Gains(step) => step.geometry.blades(),
-            Self::Products(step) => step.blades,
             Self::Attention(step) => step.head.blades,
             Self::Rotary(step) => step.blades,
             Self::Reinserted(step) => step.blades,
@@ -122,7 +118,6 @@ impl Step {
         match self {
             Self::Linear(step) => step.input,
             Self::Gains(step) => step.channels,
-            Self::Products(step) => step.input(),
             Self::Attention(step) => step.input(),
             Self::Rotary(step) => step.channels,
             Self::Reinserted(step) => step.channels,
@@ -137,7 +132,6 @@ impl Step {
     pub fn output(&self) -> Channels {
         match self {
             Self::Linear(step) => step.output(),
-            Self::Products(step) => step.output(),
             Self::Attention(step) => step.output(),
             Self::Reinserted(step) => step.output(),
             Self::Components(step) => step.output(),
@@ -169,7 +163,7 @@ impl Step {
             _ => 0,
         };
         let other = match self {
-            Self::Products(step) if step.regressive.is_some() => Some(Input::Rows),
+            Self::Lanes(step) if step.reads_rows() => Some(Input::Rows),
             Self::Attention(step) if step.crossing => Some(Input::Context(step.sides()[1])),
             Self::Reinserted(step) => Some(Input::Tokens(step.extra)),
             Self::Frames(step) => Some(Input::Tokens(step.frames())),
@@ -239,7 +233,6 @@ impl Step {
         match self {
             Self::Linear(step) => step.forward(given, y)?,
             Self::Gains(step) => step.forward(given, y),
-            Self::Products(step) => step.forward(given, y)?,
             Self::Attention(step) => step.forward(given, y, kept)?,
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
             Self::Reinserted(step) => step.forward(given, y),
@@ -262,7 +255,6 @@ impl Step {
         match self {
             Self::Linear(step) => return step.backward(given, g, to),
             Self::Gains(step) => step.backward(given, g, to),
-            Self::Products(step) => return step.backward(given, g, to),
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
@@ -295,7 +287,6 @@ impl Step {
         match self {
             Self::Linear(step) => twice(step.flops_of_a_row()),
             Self::Gains(_) => twice(width),
-            Self::Products(step) => step.flops(rows),
             Self::Attention(step) => step.flops_of_pair().map(|each| rows * keys * each),
             // Two products and a sum, the same in the backward pass.
             Self::Rotary(_) => [rows * 3 * channels.scalars; 2],

@@ -2,7 +2,7 @@
 
 use flashcliff_network::tokens::{
     Attention, Channels, Components, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear,
-    NormOptions, Products, Reinserted, Rotary, Step,
+    NormOptions, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Network, Rows, Value};
 
@@ -219,8 +219,8 @@ fn products(name: &str, geometry: Geometry) {
             bivectors,
             ..geometry
         };
-        let step = Products::new(geometry, 3, 2).unwrap();
-        let step = Step::Products(step);
+        let step = Lanes::products(geometry, 3, 2).unwrap();
+        let step = Step::Lanes(step);
         let mut tokens = Tokens::new(geometry, step.input(), ROWS);
         let name = format!("{name}, bivectors: {bivectors}");
         if geometry.join {

@@ -2,8 +2,8 @@
 
 use flashcliff::{Algebra, Signature};
 use flashcliff_network::tokens::{
-    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, NormOptions, Products,
-    Reinserted, Rotary, Step,
+    Attention, Channels, Dropout, Gains, Geometry, Lanes, Linear, NormOptions, Reinserted, Rotary,
+    Step,
 };
 use flashcliff_network::{Axis, Network, Value};
 
@@ -127,13 +127,13 @@ pub(crate) fn block(
     let each = channels.multivectors;
     let step = Linear::beside_scalars(geometry, channels, &vec![each; factors]).unwrap();
     let made = linear(network, step, seen);
-    let products = Products::new(geometry, each, channels.scalars).unwrap();
+    let products = Lanes::products(geometry, each, channels.scalars).unwrap();
     let inputs = if geometry.join {
         vec![made, reference]
     } else {
         vec![made]
     };
-    let made = network.step(Step::Products(products), &inputs).unwrap();
+    let made = network.step(Step::Lanes(products), &inputs).unwrap();
     let input = Channels::new(each * factors / 2, channels.scalars);
     let step = Linear::new(geometry, input, vec![channels]).unwrap();
     let made = linear(network, step, made);

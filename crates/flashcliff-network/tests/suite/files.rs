@@ -787,7 +787,6 @@ fn bad_steps_are_refused() {
             json!(1 << 20),
             "blades: expected at most 256",
         ),
-        ("products", "each", json!(3), "node"),
         (
             "lanes",
             "each",
@@ -815,9 +814,9 @@ fn bad_steps_are_refused() {
     assert!(geometry("group", json!("none")).contains("unknown variant `none`"));
 }
 
-/// Norms and gates were steps of their own before they were programs.
+/// Norms, gates and products were steps of their own before they were programs.
 #[test]
-fn norms_and_gates_of_older_files_are_their_programs() {
+fn steps_of_older_files_are_their_programs() {
     use serde_json::{Value as Json, json};
     for geometry in [Geometry::gatr().unwrap(), Geometry::lgatr_2().unwrap()] {
         let made = transformer(&small(geometry));
@@ -841,6 +840,9 @@ fn norms_and_gates_of_older_files_are_their_programs() {
                         json!({"norm": {"geometry": 0, "channels": channels, "gains": has_gains}})
                     }
                     "scalar_gate" => json!({"gated": {"geometry": 0, "channels": channels}}),
+                    "products" => json!({"products": {
+                        "geometry": 0, "each": channels["multivectors"], "scalars": channels["scalars"]
+                    }}),
                     other => panic!("{other}"),
                 };
                 count += 1;

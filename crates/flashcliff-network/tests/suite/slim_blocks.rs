@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Draw, Dropout, GateFunction, Geometry, Lanes, Linear, NormOptions,
-    Products, Slim, Step,
+    Attention, Channels, Draw, Dropout, GateFunction, Geometry, Lanes, Linear, NormOptions, Slim,
+    Step,
 };
 use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
@@ -159,7 +159,7 @@ fn what_needs_multivectors_refuses_vectors() {
     assert_eq!(norm.to_string(), expected("the invariant norm"));
     let gate = Lanes::gated(geometry, CHANNELS, geometry.gates()).unwrap_err();
     assert_eq!(gate.to_string(), expected("a gate by the scalar blade"));
-    let products = Products::new(geometry, 2, 2).unwrap_err();
+    let products = Lanes::products(geometry, 2, 2).unwrap_err();
     assert_eq!(products.to_string(), expected("products"));
     let with_distances = Geometry {
         vectors: true,

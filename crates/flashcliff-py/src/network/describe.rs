@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use flashcliff::cayley::Group;
 use flashcliff_network::tokens::{
     Attention, Channels, Components, Dropout, Frames, Gains, GateFunction, Geometry, Lanes, Linear,
-    NormOptions, Products, Reinserted, Rotary, Step,
+    NormOptions, Reinserted, Rotary, Step,
 };
 use flashcliff_network::{Axis, Error, Value};
 use pyo3::exceptions::PyValueError;
@@ -253,9 +253,9 @@ impl Network {
         scalars: usize,
         reference: Option<usize>,
     ) -> PyResult<usize> {
-        let step = caught(|| Products::new(geometry.0, each, scalars))?;
+        let step = caught(|| Lanes::products(geometry.0, each, scalars))?;
         let inputs = self.all([x].into_iter().chain(reference))?;
-        self.step(Step::Products(step), inputs, &[])
+        self.step(Step::Lanes(step), inputs, &[])
     }
 
     #[pyo3(signature = (operator, x, blades, each, parameters=Vec::new()))]

@@ -90,7 +90,7 @@ pub use graph::{CaptureError, Graph, Nodes};
 pub use half;
 pub use library::load_library;
 pub use memory::{Memory, MemoryMut};
-pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor, StridedWorkspace};
+pub use operator::{Evaluation, Operator, StridedTensor, StridedWorkspace};
 pub use packing::{Packed, PackedBackward, PackedGradient, Packing};
 pub use pool::PoolMemory;
 pub use room::{SizedCall, refused as allocation_error};

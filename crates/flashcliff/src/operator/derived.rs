@@ -92,7 +92,7 @@ impl Operator {
     /// The operator of sums of two tensors: each multivector or scalar that it reads is the sum of an input and a further one behind all others. The
     /// sums are further outputs behind all others. So one pass over memory adds a residual and normalises.
     ///
-    /// `None` for an operator with matrix products, or if kernels have no room for so many tensors.
+    /// `None` for an operator with matrix products, or if kernels, for CPUs or for CUDA, have no room for so many tensors.
     ///
     /// ```
     /// use flashcliff::{Algebra, Norm, Signature, ops};
@@ -125,8 +125,7 @@ impl Operator {
         let Kind::Lanes(lane) = &self.kind else {
             return None;
         };
-        let lane = with(lane);
-        lane.check_room().ok()?;
+        let lane = Some(with(lane)).filter(LaneOperator::has_room_everywhere)?;
         let name = kept::text(format!("{}_{what}", self.name));
         let own = Self::new(name, self.algebra, Kind::Lanes(lane));
         own.with_tier(self.tier).ok()

@@ -14,7 +14,7 @@ use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{
     self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent,
 };
-use flashcliff_program::plan::{Limits, plan_for_cpu};
+use flashcliff_program::plan::{Limits, plan, plan_for_cpu};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
@@ -245,6 +245,13 @@ impl LaneOperator {
         let (program, plan) = plan_for_cpu(program);
         let room = Limits::CPU.check(&program, &plan);
         room.map_err(|excess| excess.to_string())
+    }
+
+    /// Whether kernels for CUDA have room for the program too.
+    pub(super) fn has_room_everywhere(&self) -> bool {
+        let program = self.program.source();
+        let on_cuda = Limits::CUDA.check(program, &plan(program));
+        self.check_room().is_ok() && on_cuda.is_ok()
     }
 
     /// The arguments and the results, each in the order of callers.

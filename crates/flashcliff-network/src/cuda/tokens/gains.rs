@@ -2,7 +2,7 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::rows::{RowFactors, Rows};
+use flashcliff::cuda::rows::Rows;
 
 use super::constants::Constants;
 use super::sums::{self, Sums, Ways};
@@ -72,13 +72,8 @@ impl Gains {
     /// The contract of [`Ready::forward`] holds.
     unsafe fn scale(&self, site: &Site<'_>, [x, gains, to]: [CUdeviceptr; 3]) -> Result<(), Error> {
         let (target, matrix) = (site.target(), self.matrix(&site.sizes));
-        let factors = RowFactors {
-            fixed: gains,
-            reference: 0,
-            referred: 0,
-        };
         // SAFETY: the caller promises it.
-        Ok(unsafe { self.rows.scale(target, matrix, x, factors, to) }?)
+        Ok(unsafe { self.rows.scale(target, matrix, x, gains, to) }?)
     }
 }
 

@@ -146,18 +146,18 @@ impl Lanes {
         })
     }
 
-    /// The addresses of the tokens and of the parameters one after another.
-    fn given(&self, given: Given) -> [CUdeviceptr; 2] {
-        [given.x, given.flat(self.ways)]
+    /// The addresses of the tokens, of the numbers of rows, and of the parameters one after another.
+    fn given(&self, given: Given) -> [CUdeviceptr; 3] {
+        [given.x, given.other, given.flat(self.ways)]
     }
 
-    /// A tensor among the packed rows of all, or among parameters; the latter have no strides.
+    /// A tensor among the packed rows of all, of one number for each row, or among parameters; the latter have no strides.
     fn tensor(
         &self,
         sizes: &Sizes,
         all: Channels,
         place: Place,
-        [tokens, parameters]: [CUdeviceptr; 2],
+        [tokens, other, parameters]: [CUdeviceptr; 3],
     ) -> StridedTensor {
         let (blades, each) = (self.step.blades, self.step.each);
         let row_stride = all.width_over(blades);
@@ -169,6 +169,13 @@ impl Lanes {
             Place::Scalars(at) => {
                 let first = blades * all.multivectors + at * each.scalars;
                 (sizes.after(tokens, first), row_stride)
+            }
+            Place::Rows => {
+                return StridedTensor {
+                    address: other,
+                    blade_stride: 0,
+                    row_stride: 1,
+                };
             }
             Place::Parameters { first, .. } => {
                 return StridedTensor {
@@ -188,7 +195,7 @@ impl Lanes {
     fn inputs(
         &self,
         sizes: &Sizes,
-        addresses: [CUdeviceptr; 2],
+        addresses: [CUdeviceptr; 3],
     ) -> impl Iterator<Item = StridedTensor> {
         let places = self.step.inputs.iter();
         places.map(move |&place| self.tensor(sizes, self.step.input(), place, addresses))
@@ -196,14 +203,14 @@ impl Lanes {
 
     /// The tensors of an input that are among tokens, in memory like that of the tokens.
     fn tokens(&self, sizes: &Sizes, address: CUdeviceptr) -> impl Iterator<Item = StridedTensor> {
-        let all = self.inputs(sizes, [address, 0]).zip(&self.step.inputs);
-        all.filter(|(_, place)| !matches!(place, Place::Parameters { .. }))
+        let all = self.inputs(sizes, [address, 0, 0]).zip(&self.step.inputs);
+        all.filter(|(_, place)| matches!(place, Place::Multivectors(_) | Place::Scalars(_)))
             .map(|(tensor, _)| tensor)
     }
 
     fn outputs(&self, sizes: &Sizes, tokens: CUdeviceptr) -> impl Iterator<Item = StridedTensor> {
         let places = self.step.outputs.iter();
-        places.map(move |&place| self.tensor(sizes, self.step.output(), place, [tokens, 0]))
+        places.map(move |&place| self.tensor(sizes, self.step.output(), place, [tokens, 0, 0]))
     }
 
     /// # Safety
@@ -277,11 +284,13 @@ impl Ready for Lanes {
         let sizes = &site.sizes;
         let inputs = self.inputs(sizes, self.given(given));
         let mut inputs: Vec<_> = inputs.chain(self.outputs(sizes, g)).collect();
-        let places = self.inputs(sizes, [to.x, to.parameters].map(Option::unwrap_or_default));
+        let addresses = [to.x, to.other, to.parameters];
+        let places = self.inputs(sizes, addresses.map(Option::unwrap_or_default));
         let outputs = places.zip(&self.step.inputs).map(|(tensor, place)| {
             let wanted = match place {
                 Place::Parameters { .. } => to.parameters,
-                _ => to.x,
+                Place::Rows => to.other,
+                Place::Multivectors(_) | Place::Scalars(_) => to.x,
             };
             wanted.map(|_| tensor)
         });

@@ -6,8 +6,7 @@
 //! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
 //!   without its blocks of zeros.
-//! * `lanes` - operators of programs: norms, gates; `gains`, `dropout`, `frames` - other functions of each token.
-//! * `products` - geometric products and joins.
+//! * `lanes` - operators of programs: norms, gates, products; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `columns` - positions, channels of other tokens, and components.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
 //!   `mask` sums gradients of scores up to that of a mask.
@@ -26,7 +25,6 @@ mod lanes;
 mod linear;
 mod mask;
 mod matrix;
-mod products;
 mod scores;
 mod site;
 mod sums;
@@ -39,7 +37,7 @@ use std::fmt;
 use flashcliff::cuda::MatmulPrecision;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::rows::Rows;
-use flashcliff::{Algebra, Device, Dtype, Signature};
+use flashcliff::{Device, Dtype};
 
 use super::beside::Line;
 use crate::plan::Plan;
@@ -164,7 +162,6 @@ fn ready(
     Ok(match step {
         Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, parts, constants)?),
         Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, parts, constants)?),
-        Step::Products(step) => Box::new(products::Products::new(step, device, sizes, constants)?),
         Step::Attention(step) => Box::new(attention::Attention::new(step, device, sizes)?),
         Step::Rotary(step) => Box::new(columns::Rotary::new(step, device, sizes, constants)?),
         Step::Reinserted(step) => {
@@ -372,11 +369,4 @@ fn not_served(what: &str, expected: &str) -> Error {
         operator: what.to_owned(),
         reason: format!("expected {expected}"),
     })
-}
-
-/// An algebra of so many blades, for kernels that read no more of it.
-fn of_blades(blades: usize) -> Result<Algebra, Error> {
-    let signature = Signature::new(blades.trailing_zeros() as usize, 0, 0);
-    let signature = signature.map_err(flashcliff::Error::from)?;
-    Ok(Algebra::new(signature)?)
 }

@@ -4,7 +4,7 @@ use super::at_least_one;
 use super::attention::AttentionOptions;
 use super::layers::{Beside, Layers, under};
 use super::start::Initialization;
-use crate::tokens::{Channels, Geometry, Linear, Products, Step};
+use crate::tokens::{Channels, Geometry, Lanes, Linear, Step};
 use crate::{Error, Value};
 
 /// Options of a block. [`AttentionOptions`] convert to them, with the defaults of the others.
@@ -151,8 +151,8 @@ impl Layers {
         let step = Linear::beside_scalars(geometry, input, &vec![each; factors.len()])?;
         let mut inputs = vec![self.linears(&named, step, x)?];
         inputs.extend(reference.filter(|_| geometry.join));
-        let step = Products::new(geometry, each, input.scalars)?;
-        let products = self.network.step(Step::Products(step), &inputs)?;
+        let step = Lanes::products(geometry, each, input.scalars)?;
+        let products = self.network.step(Step::Lanes(step), &inputs)?;
         let channels = [Channels::new(made, input.scalars), output];
         let (name, start) = (under(prefix, "linear_out"), Initialization::Default);
         let x = self.linear(&name, products, channels, start)?;

@@ -1,11 +1,9 @@
 //! The items of geometric algebra transformers between matrix products.
 //!
-//! * `combine` - sums of items, and items times factors.
 //! * `heads` - the features of attention.
 //! * `sums` - sums of columns, for the gradients of biases.
 //! * `pack` - matrices from the parameters of layers.
 
-mod combine;
 mod heads;
 mod pack;
 mod sums;
@@ -15,7 +13,6 @@ use std::ffi::c_void;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
-pub use combine::ItemFactors;
 pub use heads::{Distances, Features, HeadNorm, ItemEps, ItemPart, Split};
 pub use pack::Pack;
 pub use sums::Columns;

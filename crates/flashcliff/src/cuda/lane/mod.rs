@@ -26,7 +26,7 @@ use super::jit;
 use super::operator::{StridedTensor, StridedWorkspace};
 use crate::operator::{Dims, LaneOperator, Pass};
 use crate::programs::Known;
-use crate::{Algebra, Dtype, Error, Gate};
+use crate::{Algebra, Error, Gate};
 use kernels::{Kernels, Origin};
 
 // The generator refuses programs for which the arrays of the C interface have no room.
@@ -340,68 +340,6 @@ impl Lanes {
         }
     }
 
-    /// A pass on tensors that have strides of their own. A backward pass reads the gradient of the output last. Outputs that are not
-    /// wanted are `None`.
-    ///
-    /// # Safety
-    /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream is done; what is
-    /// written overlaps nothing else.
-    pub(super) unsafe fn strided(
-        &self,
-        pass: Pass,
-        stream: CUstream,
-        dims: &Dims,
-        dtype: Dtype,
-        inputs: &[StridedTensor],
-        outputs: &[Option<StridedTensor>],
-    ) -> Result<(), Error> {
-        let arguments = self.program.source().arguments.iter();
-        let wanted = arguments.map(|argument| match *argument {
-            Argument::Input(tensor) => Some(tensor),
-            Argument::Param(_) | Argument::RowValue(_) => None,
-        });
-        let order: Option<Vec<usize>> = wanted.collect();
-        let read = match pass {
-            Pass::Forward => order.as_ref().map(|order| (order.len(), 1)),
-            Pass::Backward => order.as_ref().map(|order| (order.len() + 1, order.len())),
-        };
-        let (Some(order), Some(read), true) = (order, read, self.kernels(pass).are_pointwise())
-        else {
-            return Err(self.has_no_strides());
-        };
-        if read != (inputs.len(), outputs.len()) {
-            return Err(Error::TensorCount {
-                operator: self.origin.operator.clone(),
-                what: "tensors",
-                expected: read.0 + read.1,
-                names: format!("{} that are read, {} that are written", read.0, read.1),
-                got: inputs.len() + outputs.len(),
-            });
-        }
-        let mut arguments = self.empty_call(dims, Dtypes::uniform(dtype));
-        arguments.strided = 1;
-        let kernel = self.kernel(pass, &mut arguments)?;
-        // The gradient of the output comes behind the inputs, and the one output of a forward pass first.
-        let places = |count: usize| order.iter().copied().chain(order.len()..).take(count);
-        for (at, tensor) in places(inputs.len()).zip(inputs) {
-            arguments.inputs[at] = address(tensor.address);
-            arguments.input_strides[at] = tensor.strides();
-        }
-        let outputs_at: Vec<usize> = match pass {
-            Pass::Forward => vec![0],
-            Pass::Backward => order.clone(),
-        };
-        for (at, tensor) in outputs_at.into_iter().zip(outputs) {
-            if let Some(tensor) = tensor {
-                arguments.outputs[at] = address(tensor.address);
-                arguments.output_strides[at] = tensor.strides();
-            }
-        }
-        // SAFETY: the caller promises it.
-        let code = unsafe { sys::fc_launch(kernel, &raw const arguments, stream.cast()) };
-        fault::kernel("fc_launch", code)
-    }
-
     /// The bytes of workspace of [`Self::run_strided`], if all results are wanted.
     pub(super) fn strided_workspace_bytes(
         &self,
@@ -425,7 +363,8 @@ impl Lanes {
     /// Writes the results that are wanted, with strides for tensors of lanes. Inputs and results come in the order of callers.
     ///
     /// # Safety
-    /// The contract of [`Self::strided`] holds, for the workspace too.
+    /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream is done, and so does the workspace;
+    /// what is written overlaps nothing else.
     pub(super) unsafe fn run_strided(
         &self,
         stream: CUstream,
@@ -469,13 +408,6 @@ impl Lanes {
         // SAFETY: the caller promises it.
         let code = unsafe { sys::fc_launch(kernel, &raw const call, stream.cast()) };
         fault::kernel("fc_launch", code)
-    }
-
-    fn has_no_strides(&self) -> Error {
-        Error::UnsupportedOnCuda {
-            operator: self.origin.operator.clone(),
-            reason: "only operators of independent lanes without parameters take tensors with strides, such as products".to_owned(),
-        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::operator::{Dims, Kind, Pass};
 pub use evaluate::Evaluation;
 pub(super) use launch::{Given, Member};
-pub use strided::{StridedSizes, StridedTensor, StridedWorkspace};
+pub use strided::{StridedTensor, StridedWorkspace};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
 ///

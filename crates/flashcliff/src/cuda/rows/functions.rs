@@ -10,7 +10,6 @@ use crate::cuda::device::Device;
 pub(super) enum Function {
     Scale,
     Multiply,
-    RowSums,
     HeadSums,
     SwapAxes,
     TakeColumns,
@@ -26,14 +25,13 @@ pub(super) enum Function {
 }
 
 /// The number of kernels.
-const COUNT: usize = 15;
+const COUNT: usize = 14;
 
 /// The names of the kernels, in the order of [`Function`].
 #[cfg(feature = "jit")]
 const NAMES: [&str; COUNT] = [
     "scale",
     "multiply",
-    "row_sums",
     "head_sums",
     "swap_axes",
     "take_columns",

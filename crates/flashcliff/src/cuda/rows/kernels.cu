@@ -26,36 +26,16 @@ __device__ T warp_maximum(T value) {
   return value;
 }
 
-// to = x (fixed + reference * referred), for a factor of each column and a reference of each row, which may be null. In place, columns whose factor is
-// 1 are not touched.
+// to = x times a factor of each column.
 template <class T>
-__global__ void scale(const T *x, const T *fixed, const T *reference, const T *referred, T *to, Index rows, Index width) {
-  FOR_EACH(at, rows * width) {
-    const Index row = at / width, column = at % width;
-    T factor = fixed[column];
-    if (reference != nullptr) factor += reference[row] * referred[column];
-    if (x == to && factor == T(1)) continue;
-    to[at] = x[at] * factor;
-  }
+__global__ void scale(const T *x, const T *factors, T *to, Index rows, Index width) {
+  FOR_EACH(at, rows * width) to[at] = x[at] * factors[at % width];
 }
 
 // to = x * y.
 template <class T>
 __global__ void multiply(const T *x, const T *y, T *to, Index count) {
   FOR_EACH(at, count) to[at] = x[at] * y[at];
-}
-
-// to[row] = the sum over columns of x * y * factors[column].
-template <class T>
-__global__ void row_sums(const T *x, const T *y, const T *factors, T *to, Index rows, Index width) {
-  FOR_EACH_ROW(row, rows) {
-    T sum = 0;
-    for (Index column = lane; column < width; column += 32) {
-      sum += x[row * width + column] * y[row * width + column] * factors[column];
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) to[row] = sum;
-  }
 }
 
 // to[row, column] = the sum over heads of x[row, head, column].

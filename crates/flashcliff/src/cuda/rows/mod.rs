@@ -44,17 +44,6 @@ pub struct Rows {
     functions: Functions,
 }
 
-/// The factors of a matrix `[rows, width]`: `fixed[column] + reference[row] referred[column]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowFactors {
-    /// The address of a factor of each column, `[width]`.
-    pub fixed: CUdeviceptr,
-    /// The address of a number of each row, `[rows]`; 0 for none.
-    pub reference: CUdeviceptr,
-    /// The address of the factors of these numbers, `[width]`; not read without them.
-    pub referred: CUdeviceptr,
-}
-
 /// Scores of attention, `[groups, queries, keys]`, and what hides keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowScores {
@@ -170,7 +159,7 @@ impl Rows {
         Ok(Self { functions })
     }
 
-    /// `to = x` times factors, `[rows, width]`. `to` may be `x`.
+    /// `to = x` times a factor of each column, `[rows, width]`. `to` may be `x`.
     ///
     /// # Errors
     /// The errors of the type.
@@ -182,13 +171,12 @@ impl Rows {
         target: Target<'_>,
         [rows, width]: [usize; 2],
         x: CUdeviceptr,
-        factors: RowFactors,
+        factors: CUdeviceptr,
         to: CUdeviceptr,
     ) -> Result<(), Error> {
-        let addresses = [x, factors.fixed, factors.reference, factors.referred, to];
-        let [x, fixed, reference, referred, to] = addresses.map(Argument::Address);
+        let [x, factors, to] = [x, factors, to].map(Argument::Address);
         let [of_rows, of_width] = [rows, width].map(Argument::count);
-        let arguments = [x, fixed, reference, referred, to, of_rows, of_width];
+        let arguments = [x, factors, to, of_rows, of_width];
         // SAFETY: the caller promises it.
         unsafe { self.launch(target, Function::Scale, rows * width, Arguments(arguments)) }
     }
@@ -211,27 +199,6 @@ impl Rows {
         let arguments = [x, y, to, Argument::count(count)];
         // SAFETY: the caller promises it.
         unsafe { self.launch(target, Function::Multiply, count, Arguments(arguments)) }
-    }
-
-    /// For each row the sum over columns of `x y factors[column]`, `[rows]`.
-    ///
-    /// # Errors
-    /// The errors of the type.
-    ///
-    /// # Safety
-    /// The contract of the type holds.
-    pub unsafe fn row_sums(
-        &self,
-        target: Target<'_>,
-        [rows, width]: [usize; 2],
-        [x, y, factors]: [CUdeviceptr; 3],
-        to: CUdeviceptr,
-    ) -> Result<(), Error> {
-        let [x, y, factors, to] = [x, y, factors, to].map(Argument::Address);
-        let [of_rows, of_width] = [rows, width].map(Argument::count);
-        let arguments = [x, y, factors, to, of_rows, of_width];
-        // SAFETY: the caller promises it.
-        unsafe { self.launch(target, Function::RowSums, rows * WARP, Arguments(arguments)) }
     }
 
     /// The sums over heads of `[rows, heads, width]`: `[rows, width]`.

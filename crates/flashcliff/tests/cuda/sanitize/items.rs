@@ -1,8 +1,7 @@
 //! The kernels of items: features of attention, merged heads, and sums.
 
 use flashcliff::cuda::items::{
-    Distances, Features, HeadNorm, ItemEps, ItemFactors, ItemPart, ItemSizes, ItemTensor, Items,
-    Split,
+    Distances, Features, HeadNorm, ItemEps, ItemPart, ItemSizes, ItemTensor, Items, Split,
 };
 use flashcliff::{Algebra, Dtype, Signature};
 
@@ -42,7 +41,6 @@ pub(super) fn run() {
                 kit.heads();
                 kit.merged();
                 kit.nothing();
-                kit.combined();
             }
         }
     }
@@ -57,15 +55,6 @@ impl Kit {
             channels: sizes.channels * HEADS,
             scalars: sizes.scalars * HEADS,
             sizes,
-        }
-    }
-
-    /// The sizes of whole items, without heads.
-    fn whole(&self) -> ItemSizes {
-        ItemSizes {
-            channels: self.channels,
-            scalars: self.scalars,
-            ..self.sizes
         }
     }
 
@@ -238,29 +227,5 @@ impl Kit {
             let back = self.bench.read(&back, "features of items");
             assert_near(&back, &given.given, 0.0, "features of items");
         }
-    }
-
-    /// Items times factors plus others.
-    fn combined(&mut self) {
-        let (sizes, rows) = (self.whole(), self.sizes.rows);
-        let [x, y] = [(); 2].map(|()| self.given());
-        let numbers = self.bench.reals(sizes.dtype, self.blades * rows);
-        let factors = ItemFactors {
-            factors: numbers.address(),
-            blade_stride: rows,
-            row_stride: 1,
-        };
-        let [sum, zeros] = [(); 2].map(|()| self.result());
-        let (target, one) = (self.bench.target(), ItemFactors::default());
-        let at = |tensors| self.at(tensors);
-        // SAFETY: the same holds as for norms.
-        unsafe {
-            let (items, both) = (&self.items, [Some(at(&x)), Some(at(&y))]);
-            let done = items.combine(target, sizes, both[0], factors, both[1], at(&sum));
-            done.expect("a call");
-            let done = items.combine(target, sizes, None, one, None, at(&zeros));
-            done.expect("a call");
-        }
-        self.finite(&[&sum, &zeros], "sums of items");
     }
 }
