@@ -14,6 +14,7 @@ mod cuda;
 mod devices;
 mod dlpack;
 mod error;
+mod exchange;
 mod host;
 mod lion;
 mod logging;
