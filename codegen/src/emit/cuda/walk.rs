@@ -44,15 +44,6 @@ impl Planned<'_> {
             .zip(self.functions)
             .filter(|(stage, _)| stage.width == width)
             .collect();
-        let components = self.input_components();
-        let read: BTreeSet<usize> = stages
-            .iter()
-            .flat_map(|(stage, _)| inputs_of(stage))
-            .collect();
-        for &index in &read {
-            let _ = writeln!(text, "      V x{index}[{}];", components[index]);
-            let _ = writeln!(text, "      c.template load<{index}>(x{index});");
-        }
         for index in 0..self.plan.saved_row_sums {
             let _ = writeln!(text, "      const T s{index} = c.saved({index});");
         }
@@ -65,13 +56,14 @@ impl Planned<'_> {
         }
         let mut known: BTreeSet<usize> = (0..self.plan.saved_row_sums).collect();
         self.row_values(text, &stages, &mut known);
-        let mut reached = 0;
+        let (mut reached, mut loaded) = (0, BTreeSet::new());
         for (stage, function) in stages {
             if stage.reductions > reached {
                 reached = stage.reductions;
                 let _ = writeln!(text, "      if (!c.template reached<{reached}>()) return;");
             }
             self.sums(text, stage, &mut known);
+            self.load(text, stage, &mut loaded);
             self.walked(text, stage, function);
             if stage.read_row_sums(self.plan) > 0 {
                 reached = stage.reductions + 1;
@@ -81,6 +73,15 @@ impl Planned<'_> {
                     let _ = writeln!(text, "      c.template store<{output}>(o{output});");
                 }
             }
+        }
+    }
+
+    /// Loads the inputs that a stage is the first to read: those of other stages need no registers meanwhile.
+    fn load(&self, text: &mut String, stage: &Stage, loaded: &mut BTreeSet<usize>) {
+        for index in inputs_of(stage).filter(|&index| loaded.insert(index)) {
+            let count = self.program.inputs[index].components.len();
+            let _ = writeln!(text, "      V x{index}[{count}];");
+            let _ = writeln!(text, "      c.template load<{index}>(x{index});");
         }
     }
 
