@@ -10,6 +10,7 @@ mod layers;
 mod masks;
 mod networks;
 mod plans;
+mod products;
 mod slim;
 mod slim_blocks;
 mod stages;

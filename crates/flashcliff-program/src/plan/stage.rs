@@ -359,7 +359,11 @@ impl<'a> Builder<'a> {
                 self.import(id);
             }
         }
-        for group in groups {
+        // Totals come behind all other row sums.
+        let is_total = |group: &&&Group| matches!(group.target, GroupTarget::Total(_));
+        let totals = groups.iter().filter(is_total);
+        let others = groups.iter().filter(|group| !is_total(group));
+        for group in others.chain(totals) {
             match &group.target {
                 GroupTarget::Lanes(target) => {
                     let values = group.values.iter().map(|&id| self.import(id)).collect();

@@ -168,6 +168,14 @@ fn totals_are_collected_in_the_last_pass() {
         [RowNumber::Sum(0), RowNumber::Total(0, Width::Channels)]
     );
     assert_eq!(plan(&p).stages.len(), 2);
+    // So they do where a stage came to be of others that had nothing in common.
+    let y = p.input("y", labels(1))[0];
+    let other = p.graph.mul(y, y);
+    let both = p.graph.mul(square, other);
+    p.totals[0].summands[0] = Some(other);
+    p.total("both", [Some(both), None]);
+    let totals = [0, 1].map(|at| RowNumber::Total(at, Width::Channels));
+    assert_eq!(numbers(&p), [&[RowNumber::Sum(0)][..], &totals].concat());
 }
 
 #[test]
