@@ -86,7 +86,9 @@ impl Walkers {
         };
         let inputs = planned.input_components();
         let tiles = |width: Width| KEPT_TILES[width.index()];
+        let is_read_ahead = planned.reduced().next().is_some() || !program.sums.is_empty();
         let read = program.inputs.iter().zip(&inputs);
+        let read = read.filter(|_| is_read_ahead);
         let read = read.map(|(input, count)| tiles(input.width) * count);
         let params = program.params.iter();
         let params = params.map(|param| tiles(param.width) * param.count);

@@ -1,7 +1,8 @@
 // The kernel that keeps rows in registers: for the same programs as `walk.cuh`, of rows that are a few tiles.
 //
-// All operands of a row are read at once, before the first reduction, so each is read once and a thread waits once for memory. Each pass is
-// written out for the compiler, which leaves out what a pass does not need. Sums over the batch stay in registers from row to row.
+// All operands of a row are read at once, before the first reduction, so each is read once and a thread waits once for memory. Programs of one
+// pass without sums over the batch read each where they need it, which takes fewer registers. Each pass is written out for the compiler, which
+// leaves out what a pass does not need. Sums over the batch stay in registers from row to row.
 #pragma once
 
 #include "strided.cuh"
@@ -17,13 +18,16 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
   using Row::a;
   using Row::totals;
 
+  // Whether operands are read ahead.
+  static constexpr bool kReadsAhead = Row::kReductions > 0 || Row::kSums > 0;
+
   static __host__ __device__ constexpr int tiles_of(int width) { return width == 0 ? Channels : Scalars; }
   static __host__ __device__ constexpr int some(int count) { return count > 0 ? count : 1; }
 
   // What a thread has of the tiles of a width.
   template <int Width>
   struct Tiles {
-    V inputs[tiles_of(Width)][some(Row::all(Row::kInputs, Width))];
+    V inputs[tiles_of(Width)][some(kReadsAhead ? Row::all(Row::kInputs, Width) : 0)];
     V params[tiles_of(Width)][some(Row::all(Row::kParams, Width))];
     V sums[tiles_of(Width)][some(Row::all(Row::kOfSums, Width))];
   };
@@ -99,7 +103,7 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
 
   template <int Width, int Tile>
   FC_INLINE void read_tiles() {
-    if constexpr (Tile < tiles_of(Width)) {
+    if constexpr (kReadsAhead && Tile < tiles_of(Width)) {
       if (has<Width>(Tile)) read_inputs<Width, Tile, 0>();
       read_tiles<Width, Tile + 1>();
     }
@@ -137,9 +141,13 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
 
     template <int Slot, int K>
     FC_INLINE void load(V (&values)[K]) const {
-      const V *own = c.template kept<Width>().inputs[Tile] + Row::place(Row::kInputs, Slot);
+      if constexpr (kReadsAhead) {
+        const V *own = c.template kept<Width>().inputs[Tile] + Row::place(Row::kInputs, Slot);
 #pragma unroll
-      for (int k = 0; k < K; k++) values[k] = own[k];
+        for (int k = 0; k < K; k++) values[k] = own[k];
+      } else {
+        c.template read<Slot>(c.channel(Tile), values);
+      }
     }
 
     template <int Slot, int K>
