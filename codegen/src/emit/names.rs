@@ -109,6 +109,9 @@ impl Names {
             Node::Greater(a, b) => format!("({} > {})", inner(a), inner(b)),
             Node::Neg(a) => format!("-{}", factor(a)),
             Node::Call(Function::Sqrt, a) => format!("sqrt({})", inner(a)),
+            Node::Call(Function::Sin, a) => format!("sin({})", inner(a)),
+            Node::Call(Function::Cos, a) => format!("cos({})", inner(a)),
+            Node::Call(Function::Exp, a) => format!("exp({})", inner(a)),
             Node::Call(Function::Sigmoid, a) => format!("sigmoid({})", inner(a)),
             Node::Call(Function::SigmoidSlope, a) => format!("sigmoid'({})", inner(a)),
             Node::Call(Function::Gate { order }, a) => {

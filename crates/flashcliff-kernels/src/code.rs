@@ -153,6 +153,12 @@ pub enum Unary {
     Neg,
     /// The square root.
     Sqrt,
+    /// The sine.
+    Sin,
+    /// The cosine.
+    Cos,
+    /// e to the power of `a`.
+    Exp,
     /// `1 / (1 + exp(-a))`
     Sigmoid,
     /// The derivative of the sigmoid.

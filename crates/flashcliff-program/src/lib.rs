@@ -13,5 +13,6 @@ pub mod ir;
 pub mod operators;
 pub mod plan;
 pub mod reference;
+pub mod rotor;
 pub mod selection;
 pub mod spec;

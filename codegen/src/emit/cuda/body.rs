@@ -195,6 +195,9 @@ impl<'a> Emitter<'a> {
             Node::Greater(a, b) => format!("fc::greater({}, {})", self.value(a), self.value(b)),
             Node::Neg(a) => format!("(-{})", self.value(a)),
             Node::Call(Function::Sqrt, a) => format!("fc::square_root({})", self.value(a)),
+            Node::Call(Function::Sin, a) => format!("fc::sine({})", self.value(a)),
+            Node::Call(Function::Cos, a) => format!("fc::cosine({})", self.value(a)),
+            Node::Call(Function::Exp, a) => format!("fc::exponential({})", self.value(a)),
             Node::Call(Function::Sigmoid, a) => format!("fc::sigmoid({})", self.value(a)),
             Node::Call(Function::SigmoidSlope, a) => {
                 format!("fc::sigmoid_slope({})", self.value(a))

@@ -230,6 +230,9 @@ impl<'a> Emitter<'a> {
             Node::Greater(a, b) => self.function("greater", a, b),
             Node::Neg(a) => self.unary(quote!(V::neg), a),
             Node::Call(Function::Sqrt, a) => self.unary(quote!(V::sqrt), a),
+            Node::Call(Function::Sin, a) => self.unary(quote!(V::sin), a),
+            Node::Call(Function::Cos, a) => self.unary(quote!(V::cos), a),
+            Node::Call(Function::Exp, a) => self.unary(quote!(V::exp), a),
             Node::Call(Function::Sigmoid, a) => self.unary(quote!(V::sigmoid), a),
             Node::Call(Function::SigmoidSlope, a) => self.unary(quote!(V::sigmoid_slope), a),
             Node::Call(Function::Gate { order: 0 }, a) => {

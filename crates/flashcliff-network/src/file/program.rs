@@ -98,6 +98,9 @@ enum FunctionRecord {
     Sigmoid,
     SigmoidSlope,
     Gate(u8),
+    Sin,
+    Cos,
+    Exp,
 }
 
 /// An expression. Operands are numbers of expressions before it.
@@ -181,6 +184,9 @@ impl From<Function> for FunctionRecord {
             Function::Sigmoid => Self::Sigmoid,
             Function::SigmoidSlope => Self::SigmoidSlope,
             Function::Gate { order } => Self::Gate(order),
+            Function::Sin => Self::Sin,
+            Function::Cos => Self::Cos,
+            Function::Exp => Self::Exp,
         }
     }
 }
@@ -192,6 +198,9 @@ impl From<&FunctionRecord> for Function {
             FunctionRecord::Sigmoid => Self::Sigmoid,
             FunctionRecord::SigmoidSlope => Self::SigmoidSlope,
             FunctionRecord::Gate(order) => Self::Gate { order },
+            FunctionRecord::Sin => Self::Sin,
+            FunctionRecord::Cos => Self::Cos,
+            FunctionRecord::Exp => Self::Exp,
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct Cost {
     pub multiplications: usize,
     /// Divisions and square roots.
     pub divisions: usize,
-    /// Sigmoids, gates and their derivatives.
+    /// Sines, cosines, exponentials, sigmoids, gates and their derivatives.
     pub transcendentals: usize,
 }
 

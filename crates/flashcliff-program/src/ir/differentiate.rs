@@ -389,6 +389,12 @@ fn slope(g: &mut Graph, function: Function, a: Id, value: Id) -> Id {
             let half = g.constant(0.5);
             g.div(half, value)
         }
+        Function::Sin => g.call(Function::Cos, a),
+        Function::Cos => {
+            let sine = g.call(Function::Sin, a);
+            g.neg(sine)
+        }
+        Function::Exp => value,
         Function::Sigmoid => g.call(Function::SigmoidSlope, a),
         // s' (1 - 2 s)
         Function::SigmoidSlope => {

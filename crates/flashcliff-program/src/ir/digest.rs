@@ -143,6 +143,9 @@ impl Text {
                     Function::Sigmoid => (1, 0),
                     Function::SigmoidSlope => (2, 0),
                     Function::Gate { order } => (3, usize::from(order)),
+                    Function::Sin => (4, 0),
+                    Function::Cos => (5, 0),
+                    Function::Exp => (6, 0),
                 };
                 self.numbers([13, function, order, at(a)]);
             }

@@ -158,6 +158,9 @@ fn evaluate_row(
                     Node::Greater(a, b) => f64::from(u8::from(at(a) > at(b))),
                     Node::Neg(a) => -at(a),
                     Node::Call(Function::Sqrt, a) => at(a).sqrt(),
+                    Node::Call(Function::Sin, a) => at(a).sin(),
+                    Node::Call(Function::Cos, a) => at(a).cos(),
+                    Node::Call(Function::Exp, a) => at(a).exp(),
                     Node::Call(Function::Sigmoid, a) => 1.0 / (1.0 + (-at(a)).exp()),
                     Node::Call(Function::SigmoidSlope, a) => {
                         let e = (-at(a).abs()).exp();

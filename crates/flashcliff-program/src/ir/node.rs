@@ -47,6 +47,12 @@ pub enum Uniform {
 pub enum Function {
     /// The square root.
     Sqrt,
+    /// The sine. Kernels have it for angles up to some 2^17 (f32) or 2^27 (f64), and give NaN beyond.
+    Sin,
+    /// The cosine, of the same angles.
+    Cos,
+    /// e to the power of the argument.
+    Exp,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
     /// The derivative of [`Self::Sigmoid`].

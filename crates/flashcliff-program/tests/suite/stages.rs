@@ -216,6 +216,9 @@ fn lane(
             (Node::Neg(a), None) => -at(a),
             (Node::Neg(a), Some(_)) => at(a),
             (Node::Call(Function::Sqrt, a), _) => at(a).sqrt(),
+            (Node::Call(Function::Sin, a), _) => at(a).sin(),
+            (Node::Call(Function::Cos, a), _) => at(a).cos(),
+            (Node::Call(Function::Exp, a), _) => at(a).exp(),
             (Node::Call(Function::Sigmoid, a), _) => 1.0 / (1.0 + (-at(a)).exp()),
             (Node::Call(Function::SigmoidSlope, a), _) => {
                 let e = (-at(a).abs()).exp();

@@ -230,7 +230,7 @@ impl Action {
         if let Some(out) = outs.versors {
             run(out, items, 6 * self.terms, |item, write| {
                 let factor = weight.data()[item].to_f64();
-                let mut total = [0.0; super::parts::BLADES];
+                let mut total = [0.0; super::BLADES];
                 for (at, pair) in self.pairs.iter().enumerate() {
                     let slope = factor * slopes[at * items + item].to_f64();
                     pair.pull_back(value(item), slope, &mut total);

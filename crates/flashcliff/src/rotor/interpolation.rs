@@ -1,9 +1,13 @@
 //! The path from one versor to another.
 
-use super::items::{ITEM_FLOPS, check_all, gather, pull_back, run};
-use super::number::{Jet, Number};
+use std::borrow::Cow;
+
+use flashcliff_program::rotor::Map;
+
+use super::items::check_all;
+use super::programs::passes;
 use super::{Parity, Rotors};
-use crate::{Element, Error, Tensor, TensorMut};
+use crate::{Element, Error, Operator, Tensor, TensorMut};
 
 /// The gradients of an interpolation to write; `None` for those that are not wanted.
 #[derive(Debug)]
@@ -62,25 +66,30 @@ impl Rotors {
         parity: Parity,
         [a, b]: [Tensor<'_, T>; 2],
         t: Tensor<'_, T>,
-        out: TensorMut<'_, T>,
+        mut out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
-        let blades = &self.tables.versors[parity as usize][..];
-        let count = blades.len();
+        let count = self.versor_blades(parity);
         let others = [("b", count, b.shape()), ("out", count, out.shape())];
         let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        let t = Positions::new(t, a.shape())?;
-        run(out, items, 2 * ITEM_FLOPS, |item, write| {
-            let ends = [a, b].map(|x| gather(&x, blades, items, item, |value, _| value));
-            let ends = [&ends[0], &ends[1]];
-            let result = self
-                .tables
-                .maps
-                .interpolate(ends, t.of(item), parity as usize);
-            for (to, &blade) in blades.iter().enumerate() {
-                write(to, result[blade]);
+        let t = positions(t, a.shape())?;
+        match passes(self.algebra, Map::Interpolate(parity as usize))? {
+            Some(passes) => {
+                let inputs = [a.data(), b.data(), &t];
+                passes.map.run(items, &inputs, &mut [Some(out.data_mut())])
             }
-        });
-        Ok(())
+            // Nothing has no odd versors.
+            None => Ok(()),
+        }
+    }
+
+    /// The interpolation of versors of a parity as an operator on `f64`, of `a`, `b` and a position `t` of one blade; `None` if there are none. See
+    /// [`Self::operator`].
+    ///
+    /// # Errors
+    /// The errors of [`Operator::of`].
+    pub fn interpolation(&self, parity: Parity) -> Result<Option<Operator>, Error> {
+        let passes = passes(self.algebra, Map::Interpolate(parity as usize))?;
+        Ok(passes.map(|passes| passes.map.operator.clone()))
     }
 
     /// Computes the gradients of [`interpolate`](Self::interpolate) from the gradient of its output.
@@ -106,15 +115,14 @@ impl Rotors {
         [a, b]: [Tensor<'_, T>; 2],
         t: Tensor<'_, T>,
         grad: Tensor<'_, T>,
-        outs: InterpolationGradients<'_, T>,
+        mut outs: InterpolationGradients<'_, T>,
     ) -> Result<(), Error> {
-        let blades = &self.tables.versors[parity as usize][..];
-        let count = blades.len();
+        let count = self.versor_blades(parity);
         let mut others = vec![("b", count, b.shape()), ("grad", count, grad.shape())];
         let wanted = [&outs.a, &outs.b].into_iter().flatten();
         others.extend(wanted.map(|out| ("gradient", count, out.shape())));
         let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        let positions = Positions::new(t, a.shape())?;
+        let t = positions(t, a.shape())?;
         if let Some(out) = &outs.t {
             let rest = &a.shape()[1..];
             if out.shape() != rest {
@@ -122,68 +130,37 @@ impl Rotors {
                 return Err(mismatch("gradient of t", expected, out.shape()));
             }
         }
-        for (side, out) in [outs.a, outs.b].into_iter().enumerate() {
-            let Some(out) = out else { continue };
-            run(out, items, 32 * ITEM_FLOPS, |item, write| {
-                let mut ends =
-                    [a, b].map(|x| gather(&x, blades, items, item, |v, _| Jet::constant(v)));
-                let from = [a, b][side];
-                ends[side] = gather(&from, blades, items, item, Jet::<16>::input);
-                let t = Jet::constant(positions.of(item));
-                let ends = [&ends[0], &ends[1]];
-                let result = self.tables.maps.interpolate(ends, t, parity as usize);
-                let total = pull_back(&result, blades, &grad, items, item);
-                for (to, &slope) in total.iter().enumerate().take(count) {
-                    write(to, slope);
-                }
-            });
-        }
-        if let Some(out) = outs.t {
-            run(out, items, 4 * ITEM_FLOPS, |item, write| {
-                let ends = [a, b].map(|x| gather(&x, blades, items, item, |v, _| Jet::constant(v)));
-                let t = Jet::<1>::input(positions.of(item), 0);
-                let ends = [&ends[0], &ends[1]];
-                let result = self.tables.maps.interpolate(ends, t, parity as usize);
-                write(0, pull_back(&result, blades, &grad, items, item)[0]);
-            });
-        }
-        Ok(())
+        let Some(passes) = passes(self.algebra, Map::Interpolate(parity as usize))? else {
+            if let Some(mut out) = outs.t {
+                out.data_mut().fill(T::from_f64(0.0));
+            }
+            return Ok(());
+        };
+        let inputs = [a.data(), b.data(), &t, grad.data()];
+        let mut outputs = [&mut outs.a, &mut outs.b, &mut outs.t]
+            .map(|out| out.as_mut().map(TensorMut::data_mut));
+        passes.gradient.run(items, &inputs, &mut outputs)
     }
 }
 
 /// The positions `t` of items, repeated along axes of length 1.
-struct Positions<'a, T> {
-    data: &'a [T],
-    channels: usize,
-    strides: [usize; 2],
-}
-
-impl<'a, T: Element> Positions<'a, T> {
-    fn new(t: Tensor<'a, T>, versors: &[usize]) -> Result<Self, Error> {
-        let (batch, channels) = (versors[1], versors[2]);
-        let shape = t.shape().to_vec();
-        match shape[..] {
-            [rows, columns] if [1, batch].contains(&rows) && [1, channels].contains(&columns) => {
-                Ok(Self {
-                    data: t.data(),
-                    channels,
-                    strides: [
-                        if rows == batch { columns } else { 0 },
-                        usize::from(columns == channels),
-                    ],
-                })
-            }
-            _ => {
-                let expected =
-                    format!("[{batch}, {channels}], or 1 for an axis along which it is repeated");
-                Err(mismatch("t", expected, &shape))
-            }
+fn positions<'a, T: Element>(t: Tensor<'a, T>, versors: &[usize]) -> Result<Cow<'a, [T]>, Error> {
+    let (batch, channels) = (versors[1], versors[2]);
+    match *t.shape() {
+        [rows, columns] if [rows, columns] == [batch, channels] => Ok(Cow::Borrowed(t.data())),
+        [rows, columns] if [1, batch].contains(&rows) && [1, channels].contains(&columns) => {
+            let row = |row: usize| &t.data()[row.min(rows - 1) * columns..][..columns];
+            let of_row = |at: usize| {
+                let row = row(at);
+                (0..channels).map(move |channel| row[channel.min(columns - 1)])
+            };
+            Ok((0..batch).flat_map(of_row).collect())
         }
-    }
-
-    fn of(&self, item: usize) -> f64 {
-        let (row, column) = (item / self.channels, item % self.channels);
-        self.data[row * self.strides[0] + column * self.strides[1]].to_f64()
+        ref got => {
+            let expected =
+                format!("[{batch}, {channels}], or 1 for an axis along which it is repeated");
+            Err(mismatch("t", expected, got))
+        }
     }
 }
 

@@ -1,13 +1,7 @@
 //! Shapes of calls, and items of multivectors: pairs of a batch element and a channel.
 
-use super::maps::Maps;
-use super::number::{Jet, Number};
-use super::parts::Parts;
 use crate::kernel::tasks::Chunks;
-use crate::{Element, Error, Tensor, TensorMut, sizes, threads};
-
-/// The operations of a map of one item, about; they decide how items are shared.
-pub(super) const ITEM_FLOPS: usize = 1 << 11;
+use crate::{Element, Error, TensorMut, sizes, threads};
 
 /// The name of a tensor, the number of its blades, and its shape.
 pub(super) type Named<'a> = (&'a str, usize, &'a [usize]);
@@ -52,43 +46,6 @@ fn check(
     })
 }
 
-/// The blades of an item.
-pub(super) fn gather<T: Element, X: Number>(
-    x: &Tensor<'_, T>,
-    blades: &[usize],
-    items: usize,
-    item: usize,
-    number: impl Fn(f64, usize) -> X,
-) -> Parts<X> {
-    let mut parts = Maps::zeros();
-    for (from, &blade) in blades.iter().enumerate() {
-        parts[blade] = number(x.data()[from * items + item].to_f64(), from);
-    }
-    parts
-}
-
-/// The gradient by the inputs of jets. It is zero if the result is not finite: else one item without a result would make
-/// the gradients of weights that all items share NaN.
-pub(super) fn pull_back<T: Element, const N: usize>(
-    result: &Parts<Jet<N>>,
-    blades: &[usize],
-    grad: &Tensor<'_, T>,
-    items: usize,
-    item: usize,
-) -> [f64; N] {
-    let mut total = [0.0; N];
-    if !blades.iter().all(|&blade| result[blade].value.is_finite()) {
-        return total;
-    }
-    for (from, &blade) in blades.iter().enumerate() {
-        let gradient = grad.data()[from * items + item].to_f64();
-        for (total, slope) in total.iter_mut().zip(result[blade].slopes) {
-            *total += gradient * slope;
-        }
-    }
-    total
-}
-
 /// Runs `work(item, write)` for every item, where `write(k, value)` writes the blade of number `k`. Chunks of items are
 /// shared among threads; each has its own part of every blade.
 pub(super) fn run<T: Element>(
@@ -102,15 +59,7 @@ pub(super) fn run<T: Element>(
         return;
     }
     let chunks = Chunks::new(items, flops);
-    let mut shares: Vec<Vec<&mut [T]>> = (0..chunks.count()).map(|_| Vec::new()).collect();
-    for blade in out.data_mut().chunks_mut(items) {
-        let mut rest = blade;
-        for (chunk, share) in shares.iter_mut().enumerate() {
-            let (own, others) = rest.split_at_mut(chunks.range(chunk).len());
-            share.push(own);
-            rest = others;
-        }
-    }
+    let shares = shares(out.data_mut(), items, chunks);
     threads::for_each(shares.into_iter().enumerate(), |(chunk, mut share)| {
         for (at, item) in chunks.range(chunk).enumerate() {
             work(item, &mut |blade, value| {
@@ -118,4 +67,18 @@ pub(super) fn run<T: Element>(
             });
         }
     });
+}
+
+/// The part of every blade that each chunk of items has.
+pub(super) fn shares<T>(data: &mut [T], items: usize, chunks: Chunks) -> Vec<Vec<&mut [T]>> {
+    let mut shares: Vec<Vec<&mut [T]>> = (0..chunks.count()).map(|_| Vec::new()).collect();
+    for blade in data.chunks_mut(items) {
+        let mut rest = blade;
+        for (chunk, share) in shares.iter_mut().enumerate() {
+            let (own, others) = rest.split_at_mut(chunks.range(chunk).len());
+            share.push(own);
+            rest = others;
+        }
+    }
+    shares
 }

@@ -7,21 +7,20 @@ mod action;
 mod compiled;
 mod interpolation;
 mod items;
-mod maps;
-mod number;
-mod parts;
-mod ring;
+mod programs;
 
-use crate::kept::Kept;
-use crate::{Algebra, Element, Error, Signature, Tensor, TensorMut};
-use items::{ITEM_FLOPS, check_all, gather, pull_back, run};
-use maps::Maps;
-use number::{Jet, Number};
-use parts::Parts;
+use flashcliff_program::rotor::{LARGEST_DIM, Map};
+
+use crate::{Algebra, Element, Error, Operator, Tensor, TensorMut};
+use items::check_all;
+use programs::passes;
 
 pub use action::{Action, ActionGradients};
 pub(crate) use compiled::Compiled;
 pub use interpolation::InterpolationGradients;
+
+/// The blades of five dimensions.
+const BLADES: usize = 1 << LARGEST_DIM;
 
 /// A map of one multivector, between bivectors and versors.
 ///
@@ -58,27 +57,17 @@ pub enum RotorMap {
 impl RotorMap {
     /// The name of the map: `exp`, `log`, `inverse`, `normalized`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Inverse | Self::InverseOdd => "inverse",
-            Self::Normalized | Self::NormalizedOdd => "normalized",
-        }
+        self.of_programs().name()
     }
 
-    fn reads(self) -> Carried {
+    fn of_programs(self) -> Map {
         match self {
-            Self::Exp => Carried::Bivectors,
-            Self::Log | Self::Inverse | Self::Normalized => Carried::Even,
-            Self::InverseOdd | Self::NormalizedOdd => Carried::Odd,
-        }
-    }
-
-    fn writes(self) -> Carried {
-        match self {
-            Self::Exp => Carried::Even,
-            Self::Log => Carried::Bivectors,
-            same => same.reads(),
+            Self::Exp => Map::Exp,
+            Self::Log => Map::Log,
+            Self::Inverse => Map::Inverse(0),
+            Self::InverseOdd => Map::Inverse(1),
+            Self::Normalized => Map::Normalized(0),
+            Self::NormalizedOdd => Map::Normalized(1),
         }
     }
 }
@@ -93,14 +82,6 @@ pub enum Parity {
     Odd,
 }
 
-/// The grades of a tensor.
-#[derive(Clone, Copy)]
-enum Carried {
-    Bivectors,
-    Even,
-    Odd,
-}
-
 /// The rotors of an algebra of at most five dimensions, of any signature.
 ///
 /// Tensors are `[blades, batch, channels]` with the blades of the grades that they carry. Elements are computed in `f64`
@@ -110,9 +91,9 @@ enum Carried {
 /// dimensions, where it only turns its plane by as much as `R` does; in four and five, at a distance `d`, its errors grow by
 /// `1 / d^2`. Boosts of large rapidity `2 x` lose `exp(2 x)` in the accuracy of `log` and `normalized`.
 ///
-/// Gradients are exact derivatives of what is computed, by numbers that carry their derivatives. A gradient takes about as
-/// many times the work of the map as the map has inputs. An item without a result, such as the logarithm of -1 or the
-/// inverse of zero, is not finite, and its gradient is zero.
+/// Each map is a [program](crate::program) for `f64`, whose operator [`Self::operator`] and [`Self::interpolation`] give: for derivatives of every
+/// order, and for GPUs. An item without a result, such as the logarithm of -1, the inverse of zero, or the exponential of a bivector beyond 2^27, is NaN,
+/// and its gradient is zero.
 ///
 /// Sources: Roelfs and De Keninck, "Graded symmetry groups: plane and simple" (2021, arXiv 2107.03771); Dorst and De
 /// Keninck, "Guided tour to the plane-based geometric algebra PGA" (2022).
@@ -130,22 +111,8 @@ enum Carried {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rotors {
-    tables: &'static Tables,
+    algebra: Algebra,
 }
-
-/// The products and blades of an algebra, made once in a process.
-#[derive(Debug)]
-struct Tables {
-    signature: Signature,
-    maps: Maps,
-    bivectors: Vec<usize>,
-    versors: [Vec<usize>; 2],
-}
-
-static TABLES: Kept<Tables> = Kept::new();
-
-/// The largest number of dimensions. From six on the square of a bivector generates a larger ring.
-const LARGEST_DIM: usize = 5;
 
 fn check_dimensions(operator: &'static str, algebra: Algebra) -> Result<(), Error> {
     if algebra.dim() <= LARGEST_DIM {
@@ -165,39 +132,47 @@ impl Rotors {
     /// [`Error::TooManyDimensions`] for more than five dimensions.
     pub fn new(algebra: Algebra) -> Result<Self, Error> {
         check_dimensions("rotors", algebra)?;
-        let signature = algebra.signature();
-        if let Some(tables) = TABLES.iter().find(|tables| tables.signature == signature) {
-            return Ok(Self { tables });
-        }
-        let maps = Maps::new(algebra.cayley());
-        let tables = TABLES.add(Tables {
-            signature,
-            bivectors: maps.blades(|grade| grade == 2),
-            versors: [
-                maps.blades(|grade| grade % 2 == 0),
-                maps.blades(|grade| grade % 2 == 1),
-            ],
-            maps,
-        });
-        Ok(Self { tables })
+        Ok(Self { algebra })
     }
 
     /// The numbers of blades of the input and the output of a map.
     pub fn blade_counts(&self, map: RotorMap) -> [usize; 2] {
-        [map.reads(), map.writes()].map(|carried| self.blades(carried).len())
+        let blades = map.of_programs().blades(self.algebra.cayley());
+        blades.map(|blades| blades.len())
     }
 
     /// The number of blades of versors.
     pub fn versor_blades(&self, parity: Parity) -> usize {
-        self.tables.versors[parity as usize].len()
+        let [blades, _] = Map::Interpolate(parity as usize).blades(self.algebra.cayley());
+        blades.len()
     }
 
-    fn blades(&self, carried: Carried) -> &'static [usize] {
-        match carried {
-            Carried::Bivectors => &self.tables.bivectors,
-            Carried::Even => &self.tables.versors[0],
-            Carried::Odd => &self.tables.versors[1],
-        }
+    /// A map as an operator on `f64`: its derivatives of every order are operators too, and it runs on GPUs. `None` if the algebra has no blades of a
+    /// grade that the map reads or writes.
+    ///
+    /// ```
+    /// use flashcliff::rotor::{RotorMap, Rotors};
+    /// use flashcliff::{Algebra, Signature, Tensor};
+    ///
+    /// // The second derivative of the rotation by twice an angle: minus the rotation.
+    /// let rotors = Rotors::new(Algebra::new(Signature::new(2, 0, 0)?)?)?;
+    /// let exp = rotors.operator(RotorMap::Exp)?.ok_or("a plane has a bivector")?;
+    /// let second = exp.gradient()?.selecting(&[true, false])?.gradient()?;
+    /// let names: Vec<&str> = second.inputs().iter().map(|input| input.name).collect();
+    /// assert_eq!(names, ["x", "grad_o", "grad_grad_x"]);
+    /// let (angle, one) = ([2.0_f64], [1.0]);
+    /// let cosine = [1.0, 0.0];
+    /// let x = Tensor::new(&angle, &[1, 1, 1])?;
+    /// let found = second.results(&[x, Tensor::new(&cosine, &[2, 1, 1])?, Tensor::new(&one, &[1, 1, 1])?])?;
+    /// assert!((found[0][0] + 2.0_f64.cos()).abs() < 1e-15);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Operator::of`].
+    pub fn operator(&self, map: RotorMap) -> Result<Option<Operator>, Error> {
+        let passes = passes(self.algebra, map.of_programs())?;
+        Ok(passes.map(|passes| passes.map.operator.clone()))
     }
 
     /// Computes a map.
@@ -218,19 +193,19 @@ impl Rotors {
         &self,
         map: RotorMap,
         x: Tensor<'_, T>,
-        out: TensorMut<'_, T>,
+        mut out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
-        let (reads, writes) = (self.blades(map.reads()), self.blades(map.writes()));
-        let others = [("out", writes.len(), out.shape())];
-        let items = check_all(map.name(), ("x", reads.len(), x.shape()), &others)?;
-        run(out, items, ITEM_FLOPS, |item, write| {
-            let parts = gather(&x, reads, items, item, |value, _| value);
-            let result = self.apply(map, &parts);
-            for (to, &blade) in writes.iter().enumerate() {
-                write(to, result[blade]);
-            }
-        });
-        Ok(())
+        let [reads, writes] = self.blade_counts(map);
+        let others = [("out", writes, out.shape())];
+        let items = check_all(map.name(), ("x", reads, x.shape()), &others)?;
+        let Some(passes) = passes(self.algebra, map.of_programs())? else {
+            // The exponential of no bivector is 1, and nothing is its logarithm.
+            out.data_mut().fill(T::from_f64(1.0));
+            return Ok(());
+        };
+        passes
+            .map
+            .run(items, &[x.data()], &mut [Some(out.data_mut())])
     }
 
     /// Computes the gradient of a map by its input from the gradient of its output.
@@ -253,50 +228,18 @@ impl Rotors {
         map: RotorMap,
         x: Tensor<'_, T>,
         grad: Tensor<'_, T>,
-        out: TensorMut<'_, T>,
+        mut out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
-        let (reads, writes) = (self.blades(map.reads()), self.blades(map.writes()));
-        let others = [
-            ("grad", writes.len(), grad.shape()),
-            ("out", reads.len(), out.shape()),
-        ];
-        let items = check_all(map.name(), ("x", reads.len(), x.shape()), &others)?;
-        match reads.len() {
-            0..=4 => self.run_gradient::<T, 4>(map, x, grad, out, items),
-            5..=8 => self.run_gradient::<T, 8>(map, x, grad, out, items),
-            _ => self.run_gradient::<T, 16>(map, x, grad, out, items),
-        }
-        Ok(())
-    }
-
-    fn run_gradient<T: Element, const N: usize>(
-        &self,
-        map: RotorMap,
-        x: Tensor<'_, T>,
-        grad: Tensor<'_, T>,
-        out: TensorMut<'_, T>,
-        items: usize,
-    ) {
-        let (reads, writes) = (self.blades(map.reads()), self.blades(map.writes()));
-        run(out, items, ITEM_FLOPS * N, |item, write| {
-            let parts = gather(&x, reads, items, item, Jet::<N>::input);
-            let result = self.apply(map, &parts);
-            let total = pull_back(&result, writes, &grad, items, item);
-            for (to, &slope) in total.iter().enumerate().take(reads.len()) {
-                write(to, slope);
-            }
-        });
-    }
-
-    fn apply<X: Number>(&self, map: RotorMap, x: &Parts<X>) -> Parts<X> {
-        let maps = &self.tables.maps;
-        match map {
-            RotorMap::Exp => maps.exp(x),
-            RotorMap::Log => maps.log(x),
-            RotorMap::Inverse => maps.inverse(x, 0),
-            RotorMap::InverseOdd => maps.inverse(x, 1),
-            RotorMap::Normalized => maps.normalized(x, 0, true),
-            RotorMap::NormalizedOdd => maps.normalized(x, 1, true),
-        }
+        let [reads, writes] = self.blade_counts(map);
+        let others = [("grad", writes, grad.shape()), ("out", reads, out.shape())];
+        let items = check_all(map.name(), ("x", reads, x.shape()), &others)?;
+        let Some(passes) = passes(self.algebra, map.of_programs())? else {
+            // Nothing, or the logarithm of a scalar, which is nothing.
+            out.data_mut().fill(T::from_f64(0.0));
+            return Ok(());
+        };
+        let inputs = [x.data(), grad.data()];
+        let gradient = &passes.gradient;
+        gradient.run(items, &inputs, &mut [Some(out.data_mut())])
     }
 }

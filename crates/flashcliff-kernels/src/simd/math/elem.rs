@@ -25,6 +25,17 @@ pub trait MathElem:
     /// ln 2 minus its leading bits.
     #[doc(hidden)]
     const LN_2_LOW: f64;
+    /// The largest angle that is taken to one near zero without a loss of digits.
+    const LARGEST_ANGLE: f64;
+    /// π/2 in parts, whose sum has twice the digits. All but the last have few enough bits for their products with quarters of a turn to be exact.
+    #[doc(hidden)]
+    const HALF_PI: &'static [f64];
+    /// The coefficients of `(sin(r)/r - 1)/t` in `t = r²`, Taylor's, for `|r| <= π/4`.
+    #[doc(hidden)]
+    const SINE: &'static [f64];
+    /// The coefficients of `(cos(r) - 1 + t/2)/t²` in `t = r²`, Taylor's, for `|r| <= π/4`.
+    #[doc(hidden)]
+    const COSINE: &'static [f64];
     /// A number whose `tanh` rounds to one.
     #[doc(hidden)]
     const TANH_IS_ONE: f64;
@@ -70,6 +81,26 @@ impl MathElem for f32 {
     const EXP_VANISHES: f64 = -104.0;
     const LN_2_HIGH: f64 = 22_713.0 / 32_768.0;
     const LN_2_LOW: f64 = 1.428_606_765_330_187e-6;
+    const LARGEST_ANGLE: f64 = 65_536.0;
+    const HALF_PI: &'static [f64] = &[
+        1.5703125,
+        0.0004825592041015625,
+        1.2665987014770508e-06,
+        9.89530235528946e-10,
+        2.5633440682570896e-12,
+    ];
+    const SINE: &'static [f64] = &[
+        -0.1666666716337204,
+        0.008333333767950535,
+        -0.00019841270113829523,
+        2.7557318844628753e-06,
+    ];
+    const COSINE: &'static [f64] = &[
+        0.0416666679084301,
+        -0.0013888889225199819,
+        2.4801587642286904e-05,
+        -2.755731998149713e-07,
+    ];
     const TANH_IS_ONE: f64 = 9.4;
     const PDF_VANISHES: f64 = 14.5;
 
@@ -113,6 +144,31 @@ impl MathElem for f64 {
     const EXP_VANISHES: f64 = -745.2;
     const LN_2_HIGH: f64 = 0.693_147_180_559_890_3;
     const LN_2_LOW: f64 = 5.497_923_018_708_371e-14;
+    const LARGEST_ANGLE: f64 = 134_217_728.0;
+    const HALF_PI: &'static [f64] = &[
+        1.5707963109016418,
+        1.5893254712295857e-08,
+        6.123233995736766e-17,
+    ];
+    const SINE: &'static [f64] = &[
+        -0.16666666666666666,
+        0.008333333333333333,
+        -0.0001984126984126984,
+        2.7557319223985893e-06,
+        -2.505210838544172e-08,
+        1.6059043836821613e-10,
+        -7.647163731819816e-13,
+        2.8114572543455206e-15,
+    ];
+    const COSINE: &'static [f64] = &[
+        0.041666666666666664,
+        -0.001388888888888889,
+        2.48015873015873e-05,
+        -2.755731922398589e-07,
+        2.08767569878681e-09,
+        -1.1470745597729725e-11,
+        4.779477332387385e-14,
+    ];
     const TANH_IS_ONE: f64 = 19.5;
     const PDF_VANISHES: f64 = 38.7;
 

@@ -45,6 +45,7 @@ mod gaussian;
 mod mills;
 mod sigmoid;
 mod tanh;
+mod trigonometry;
 
 pub use elem::MathElem;
 
@@ -65,6 +66,20 @@ pub trait Math: Vector {
     unsafe fn exp(self) -> Self {
         // SAFETY: the contract of the trait.
         unsafe { exp::exp(self) }
+    }
+
+    /// The sine of an angle up to [`MathElem::LARGEST_ANGLE`], NaN beyond.
+    #[inline(always)]
+    unsafe fn sin(self) -> Self {
+        // SAFETY: the contract of the trait.
+        unsafe { trigonometry::sin(self) }
+    }
+
+    /// The cosine of an angle up to [`MathElem::LARGEST_ANGLE`], NaN beyond.
+    #[inline(always)]
+    unsafe fn cos(self) -> Self {
+        // SAFETY: the contract of the trait.
+        unsafe { trigonometry::cos(self) }
     }
 
     /// The error function, `2/√π ∫₀ˣ exp(-t²) dt`.

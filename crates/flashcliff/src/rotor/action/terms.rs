@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cayley::{Algebra, GradeSet, ProductKind};
 
-use crate::rotor::parts::BLADES;
+use crate::rotor::BLADES;
 
 /// A term `factor V_first V_second` of an entry.
 #[derive(Clone, Copy, Debug)]
