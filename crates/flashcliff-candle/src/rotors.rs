@@ -7,10 +7,9 @@
 //! bivectors hold the blades of grade 2, rotors those of the even grades. A versor of odd [`Parity`], such as a reflection,
 //! holds the blades of the odd grades.
 //!
-//! On the CPU a function is one node of the graph, computed by [`flashcliff::rotor`]. On a GPU it is composed of candle's
-//! operations, about a hundred small kernels for an exponential, without a copy to the host; `bf16` and `f16` are computed in
-//! `f32`. There [`exp`] takes rotations by up to 1024, and gives NaN beyond. [`action`] forms its matrices by
-//! [`functional::sandwich`](crate::functional::sandwich) there.
+//! A map is an operator ([`Rotors::operator`]) on the CPU and on GPUs, where it is compiled at the first call. It has derivatives of every order
+//! ([`op::gradients`](crate::op::gradients())). All types are computed in `f64`, and results rounded once. [`action`] is one node on the CPU, and composed of
+//! [`functional::sandwich`](crate::functional::sandwich) and a matrix product on a GPU.
 //!
 //! The formulas, where a logarithm is unique, and the accuracy: [`flashcliff::rotor`]. An item without a result is not finite,
 //! and its gradient is zero: it does not spread to weights that all items share.
@@ -37,12 +36,13 @@
 use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
-use flashcliff::rotor::{Parity, RotorMap};
+use flashcliff::rotor::{Parity, RotorMap, Rotors};
 use flashcliff::{Algebra, GradeSet};
 
+use crate::Error;
 use crate::op::node::{self, Argument};
 use crate::op::once::entering;
-use crate::op::rotor::{Act, Interpolate, MapOne};
+use crate::op::rotor::{Act, apply, in_f64, items, shape};
 
 /// The exponential of bivectors, a rotor: `exp(B) = C(u) + B S(u)` with `u = B B`, `C(u) = cosh(sqrt u)` and
 /// `S(u) = sinh(sqrt u) / sqrt u`.
@@ -83,11 +83,7 @@ pub fn inverse(algebra: Algebra, parity: Parity, x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// The errors of [`exp`].
 pub fn normalized(algebra: Algebra, parity: Parity, x: &Tensor) -> Result<Tensor> {
-    let of = match parity {
-        Parity::Even => RotorMap::Normalized,
-        Parity::Odd => RotorMap::NormalizedOdd,
-    };
-    map(algebra, of, x)
+    map(algebra, normalized_of(parity), x)
 }
 
 /// The versor between two: `a exp(t log(reverse(a) b))`, with `a` at `t = 0` and `b` or `-b`, the nearer one, at `t = 1`.
@@ -120,14 +116,33 @@ pub fn interpolate(
     b: &Tensor,
     t: &Tensor,
 ) -> Result<Tensor> {
-    let function = Interpolate::new(algebra, parity)?;
-    let t = match *a.dims() {
-        [_, batch, channels] => entering(t)?.broadcast_as((batch, channels))?,
-        // The function says what is wrong with `a`.
-        _ => t.clone(),
+    let rotors = Rotors::new(algebra).map_err(Error::from)?;
+    let [batch, channels] = items("interpolate", "a", rotors.versor_blades(parity), a.dims())?;
+    if b.dims() != a.dims() {
+        let expected = format!("{:?}", a.dims());
+        return Err(shape("interpolate", "b", expected, b.dims()).into());
+    }
+    let t = entering(t)?.broadcast_as((batch, channels))?;
+    let sizes = [batch, channels];
+    let Some(normalized) = rotors
+        .operator(normalized_of(parity))
+        .map_err(Error::from)?
+    else {
+        // Nothing has no odd versors.
+        return Ok(a.clone());
     };
-    let arguments = [a, b, &t].map(Argument::whole);
-    Ok(node::apply(&Arc::new(function), &arguments)?)
+    let dtype = a.dtype();
+    let [a, b, t] = in_f64("interpolate", [a, b, &t])?;
+    let a = apply(normalized.clone(), &[&a], sizes)?;
+    let b = apply(normalized, &[&b], sizes)?;
+    let found = match rotors.path(parity).map_err(Error::from)? {
+        Some([between, along]) => {
+            let step = apply(between, &[&a, &b], sizes)?;
+            apply(along, &[&a, &t, &step], sizes)?
+        }
+        None => a,
+    };
+    found.to_dtype(dtype)
 }
 
 /// A layer whose weights are versors: `o[m] = sum over n of weight[m, n] V[m, n] x[n] reverse(V[m, n])`.
@@ -158,7 +173,21 @@ pub fn action(
     Ok(node::apply(&Arc::new(function), &arguments)?)
 }
 
+fn normalized_of(parity: Parity) -> RotorMap {
+    match parity {
+        Parity::Even => RotorMap::Normalized,
+        Parity::Odd => RotorMap::NormalizedOdd,
+    }
+}
+
 fn map(algebra: Algebra, map: RotorMap, x: &Tensor) -> Result<Tensor> {
-    let function = MapOne::new(algebra, map)?;
-    Ok(node::apply(&Arc::new(function), &[Argument::whole(x)])?)
+    let rotors = Rotors::new(algebra).map_err(Error::from)?;
+    let [reads, writes] = rotors.blade_counts(map);
+    let sizes = items(map.name(), "x", reads, x.dims())?;
+    let Some(operator) = rotors.operator(map).map_err(Error::from)? else {
+        // The exponential of no bivector is 1, and nothing is its logarithm.
+        return Tensor::ones((writes, sizes[0], sizes[1]), x.dtype(), x.device());
+    };
+    let [wide] = in_f64(map.name(), [x])?;
+    apply(operator, &[&wide], sizes)?.to_dtype(x.dtype())
 }

@@ -10,6 +10,7 @@ macro_rules! files {
 pub const SKELETON: &[(&str, &str)] = files![
     "types.h",
     "block.h",
+    "skeleton/angles.cuh",
     "skeleton/arguments.cuh",
     "skeleton/gates.cuh",
     "skeleton/kept.cuh",

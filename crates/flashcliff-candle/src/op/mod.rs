@@ -7,7 +7,7 @@
 //! * `function` - the computation of a node, on slices.
 //! * `operator` - a core operator as such a function, by itself or with options for GPUs.
 //! * `network` - a described network, such as a layer or a whole model, as one node.
-//! * `rotor` - the maps of rotors.
+//! * `rotor` - the maps of rotors as operators, and the layer of versors.
 //! * `constants` - indices on a device, made once.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.

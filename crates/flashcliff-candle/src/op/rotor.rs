@@ -1,145 +1,64 @@
-//! The maps of rotors as functions.
+//! The maps of rotors as operators, and the layer of versors as a function.
 
-use flashcliff::rotor::{
-    Action, ActionGradients, InterpolationGradients, Parity, RotorMap, Rotors,
-};
-use flashcliff::{Algebra, GradeSet, TensorMut};
+use std::sync::Arc;
+
+use candle_core::{DType, Tensor};
+use flashcliff::rotor::{Action, ActionGradients, Parity};
+use flashcliff::{Algebra, GradeSet, Operator, TensorMut};
 use flashcliff_network::scratch::Buffer;
 
 use super::Scalar;
 use super::function::{Array, Function, Slots};
+use super::node::{self, Argument};
+use super::once::entering;
 use crate::Error;
 
-/// A map of one multivector.
-#[derive(Debug)]
-pub(crate) struct MapOne {
-    pub(crate) algebra: Algebra,
-    pub(crate) rotors: Rotors,
-    pub(crate) map: RotorMap,
-}
+/// The fewest lanes of a row that vectors of a CPU are used for well.
+const LONG_ROW: usize = 256;
 
-impl MapOne {
-    pub(crate) fn new(algebra: Algebra, map: RotorMap) -> Result<Self, Error> {
-        let rotors = Rotors::new(algebra)?;
-        Ok(Self {
-            algebra,
-            rotors,
-            map,
-        })
-    }
-}
-
-impl<T: Scalar> Function<T> for MapOne {
-    type Saved = ();
-
-    fn name(&self) -> &str {
-        self.map.name()
-    }
-
-    fn arity(&self) -> usize {
-        1
-    }
-
-    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        let [reads, writes] = self.rotors.blade_counts(self.map);
-        let [batch, channels] = items(self.map.name(), "x", reads, inputs[0].shape)?;
-        Ok(vec![writes, batch, channels])
-    }
-
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<(), Error> {
-        let shape = self.output_shape(inputs)?;
-        let out = TensorMut::new(output, &shape)?;
-        Ok(self.rotors.map(self.map, inputs[0].tensor()?, out)?)
-    }
-
-    fn backward(
-        &self,
-        inputs: &[Array<T>],
-        _: Array<T>,
-        (): &(),
-        grad_output: Array<T>,
-        mut slots: Slots<T>,
-    ) -> Result<(), Error> {
-        let Some(out) = made(slots[0].take(), inputs[0].shape)? else {
-            return Ok(());
-        };
-        let (x, grad) = (inputs[0].tensor()?, grad_output.tensor()?);
-        Ok(self.rotors.gradient(self.map, x, grad, out)?)
-    }
-}
-
-/// The versor between two.
-///
-/// Inputs: `a` and `b` `[blades of the parity, batch, channels]`, `t` `[batch, channels]`.
-#[derive(Debug)]
-pub(crate) struct Interpolate {
-    pub(crate) algebra: Algebra,
-    pub(crate) rotors: Rotors,
-    pub(crate) parity: Parity,
-}
-
-impl Interpolate {
-    pub(crate) fn new(algebra: Algebra, parity: Parity) -> Result<Self, Error> {
-        let rotors = Rotors::new(algebra)?;
-        Ok(Self {
-            algebra,
-            rotors,
-            parity,
-        })
-    }
-}
-
-impl<T: Scalar> Function<T> for Interpolate {
-    type Saved = ();
-
-    fn name(&self) -> &str {
-        "interpolate"
-    }
-
-    fn arity(&self) -> usize {
-        3
-    }
-
-    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        let blades = self.rotors.versor_blades(self.parity);
-        let rest = items("interpolate", "a", blades, inputs[0].shape)?;
-        if inputs[1].shape != inputs[0].shape {
-            let expected = format!("{:?}", inputs[0].shape);
-            return Err(shape("interpolate", "b", expected, inputs[1].shape));
+/// Tensors of one type in `f64`, in which the operators of maps compute.
+pub(crate) fn in_f64<const N: usize>(
+    name: &str,
+    inputs: [&Tensor; N],
+) -> Result<[Tensor; N], Error> {
+    let dtype = inputs[0].dtype();
+    let mut wide = inputs.map(Tensor::clone);
+    for (input, x) in wide.iter_mut().enumerate() {
+        if x.dtype() != dtype || !dtype.is_float() {
+            return Err(Error::InputType {
+                operator: name.to_owned(),
+                input,
+                expected: "F32, F64, BF16 or F16, that of input 0",
+                got: x.dtype(),
+            });
         }
-        if inputs[2].shape != rest {
-            let expected = format!("{rest:?}");
-            return Err(shape("interpolate", "t", expected, inputs[2].shape));
+        if dtype != DType::F64 {
+            *x = entering(x)?.to_dtype(DType::F64)?;
         }
-        Ok(inputs[0].shape.to_vec())
     }
+    Ok(wide)
+}
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<(), Error> {
-        let out = TensorMut::new(output, inputs[0].shape)?;
-        let ends = [inputs[0].tensor()?, inputs[1].tensor()?];
-        let t = inputs[2].tensor()?;
-        Ok(self.rotors.interpolate(self.parity, ends, t, out)?)
-    }
-
-    fn backward(
-        &self,
-        inputs: &[Array<T>],
-        _: Array<T>,
-        (): &(),
-        grad_output: Array<T>,
-        mut slots: Slots<T>,
-    ) -> Result<(), Error> {
-        let [a, b, t] = [0, 1, 2].map(|at| slots[at].take());
-        let outs = InterpolationGradients {
-            a: made(a, inputs[0].shape)?,
-            b: made(b, inputs[1].shape)?,
-            t: made(t, inputs[2].shape)?,
-        };
-        let ends = [inputs[0].tensor()?, inputs[1].tensor()?];
-        let (t, grad) = (inputs[2].tensor()?, grad_output.tensor()?);
-        let rotors = &self.rotors;
-        Ok(rotors.interpolate_gradient(self.parity, ends, t, grad, outs)?)
-    }
+/// Applies the operator of a map to items. It sees rows that are long, if the batch can be cut so.
+pub(crate) fn apply(
+    operator: Operator,
+    inputs: &[&Tensor],
+    [batch, channels]: [usize; 2],
+) -> Result<Tensor, Error> {
+    let most = batch * channels / LONG_ROW;
+    let mut counts = (1..=most.min(batch)).rev();
+    let rows = counts.find(|count| batch.is_multiple_of(*count));
+    let rows = rows.unwrap_or(1);
+    let columns = batch / rows * channels;
+    let blades = |x: &Tensor| if x.rank() == 3 { x.dims()[0] } else { 1 };
+    let shapes = inputs.iter().map(|x| [blades(x), rows, columns]);
+    let shapes: Vec<[usize; 3]> = shapes.collect();
+    let arguments = inputs.iter().zip(&shapes);
+    let arguments: Vec<Argument> = arguments
+        .map(|(x, shape)| Argument::shaped(x, shape))
+        .collect();
+    let found = node::apply(&Arc::new(operator), &arguments)?;
+    Ok(found.reshape((found.dim(0)?, batch, channels))?)
 }
 
 /// A layer of versors.
@@ -246,7 +165,12 @@ impl Act {
 }
 
 /// The batch and the channels of multivectors.
-fn items(name: &str, input: &str, blades: usize, got: &[usize]) -> Result<[usize; 2], Error> {
+pub(crate) fn items(
+    name: &str,
+    input: &str,
+    blades: usize,
+    got: &[usize],
+) -> Result<[usize; 2], Error> {
     match *got {
         [first, batch, channels] if first == blades => Ok([batch, channels]),
         _ => Err(shape(
@@ -258,7 +182,7 @@ fn items(name: &str, input: &str, blades: usize, got: &[usize]) -> Result<[usize
     }
 }
 
-fn shape(name: &str, input: &str, expected: String, got: &[usize]) -> Error {
+pub(crate) fn shape(name: &str, input: &str, expected: String, got: &[usize]) -> Error {
     Error::Shape {
         tensor: format!("{name}: `{input}`"),
         expected,

@@ -45,35 +45,25 @@ impl<'a> Builder<'a> {
     }
 
     /// The result of a map, NaN in items that have none. Their gradient is zero.
-    pub(super) fn map(mut self, map: Map, inputs: &[Parts], t: Option<Id>) -> Parts {
-        let mut finite = self.g.constant(1.0);
-        let mut x: Vec<Parts> = Vec::new();
-        for input in inputs {
-            let (own, is_finite) = self.finite(input);
-            finite = self.g.both(finite, is_finite);
-            x.push(own);
-        }
-        let (result, exists) = match (map, t) {
-            (Map::Exp, _) => self.exp(&x[0]),
-            (Map::Log, _) => self.log(&x[0]),
-            (Map::Inverse(_), _) => self.inverse(&x[0]),
-            (Map::Normalized(_), _) => self.normalized(&x[0], true),
-            (Map::Interpolate(parity), Some(t)) => {
-                let is_finite = self.g.are_finite([t]);
-                let t = self.g.damp(is_finite, t);
-                finite = self.g.both(finite, is_finite);
-                self.interpolate(parity, [&x[0], &x[1]], t)
-            }
-            (Map::Interpolate(_), None) => unreachable!("an interpolation has a position"),
+    pub(super) fn map(mut self, map: Map, inputs: &[Parts]) -> Parts {
+        let finite = inputs.iter().flat_map(|input| input.values().copied());
+        let finite = self.g.are_finite(finite);
+        // No gradient reaches items that are not finite.
+        let inputs = inputs.iter();
+        let x: Vec<Parts> = inputs
+            .map(|input| mapped(input, |value| self.g.damp(finite, value)))
+            .collect();
+        let (result, exists) = match map {
+            Map::Exp => self.exp(&x[0]),
+            Map::Log => self.log(&x[0]),
+            Map::Inverse(_) => self.inverse(&x[0]),
+            Map::Normalized(_) => self.normalized(&x[0], true),
+            Map::Between(_) => self.between(&x[0], &x[1]),
+            Map::Along(parity) => self.along(parity, &x[0], x[1][&0], &x[2]),
+            Map::Interpolate(parity) => self.interpolate(parity, [&x[0], &x[1]], x[2][&0]),
         };
         let exists = self.g.both(finite, exists);
         mapped(&result, |value| self.g.kept(exists, value, f64::NAN))
-    }
-
-    /// A multivector with zeros in items that are not finite, and where items are.
-    fn finite(&mut self, x: &Parts) -> Found {
-        let is_finite = self.g.are_finite(x.values().copied());
-        (mapped(x, |value| self.g.damp(is_finite, value)), is_finite)
     }
 
     /// The square of a 4-vector.
@@ -213,31 +203,38 @@ impl<'a> Builder<'a> {
         (self.scaled(over, &q, x), exists)
     }
 
-    /// `a exp(t log(reverse(a) b))` of versors, with `-b` in place of `b` if that is nearer.
+    /// `log(reverse(a) b)` of normalised versors, with `-b` in place of `b` if that is nearer.
+    fn between(&mut self, a: &Parts, b: &Parts) -> Found {
+        let back = reversed(self.g, self.algebra, a);
+        let mut between = product(self.g, self.algebra, &back, b, |grade| grade % 2 == 0);
+        let zero = self.g.constant(0.0);
+        let scalar = *between.entry(0).or_insert(zero);
+        let negative = self.g.below(scalar, 0.0);
+        let sign = self.g.sign_unless(negative);
+        let between = mapped(&between, |value| self.g.mul(sign, value));
+        self.log(&between)
+    }
+
+    /// `a exp(t B)`.
+    fn along(&mut self, parity: usize, a: &Parts, t: Id, step: &Parts) -> Found {
+        let step = mapped(step, |value| self.g.mul(t, value));
+        let (turn, exists) = self.exp(&step);
+        let kept = |grade: usize| grade % 2 == parity;
+        (product(self.g, self.algebra, a, &turn, kept), exists)
+    }
+
+    /// `a exp(t log(reverse(a) b))` of versors, which are normalised.
     fn interpolate(&mut self, parity: usize, [a, b]: [&Parts; 2], t: Id) -> Found {
         let (a, starts) = self.normalized(a, true);
         let (b, ends) = self.normalized(b, true);
         let exists = self.g.both(starts, ends);
-        let back = reversed(self.g, self.algebra, &a);
-        let mut between = product(self.g, self.algebra, &back, &b, |grade| grade % 2 == 0);
-        let scalar = match between.get(&0) {
-            Some(&scalar) => scalar,
-            None => self.g.constant(0.0),
-        };
-        if graded(self.algebra, &between, 2).is_empty() {
+        let (step, goes) = self.between(&a, &b);
+        if step.is_empty() {
             // Versors of a line: nothing lies between.
             return (a, exists);
         }
-        let negative = self.g.below(scalar, 0.0);
-        let sign = self.g.sign_unless(negative);
-        between.insert(0, scalar);
-        let between = mapped(&between, |value| self.g.mul(sign, value));
-        let (step, goes) = self.log(&between);
-        let step = mapped(&step, |value| self.g.mul(t, value));
-        let (turn, turns) = self.exp(&step);
+        let (result, turns) = self.along(parity, &a, t, &step);
         let exists = self.g.both(exists, goes);
-        let exists = self.g.both(exists, turns);
-        let kept = |grade: usize| grade % 2 == parity;
-        (product(self.g, self.algebra, &a, &turn, kept), exists)
+        (result, self.g.both(exists, turns))
     }
 }

@@ -1,6 +1,7 @@
 // The values that a lane function may need besides its operands.
 #pragma once
 
+#include "angles.cuh"
 #include "arguments.cuh"
 #include "gates.cuh"
 #include "lanes.cuh"

@@ -7,7 +7,7 @@ use flashcliff_program::rotor::Map;
 use super::items::check_all;
 use super::programs::passes;
 use super::{Parity, Rotors};
-use crate::{Element, Error, Operator, Tensor, TensorMut};
+use crate::{Element, Error, Tensor, TensorMut};
 
 /// The gradients of an interpolation to write; `None` for those that are not wanted.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Rotors {
         let count = self.versor_blades(parity);
         let others = [("b", count, b.shape()), ("out", count, out.shape())];
         let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        let t = positions(t, a.shape())?;
+        let t = positions(t, a)?;
         match passes(self.algebra, Map::Interpolate(parity as usize))? {
             Some(passes) => {
                 let inputs = [a.data(), b.data(), &t];
@@ -80,16 +80,6 @@ impl Rotors {
             // Nothing has no odd versors.
             None => Ok(()),
         }
-    }
-
-    /// The interpolation of versors of a parity as an operator on `f64`, of `a`, `b` and a position `t` of one blade; `None` if there are none. See
-    /// [`Self::operator`].
-    ///
-    /// # Errors
-    /// The errors of [`Operator::of`].
-    pub fn interpolation(&self, parity: Parity) -> Result<Option<Operator>, Error> {
-        let passes = passes(self.algebra, Map::Interpolate(parity as usize))?;
-        Ok(passes.map(|passes| passes.map.operator.clone()))
     }
 
     /// Computes the gradients of [`interpolate`](Self::interpolate) from the gradient of its output.
@@ -122,7 +112,7 @@ impl Rotors {
         let wanted = [&outs.a, &outs.b].into_iter().flatten();
         others.extend(wanted.map(|out| ("gradient", count, out.shape())));
         let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        let t = positions(t, a.shape())?;
+        let t = positions(t, a)?;
         if let Some(out) = &outs.t {
             let rest = &a.shape()[1..];
             if out.shape() != rest {
@@ -143,12 +133,18 @@ impl Rotors {
     }
 }
 
-/// The positions `t` of items, repeated along axes of length 1.
-fn positions<'a, T: Element>(t: Tensor<'a, T>, versors: &[usize]) -> Result<Cow<'a, [T]>, Error> {
-    let (batch, channels) = (versors[1], versors[2]);
+/// The positions `t` of items, repeated along axes of length 1. Versors without elements need none: they may have any number of items.
+fn positions<'a, T: Element>(
+    t: Tensor<'a, T>,
+    versors: Tensor<'a, T>,
+) -> Result<Cow<'a, [T]>, Error> {
+    let (batch, channels) = (versors.shape()[1], versors.shape()[2]);
     match *t.shape() {
         [rows, columns] if [rows, columns] == [batch, channels] => Ok(Cow::Borrowed(t.data())),
         [rows, columns] if [1, batch].contains(&rows) && [1, channels].contains(&columns) => {
+            if versors.data().is_empty() {
+                return Ok(Cow::Borrowed(&[]));
+            }
             let row = |row: usize| &t.data()[row.min(rows - 1) * columns..][..columns];
             let of_row = |at: usize| {
                 let row = row(at);

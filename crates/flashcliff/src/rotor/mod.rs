@@ -91,7 +91,7 @@ pub enum Parity {
 /// dimensions, where it only turns its plane by as much as `R` does; in four and five, at a distance `d`, its errors grow by
 /// `1 / d^2`. Boosts of large rapidity `2 x` lose `exp(2 x)` in the accuracy of `log` and `normalized`.
 ///
-/// Each map is a [program](crate::program) for `f64`, whose operator [`Self::operator`] and [`Self::interpolation`] give: for derivatives of every
+/// Each map is a [program](crate::program) for `f64`, whose operators [`Self::operator`] and [`Self::path`] give: for derivatives of every
 /// order, and for GPUs. An item without a result, such as the logarithm of -1, the inverse of zero, or the exponential of a bivector beyond 2^27, is NaN,
 /// and its gradient is zero.
 ///
@@ -137,14 +137,13 @@ impl Rotors {
 
     /// The numbers of blades of the input and the output of a map.
     pub fn blade_counts(&self, map: RotorMap) -> [usize; 2] {
-        let blades = map.of_programs().blades(self.algebra.cayley());
-        blades.map(|blades| blades.len())
+        let (map, cayley) = (map.of_programs(), self.algebra.cayley());
+        [map.reads(cayley)[0].1.len(), map.writes(cayley).len()]
     }
 
     /// The number of blades of versors.
     pub fn versor_blades(&self, parity: Parity) -> usize {
-        let [blades, _] = Map::Interpolate(parity as usize).blades(self.algebra.cayley());
-        blades.len()
+        Map::versors(self.algebra.cayley(), parity as usize).len()
     }
 
     /// A map as an operator on `f64`: its derivatives of every order are operators too, and it runs on GPUs. `None` if the algebra has no blades of a
@@ -171,7 +170,26 @@ impl Rotors {
     /// # Errors
     /// The errors of [`Operator::of`].
     pub fn operator(&self, map: RotorMap) -> Result<Option<Operator>, Error> {
-        let passes = passes(self.algebra, map.of_programs())?;
+        self.operator_of(map.of_programs())
+    }
+
+    /// An interpolation of normalised versors of a parity as two operators on `f64`: `log(reverse(a) b)` of `a` and `b`, with `-b` in place of `b` if that is
+    /// nearer, and `a exp(t B)` of `a`, a position `t` of one blade, and the result `B` of the first. `None` if the algebra has no bivectors: versors of
+    /// a line have nothing between them.
+    ///
+    /// The gradient of one operator for both would hold so many values at once that a GPU keeps them in memory.
+    ///
+    /// # Errors
+    /// The errors of [`Operator::of`].
+    pub fn path(&self, parity: Parity) -> Result<Option<[Operator; 2]>, Error> {
+        let parity = parity as usize;
+        let between = self.operator_of(Map::Between(parity))?;
+        let along = self.operator_of(Map::Along(parity))?;
+        Ok(between.zip(along).map(Into::into))
+    }
+
+    fn operator_of(&self, map: Map) -> Result<Option<Operator>, Error> {
+        let passes = passes(self.algebra, map)?;
         Ok(passes.map(|passes| passes.map.operator.clone()))
     }
 

@@ -7,7 +7,7 @@ use super::Result;
 use super::case::{Case, close, dot, numbers, signatures, slope};
 
 impl Case {
-    fn between(&self, parity: Parity, ends: [&[f64]; 2], t: f64) -> Result<Vec<f64>> {
+    pub(super) fn between(&self, parity: Parity, ends: [&[f64]; 2], t: f64) -> Result<Vec<f64>> {
         let shape = [ends[0].len(), 1, 1];
         let mut out = vec![0.0; shape[0]];
         let [a, b] = [Tensor::new(ends[0], &shape)?, Tensor::new(ends[1], &shape)?];

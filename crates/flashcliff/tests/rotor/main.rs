@@ -5,6 +5,7 @@ mod case;
 mod interpolation;
 mod large;
 mod missing;
+mod second;
 
 use case::{Case, close, dot, numbers, signatures, slope};
 use flashcliff::rotor::{RotorMap, Rotors};

@@ -5,7 +5,7 @@
 //!
 //! * `operator` - a core operator as a node.
 //! * `network` - a network as a node.
-//! * `rotor` - the maps of rotors, composed of candle's operations. They also run on the CPU, where tests compare them.
+//! * `rotor` - the layer of versors, composed of operators and a matrix product. It also runs on the CPU, where tests compare it.
 //! * `memory` - views of candle's memory for the CUDA library.
 //! * `library` - candle's devices for the CUDA library.
 

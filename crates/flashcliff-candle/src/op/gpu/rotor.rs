@@ -1,25 +1,32 @@
-//! The layer of versors, as one matrix product.
+//! The layer of versors on a GPU, as one matrix product.
 //!
 //! The sandwich of a versor with every blade gives its matrix. The sandwich takes all grades here, since every build has
 //! its kernels: versors and blades are padded with zeros.
 
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor};
+use candle_core::Tensor;
 use flashcliff::rotor::Parity;
 use flashcliff::{GradeSet, ops};
 
+use super::OnGpu;
 use crate::Error;
+use crate::op::function::{Array, Function};
 use crate::op::node::{self, Argument};
 use crate::op::rotor::Act;
 
+impl OnGpu for Act {
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
+        let shapes = arguments.iter().map(Argument::shape);
+        let arrays: Vec<Array<f32>> = shapes.map(|shape| Array { data: &[], shape }).collect();
+        self.output_shape(&arrays)?;
+        let [x, versors, weight] = [0, 1, 2].map(|at| arguments[at].seen());
+        action(self, &x?, &versors?, &weight?)
+    }
+}
+
 /// The layer of tensors with checked shapes.
-pub(super) fn action(
-    act: &Act,
-    x: &Tensor,
-    versors: &Tensor,
-    weight: &Tensor,
-) -> std::result::Result<Tensor, Error> {
+fn action(act: &Act, x: &Tensor, versors: &Tensor, weight: &Tensor) -> Result<Tensor, Error> {
     let cayley = act.algebra.cayley();
     let (kept, batch, input) = x.dims3()?;
     let out = weight.dim(0)?;
@@ -54,7 +61,7 @@ pub(super) fn action(
 }
 
 /// The identity matrix, made on the device. Its elements in order are those of rows of a one and `size` zeros, up to the last one.
-fn identity(size: usize, like: &Tensor) -> Result<Tensor> {
+fn identity(size: usize, like: &Tensor) -> candle_core::Result<Tensor> {
     let (dtype, device) = (like.dtype(), like.device());
     let ones = Tensor::ones((size, 1), dtype, device)?;
     let zeros = Tensor::zeros((size, size), dtype, device)?;
@@ -63,16 +70,24 @@ fn identity(size: usize, like: &Tensor) -> Result<Tensor> {
 }
 
 /// The rows of some grades, from a matrix with a row for each blade.
-fn selected(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
+fn selected(
+    algebra: &flashcliff::cayley::Algebra,
+    grades: GradeSet,
+    x: &Tensor,
+) -> candle_core::Result<Tensor> {
     let parts = grades.iter().map(|grade| {
         let range = algebra.grade_range(grade);
         x.narrow(0, range.start, range.len())
     });
-    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
+    Tensor::cat(&parts.collect::<candle_core::Result<Vec<_>>>()?, 0)
 }
 
 /// A matrix with a row for each blade, from the rows of some grades; zeros for the other blades.
-fn padded(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
+fn padded(
+    algebra: &flashcliff::cayley::Algebra,
+    grades: GradeSet,
+    x: &Tensor,
+) -> candle_core::Result<Tensor> {
     let columns = x.dim(1)?;
     let mut start = 0;
     let parts = (0..algebra.grade_count()).map(|grade| {
@@ -84,5 +99,8 @@ fn padded(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -
         start += count;
         part
     });
-    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
+    Tensor::cat(&parts.collect::<candle_core::Result<Vec<_>>>()?, 0)
 }
+
+#[cfg(test)]
+mod tests;
