@@ -5,7 +5,7 @@ mod common;
 
 use std::slice::from_ref;
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Tensor, Var};
 use common::{random, values};
 use flashcliff::rotor::{Parity, RotorMap, Rotors};
 use flashcliff::{Algebra, GradeSet, ProductKind, Signature, TensorMut, ops};
@@ -27,22 +27,52 @@ fn close(got: &Tensor, wanted: &Tensor, tolerance: f64) {
     assert!(apart <= tolerance, "{apart} is more than {tolerance}");
 }
 
+/// Batches of a few items, of many that rows of lanes divide, and of a prime number of them.
 #[test]
 fn results_are_the_bits_of_the_core() {
     let algebra = algebra(3, 0, 1);
-    let x = random(&[6, 3, 2], 1);
-    let got = rotors::exp(algebra, &x).unwrap();
-    let mut wanted = vec![0.0; 48];
-    let (data, shape) = (values(&x), [8, 3, 2]);
-    Rotors::new(algebra)
-        .unwrap()
-        .map(
-            RotorMap::Exp,
-            flashcliff::Tensor::new(&data, &[6, 3, 2]).unwrap(),
-            TensorMut::new(&mut wanted, &shape).unwrap(),
-        )
-        .unwrap();
-    assert_eq!(values(&got), wanted);
+    for (batch, channels) in [(3, 2), (600, 3), (1009, 1), (0, 2), (4, 300)] {
+        let x = random(&[6, batch, channels], 1);
+        let got = rotors::exp(algebra, &x).unwrap();
+        let mut wanted = vec![0.0; 8 * batch * channels];
+        let (data, shape) = (values(&x), [8, batch, channels]);
+        Rotors::new(algebra)
+            .unwrap()
+            .map(
+                RotorMap::Exp,
+                flashcliff::Tensor::new(&data, &[6, batch, channels]).unwrap(),
+                TensorMut::new(&mut wanted, &shape).unwrap(),
+            )
+            .unwrap();
+        assert_eq!(values(&got), wanted);
+    }
+}
+
+#[test]
+fn other_types_are_rounded_once() {
+    let algebra = algebra(4, 1, 0);
+    for dtype in [DType::F32, DType::BF16] {
+        let x = scaled(&[10, 4, 3], 1, 9.0).to_dtype(dtype).unwrap();
+        let wide = x.to_dtype(DType::F64).unwrap();
+        let wanted = rotors::exp(algebra, &wide).unwrap();
+        let wanted = wanted.to_dtype(dtype).unwrap();
+        let got = rotors::exp(algebra, &x).unwrap();
+        assert_eq!(got.dtype(), dtype);
+        let [got, wanted] = [got, wanted].map(|x| values(&x.to_dtype(DType::F64).unwrap()));
+        assert_eq!(got, wanted);
+    }
+}
+
+#[test]
+fn algebras_without_bivectors_have_one_rotor() {
+    let line = algebra(1, 0, 0);
+    let none = Tensor::zeros((0, 2, 3), DType::F64, &Device::Cpu).unwrap();
+    let one = rotors::exp(line, &none).unwrap();
+    assert_eq!(values(&one), [1.0; 6]);
+    assert_eq!(rotors::log(line, &one).unwrap().dims(), [0, 2, 3]);
+    let t = random(&[2, 3], 1);
+    let path = rotors::interpolate(line, Parity::Even, &one, &one, &t).unwrap();
+    assert_eq!(values(&path), [1.0; 6]);
 }
 
 #[test]
@@ -162,6 +192,12 @@ fn errors_say_what_was_expected() {
     );
     let error = rotors::log(algebra(3, 0, 1), &x).unwrap_err();
     let wanted = "log: `x`: expected shape [8, batch, channels], got [4, 2, 2]";
+    assert!(error.to_string().contains(wanted), "{error}");
+    let half = x.to_dtype(DType::F32).unwrap();
+    let t = random(&[2, 2], 1);
+    let error = rotors::interpolate(algebra(3, 0, 0), Parity::Even, &x, &half, &t).unwrap_err();
+    let wanted =
+        "interpolate: expected input 1 of type F32, F64, BF16 or F16, that of input 0, got F32";
     assert!(error.to_string().contains(wanted), "{error}");
     let t = random(&[3], 1);
     let error = rotors::interpolate(algebra(3, 0, 0), Parity::Even, &x, &x, &t).unwrap_err();

@@ -10,9 +10,9 @@ use crate::Error;
 ///
 /// candle keeps the graph of gradients only where the variable `CANDLE_GRAD_DO_NOT_DETACH` of the environment is 1 when a thread first runs a
 /// backward pass: set it before the program starts, or in `.cargo/config.toml` under `[env]`. Backward passes then hold more memory. All
-/// [operators](crate::functional) have gradients of every order, as candle's own operations do. Transformers, rotors, and layers and models that
-/// are one node (steerable products, embeddings of points, the models of point sets) have the first only, and a loss on their gradients is an
-/// error.
+/// [operators](crate::functional) and maps of rotors have gradients of every order, as candle's own operations do. Transformers, layers of versors, and
+/// layers and models that are one node (steerable products, embeddings of points, the models of point sets) have the first only, and a loss on their
+/// gradients is an error.
 ///
 /// # Errors
 /// [`Error::DetachedGradients`] where candle does not keep the graph; the errors of candle.

@@ -1,4 +1,4 @@
-//! Tests of rotors: the compositions on the GPU beside the nodes on the CPU, values and gradients.
+//! Tests of rotors: kernels on the GPU beside the nodes on the CPU, values and gradients.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use flashcliff::rotor::Parity;

@@ -122,23 +122,44 @@ impl Element {
     /// would lose its digits; it is `-c b^2 / (n - a)`.
     pub(super) fn root(self, g: &mut Graph, c: Id) -> [Self; 2] {
         if self.is_scalar(g) {
+            return self.root_of_positive(g, c);
+        }
+        let negative = g.below(self.a, 0.0);
+        let sign = g.sign_unless(negative);
+        let size = g.mul(sign, self.a);
+        let n = self.length(g, c);
+        let sum = g.add(size, n);
+        let mean = g.scaled(sum, 0.5);
+        let square = g.mul(self.b, self.b);
+        let part = g.mul(c, square);
+        let beside = g.scaled(sum, -2.0);
+        let small = g.div(part, beside);
+        let square = g.choose(negative, small, mean);
+        self.root_from(g, n, square)
+    }
+
+    /// [`Self::root`] where `a > 0`.
+    fn root_of_positive(self, g: &mut Graph, c: Id) -> [Self; 2] {
+        if self.is_scalar(g) {
             let root = g.root(self.a);
             let one = g.constant(1.0);
             let over = g.div(one, root);
             return [root, over].map(|a| Self { a, ..self });
         }
-        let square = g.mul(self.b, self.b);
-        let part = g.mul(c, square);
+        let n = self.length(g, c);
+        let sum = g.add(self.a, n);
+        let square = g.scaled(sum, 0.5);
+        self.root_from(g, n, square)
+    }
+
+    /// The root of [`Self::norm`].
+    fn length(self, g: &mut Graph, c: Id) -> Id {
         let norm = self.norm(g, c);
-        let n = g.root(norm);
-        let negative = g.below(self.a, 0.0);
-        let sign = g.sign_unless(negative);
-        let size = g.mul(sign, self.a);
-        let sum = g.add(size, n);
-        let mean = g.scaled(sum, 0.5);
-        let beside = g.scaled(sum, -2.0);
-        let small = g.div(part, beside);
-        let square = g.choose(negative, small, mean);
+        g.root(norm)
+    }
+
+    /// The root and its inverse from `n` and the square of `r`.
+    fn root_from(self, g: &mut Graph, n: Id, square: Id) -> [Self; 2] {
         let r = g.root(square);
         let twice = g.scaled(r, 2.0);
         let rest = g.div(self.b, twice);
@@ -316,11 +337,12 @@ fn of_sum(g: &mut Graph, first: [Id; 2], second: [Id; 2], half: Id) -> [Element;
 /// `B S(u)` with `w = C(u)` back to `B`.
 ///
 /// Five times `k(w) = k(v) / v` with `v = sqrt((1 + w) / 2)`, then a series in `1 - v`: `k(1 - y)` is the sum of
-/// `2^j (j!)^2 / (2 j + 1)! y^j`.
+/// `2^j (j!)^2 / (2 j + 1)! y^j`. The scalar of `w`, which is that of a principal root, is not negative.
 pub(super) fn slope_of_logarithm(g: &mut Graph, mut w: Element, c: Id) -> Element {
     let mut total: Option<Element> = None;
     for _ in 0..HALVINGS {
-        let [root, over] = w.shifted(g, 1.0).scaled(g, 0.5).root(g, c);
+        let half = w.shifted(g, 1.0).scaled(g, 0.5);
+        let [root, over] = half.root_of_positive(g, c);
         w = root;
         total = Some(match total {
             Some(total) => total.times(g, over, c),

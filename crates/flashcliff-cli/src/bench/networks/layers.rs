@@ -75,7 +75,7 @@ pub(super) struct Layer {
     pub(super) input: Input,
     /// The types that it takes on a GPU.
     pub(super) on_gpu: &'static [Dtype],
-    /// Whether it is a function of rotors, which is composed of many operations on a GPU.
+    /// Whether it is a function of rotors.
     pub(super) is_of_rotors: bool,
     make: Make,
 }

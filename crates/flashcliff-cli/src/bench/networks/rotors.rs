@@ -1,6 +1,6 @@
 //! The functions of rotors and motors, measured as layers are.
 //!
-//! On the CPU each is one call. On a GPU it is composed of candle's operations; its bytes, and so its floor, are those of the one call.
+//! A map is one operator in `f64`, an interpolation four; bytes, and so floors, are those of one call in the type of its tensors.
 
 use candle_core::{Result, Tensor};
 use candle_nn::Init;
