@@ -14,6 +14,7 @@ mod digest;
 mod extremes;
 mod mutation;
 mod oracle;
+mod rotors;
 mod rows;
 mod stages;
 mod support;
