@@ -153,10 +153,10 @@ impl Rotors {
     /// use flashcliff::rotor::{RotorMap, Rotors};
     /// use flashcliff::{Algebra, Signature, Tensor};
     ///
-    /// // The second derivative of the rotation by twice an angle: minus the rotation.
+    /// // The second derivative of a cosine is minus the cosine.
     /// let rotors = Rotors::new(Algebra::new(Signature::new(2, 0, 0)?)?)?;
     /// let exp = rotors.operator(RotorMap::Exp)?.ok_or("a plane has a bivector")?;
-    /// let second = exp.gradient()?.selecting(&[true, false])?.gradient()?;
+    /// let second = exp.gradient()?.gradient()?;
     /// let names: Vec<&str> = second.inputs().iter().map(|input| input.name).collect();
     /// assert_eq!(names, ["x", "grad_o", "grad_grad_x"]);
     /// let (angle, one) = ([2.0_f64], [1.0]);
