@@ -52,11 +52,28 @@ impl Program {
     /// # Errors
     /// The first reason why it is none.
     pub fn check_operator(&self) -> Result<(), Refusal> {
+        self.check_statement()?;
+        self.check_room()
+    }
+
+    /// The part of [`Self::check_operator`] that reads the program alone.
+    ///
+    /// # Errors
+    /// The first reason why it is none.
+    pub fn check_statement(&self) -> Result<(), Refusal> {
         self.validate().map_err(Refusal::Flawed)?;
         self.check_form().map_err(|reason| Refusal::Form {
             program: self.name.clone(),
             reason,
-        })?;
+        })
+    }
+
+    /// The part of [`Self::check_operator`] that derives the adjoint: kernels have room for both. Programs of one [digest](Self::digest) have the
+    /// same answer.
+    ///
+    /// # Errors
+    /// What there is no room for.
+    pub fn check_room(&self) -> Result<(), Refusal> {
         for pass in [self, &differentiate(self)] {
             let (pass, plan) = plan_for_cpu(pass);
             let room = Limits::CPU.check(&pass, &plan);

@@ -1,8 +1,10 @@
 //! Operators of programs that users write.
 
 use flashcliff_program::ir;
+use flashcliff_program::plan::Refusal;
 
 use super::{Kind, LaneOperator, Operator};
+use crate::kept::Kept;
 use crate::ops::make::check_number;
 use crate::programs::Known;
 use crate::{Algebra, Error, Gate};
@@ -50,14 +52,29 @@ impl Operator {
         options: &ProgramOptions,
     ) -> Result<Self, Error> {
         check_number("eps", options.eps)?;
-        let check = program.check_operator();
-        check.map_err(|refusal| Error::UnsupportedProgram {
-            reason: refusal.to_string(),
-        })?;
+        check(program)?;
         let known = Known::of(program.clone(), algebra.takes_kernels());
         let lane = LaneOperator::of(known)
             .with_gate(options.gate)
             .with_eps(options.eps);
         Ok(Self::new(&known.source().name, algebra, Kind::Lanes(lane)))
     }
+}
+
+/// The programs that kernels have room for.
+static WITH_ROOM: Kept<ir::Digest> = Kept::new();
+
+/// Checks that a program is an operator. Whether there is room is asked once: that derives the adjoint, and networks make the same operators
+/// many times.
+fn check(program: &ir::Program) -> Result<(), Error> {
+    let refused = |refusal: Refusal| Error::UnsupportedProgram {
+        reason: refusal.to_string(),
+    };
+    program.check_statement().map_err(refused)?;
+    let digest = program.digest();
+    if !WITH_ROOM.iter().any(|known| *known == digest) {
+        program.check_room().map_err(refused)?;
+        WITH_ROOM.add(digest);
+    }
+    Ok(())
 }
