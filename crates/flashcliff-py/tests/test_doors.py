@@ -491,6 +491,37 @@ def test_memory_of_views():
     assert doors.hold([None, views[5]]) and not doors.hold(views)
 
 
+def shrunken():
+    x = torch.randn(8)
+    x.untyped_storage().resize_(16)
+    return x
+
+
+TENSORS = {
+    "a plain one": lambda: torch.randn(3, 4),
+    "a parameter": lambda: torch.nn.Parameter(torch.randn(5)),
+    "a number": lambda: torch.tensor(2.0),
+    "16 bits": lambda: torch.ones(6, dtype=torch.bfloat16),
+    "behind others": lambda: torch.randn(4, 6)[1:],
+    "one column": lambda: torch.randn(4, 6)[:, :1],
+    "an axis of one": lambda: torch.randn(4, 1, 6).transpose(0, 1),
+    "transposed": lambda: torch.randn(3, 4).t(),
+    "expanded": lambda: torch.randn(1, 4).expand(3, 4),
+    "without elements": lambda: torch.randn(0, 4),
+    "to be negated": lambda: torch._neg_view(torch.randn(4)),
+    "less memory": shrunken,
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_are_seen_alike_at_once_and_by_questions(name):
+    x = TENSORS[name]()
+    place = 0 if x.is_neg() else doors.place(x)
+    assert doors.at_once([x]) == ([place] if place else None)
+    assert doors.at_once([x], [x.shape]) == ([place] if place else None)
+    assert doors.at_once([x], [torch.Size([*x.shape, 1])]) is None
+
+
 def test_addresses():
     x, y = torch.randn(4, 6), torch.randn(6, 4).t()
     kept, found = doors.addresses("test", (x, None, y))
