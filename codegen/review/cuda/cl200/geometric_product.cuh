@@ -40,7 +40,7 @@ FC_INLINE void geometric_product_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -119,7 +119,7 @@ FC_INLINE void geometric_product_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -165,7 +165,7 @@ FC_INLINE void geometric_product_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -224,7 +224,7 @@ FC_INLINE void geometric_product_5(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 4}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 4}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -270,7 +270,7 @@ FC_INLINE void geometric_product_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -329,7 +329,7 @@ FC_INLINE void geometric_product_8(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 4}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 4}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -367,7 +367,7 @@ FC_INLINE void geometric_product_9(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {2}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -414,7 +414,7 @@ FC_INLINE void geometric_product_11(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 2}, {2, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 2}, {2, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -57,7 +57,7 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -165,7 +165,7 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 3, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 3, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -213,7 +213,7 @@ struct sgp_rms_backward {
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -292,7 +292,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 3, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 3, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -339,7 +339,7 @@ struct sgp_rms_1_backward {
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -418,7 +418,7 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 3, 3, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 3, 3, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -498,7 +498,7 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 2, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 2, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -573,7 +573,7 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 2, 2, 1, 0, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 2, 2, 1, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

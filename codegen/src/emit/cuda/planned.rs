@@ -121,14 +121,10 @@ impl Planned<'_> {
             format!("{{{}}}", numbers.join(", "))
         };
         let shape = self.shape(false);
-        let rows = match (shape.row_values, shape.totals) {
-            (0, 0) => String::new(),
-            (values, totals) => format!(", {values}, {totals}"),
-        };
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}{}{rows}}};",
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}}};",
             shape.inputs.len(),
             shape.outputs.len(),
             shape.params.len(),
@@ -141,6 +137,8 @@ impl Planned<'_> {
             shape.row_sums,
             shape.reductions,
             shape.scalars.map(|set| format!(", {set}")).concat(),
+            shape.row_values,
+            shape.totals,
         );
         let _ = writeln!(
             text,
