@@ -5,8 +5,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyAnyMethods, PyTuple};
 use pyo3::{Bound, intern};
 
-use crate::exchange::{Exchange, Facts};
-
 /// The addresses of tensors, 0 for `None`, which has no shape. No list if one of them is not of a class in `kinds`, of the type and on the device of the first one, and
 /// contiguous with all of its memory; if one has no elements, or another shape than its own in `shapes`.
 #[pyfunction]
@@ -29,7 +27,6 @@ fn all(
     kinds: &Bound<'_, PyTuple>,
     shapes: Option<&[Bound<'_, PyAny>]>,
 ) -> PyResult<Option<Vec<usize>>> {
-    let exchange = Exchange::of(&kinds.get_item(0)?);
     let mut found = Vec::with_capacity(tensors.len()?);
     let mut first = None;
     for (at, tensor) in tensors.try_iter()?.enumerate() {
@@ -45,82 +42,21 @@ fn all(
         if !kinds.iter_borrowed().any(|own| own.is(&kind)) {
             return Ok(None);
         }
-        let shape = shapes.and_then(|shapes| shapes.get(at));
-        let seen = match exchange.and_then(|exchange| exchange.facts(&tensor)) {
-            Some(facts) => by_facts(&tensor, &facts, shape)?,
-            None => by_questions(&tensor, shape)?,
-        };
-        let Some((own, place)) = seen else {
-            return Ok(None);
-        };
-        if own != *first.get_or_insert_with(|| own.clone()) {
+        let own = (dtype(&tensor)?, device(&tensor)?);
+        let (of_type, on_device) = first.get_or_insert_with(|| own.clone());
+        if !own.0.is(&*of_type) || own.1 != *on_device {
             return Ok(None);
         }
-        found.push(place);
+        let shape = shapes.and_then(|shapes| shapes.get(at));
+        if !shape.map_or(Ok(true), |own| shape_of(&tensor)?.eq(own))? {
+            return Ok(None);
+        }
+        match place(&tensor)? {
+            0 => return Ok(None),
+            place => found.push(place),
+        }
     }
     Ok(Some(found))
-}
-
-/// The type and the device of a tensor.
-#[derive(Clone, Debug)]
-enum Own<'py> {
-    Known((u8, u8, u16), i64),
-    Asked(Bound<'py, PyAny>, i64),
-}
-
-impl PartialEq for Own<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Known(dtype, on), Self::Known(others, there)) => (dtype, on) == (others, there),
-            (Self::Asked(dtype, on), Self::Asked(others, there)) => dtype.is(others) && on == there,
-            _ => false,
-        }
-    }
-}
-
-/// What a tensor is, and its address; `None` if it has another shape, or no address.
-fn by_facts<'py>(
-    tensor: &Bound<'py, PyAny>,
-    facts: &Facts<'_>,
-    shape: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Option<(Own<'py>, usize)>> {
-    let py = tensor.py();
-    let has_shape = match shape {
-        Some(shape) => facts.shape == shape.extract::<Vec<i64>>()?,
-        None => true,
-    };
-    if !has_shape || !facts.is_contiguous || facts.address == 0 || facts.bytes() == 0 {
-        return Ok(None);
-    }
-    if tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
-        return Ok(None);
-    }
-    let start = tensor.call_method0(intern!(py, "storage_offset"))?;
-    let bytes = facts.bytes() + start.extract::<usize>()? * facts.item_bytes();
-    let own = Own::Known(facts.dtype, facts.device);
-    Ok((stored(tensor)? >= bytes).then_some((own, facts.address)))
-}
-
-/// The same by questions to the tensor alone.
-fn by_questions<'py>(
-    tensor: &Bound<'py, PyAny>,
-    shape: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Option<(Own<'py>, usize)>> {
-    if !shape.map_or(Ok(true), |own| shape_of(tensor)?.eq(own))? {
-        return Ok(None);
-    }
-    let own = Own::Asked(dtype(tensor)?, device(tensor)?);
-    Ok(match place(tensor)? {
-        0 => None,
-        place => Some((own, place)),
-    })
-}
-
-/// The bytes of the storage of a tensor.
-fn stored(tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let py = tensor.py();
-    let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
-    storage.call_method0(intern!(py, "nbytes"))?.extract()
 }
 
 fn shape_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -154,7 +90,9 @@ fn place(tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
         0 => {}
         start => bytes += start * size(tensor, intern!(py, "itemsize"))?,
     }
-    match stored(tensor)? >= bytes {
+    let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+    let there: usize = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+    match there >= bytes {
         true => tensor.call_method0(intern!(py, "data_ptr"))?.extract(),
         false => Ok(0),
     }

@@ -107,11 +107,6 @@ impl Lanes {
 
     /// Loads the kernels of both passes on the current device. If both are to be compiled, that happens at once.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        let load = |pass| {
-            let kernel = self.kernel(pass, &mut self.empty_call(dims, dtypes))?;
-            // SAFETY: the kernel is one of the library.
-            fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
-        };
         let passes = [Pass::Forward, Pass::Backward];
         let call = self.empty_call(dims, dtypes);
         if passes
@@ -128,16 +123,22 @@ impl Lanes {
                     .map(drop)
             })?;
         }
-        passes.into_iter().try_for_each(load)
+        let mut passes = passes.into_iter();
+        passes.try_for_each(|pass| self.load(pass, &mut self.empty_call(dims, dtypes)))
+    }
+
+    /// Loads the kernel of a call on the current device.
+    fn load(&self, pass: Pass, call: &mut sys::fc_call) -> Result<(), Error> {
+        let kernel = self.kernel(pass, call)?;
+        // SAFETY: the kernel is one of the library.
+        fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
     }
 
     /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many elements as their channels.
     pub(super) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
-        let kernel = self.kernel(Pass::Forward, &mut call)?;
-        // SAFETY: the kernel is one of the library.
-        fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
+        self.load(Pass::Forward, &mut call)
     }
 
     pub(super) fn workspace_bytes(
