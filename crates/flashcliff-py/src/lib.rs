@@ -14,7 +14,6 @@ mod cuda;
 mod devices;
 mod dlpack;
 mod error;
-mod exchange;
 mod host;
 mod lion;
 mod logging;

@@ -514,7 +514,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_tensors_are_seen_alike_at_once_and_by_questions(name):
+def test_places_at_once_are_those_of_single_tensors(name):
     x = TENSORS[name]()
     place = 0 if x.is_neg() else doors.place(x)
     assert doors.at_once([x]) == ([place] if place else None)
