@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 25] = [
+const KINDS: [(&str, Source); 26] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -34,6 +34,7 @@ const KINDS: [(&str, Source); 25] = [
     ("adam_list.cu", Source::Portable),
     ("steps.cu", Source::Portable),
     ("dropout.cu", Source::Portable),
+    ("segments.cu", Source::Portable),
     ("network.cu", Source::Portable),
     // Each thread or group of threads has items of its own.
     ("item_heads.cu", Source::Portable),

@@ -54,6 +54,19 @@ pub enum Error {
         got: String,
     },
 
+    /// A row of a relation that belongs to no row.
+    #[error(
+        "segments: expected each row to belong to one of {count} from 0 up, got {got} for row {row}"
+    )]
+    Index {
+        /// The row.
+        row: usize,
+        /// The number of rows that it may belong to.
+        count: usize,
+        /// What it belongs to.
+        got: String,
+    },
+
     /// An option out of its range.
     #[error("{option}: expected {expected}, got {got}")]
     Option {
@@ -94,7 +107,7 @@ pub enum Error {
 
     /// A node whose gradient is not known.
     #[error(
-        "{node} has no gradient here: networks have first derivatives, and errors are ends of a network"
+        "{node} has no gradient here: an error is the end of a network, and steps on tokens have first derivatives"
     )]
     NoGradient {
         /// The node.

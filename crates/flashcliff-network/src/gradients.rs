@@ -2,6 +2,11 @@
 //!
 //! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A value with several readers
 //! has a sum: where an operator can, it adds to the gradient that is there. No gradient is cleared first.
+//!
+//! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators.
+
+mod derived;
+mod functions;
 
 use std::collections::HashMap;
 
@@ -90,8 +95,37 @@ impl Network {
         self.gradients_from(&[(of, seed)], by, keep)
     }
 
-    /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient.
-    pub(crate) fn gradients_from(
+    /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be a gradient itself: derivatives of networks of
+    /// operators have every order. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, Dtype, ProductKind, Signature, ops};
+    /// use flashcliff_network::{Axis, Cpu, Keep, Network, Scales, Slices};
+    ///
+    /// // The energy k x x of each row, with the derivative 2 k x, whose derivative by k is 2 x.
+    /// let line = Algebra::new(Signature::new(1, 0, 0)?)?;
+    /// let product = ops::product(line, ProductKind::Geometric, None, None)?;
+    /// let shape = [Axis::Fixed(2), Axis::Rows, Axis::Fixed(1)];
+    /// let mut network = Network::new();
+    /// let [x, k] = ["x", "k"].map(|name| network.input(name, &shape));
+    /// let [one, along] = ["one", "along"].map(|name| network.features(name, &shape));
+    /// let square = network.operator(&product, &[x, x])?;
+    /// let energy = network.operator(&product, &[k, square])?;
+    /// let force = network.gradients_by(energy, one, &[x], Keep::All)?[0].1;
+    /// let by_k = network.gradients_from(&[(force, along)], &[k], Keep::All)?[0].1;
+    ///
+    /// let plan = network.plan(&[by_k], 1, [Dtype::F64; 2])?;
+    /// let inputs: [&[f64]; 4] = [&[3.0, 0.0], &[5.0, 0.0], &[1.0, 0.0], &[1.0, 0.0]];
+    /// let sources = Slices { inputs: &inputs, parameters: &[] };
+    /// let mut outputs = [vec![0.0; 2]];
+    /// Cpu::new(&plan)?.run(&plan, &sources, &mut outputs, Scales::default(), &mut |_| {})?;
+    /// assert_eq!(outputs[0], [6.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Self::gradients`]; those of [`flashcliff::Operator::gradient`] for an order that kernels have no room for.
+    pub fn gradients_from(
         &mut self,
         seeds: &[(Value, Value)],
         by: &[Value],
@@ -101,6 +135,7 @@ impl Network {
         for &value in results.iter().chain(&seed_values).chain(by) {
             self.info(value)?;
         }
+        self.separate_sums();
         let forward = self.nodes.len();
         let mut back = Back {
             gradients: vec![None; self.values.len()],
@@ -216,37 +251,59 @@ impl Back<'_> {
     /// Adds the gradient of a node.
     fn node(&mut self, at: usize) -> Result<(), Error> {
         let node = self.network.nodes[at].clone();
-        let Some(gradient) = self.gradients[node.outputs[0].0] else {
-            return Ok(());
-        };
+        let gradients: Vec<Option<Value>> = node
+            .outputs
+            .iter()
+            .map(|own| self.gradients[own.0])
+            .collect();
         let wanted: Vec<bool> = node
             .inputs
             .iter()
             .map(|input| self.depends[input.0])
             .collect();
-        if !wanted.contains(&true) {
+        if gradients.iter().all(Option::is_none) || !wanted.contains(&true) {
             return Ok(());
         }
-        match &node.work {
-            Work::FirstBlades(_) => self.extended(&node, gradient),
+        match (&node.work, gradients[0]) {
+            (Work::Operator(operator), _) if operator.outputs().len() > 1 => {
+                self.of_results(&node, operator, &gradients, &wanted)
+            }
+            (Work::Gradient(own), _) => self.of_gradient(&node, own, &gradients, &wanted),
+            (_, None) => Err(no_gradient(&node)),
+            (Work::Gather(relation, reduction), Some(gradient)) => {
+                let work = Work::SegmentSum(*relation, *reduction);
+                self.pass_on(work, gradient, node.inputs[0])
+            }
+            (Work::SegmentSum(relation, reduction), Some(gradient)) => {
+                let work = Work::Gather(*relation, *reduction);
+                self.pass_on(work, gradient, node.inputs[0])
+            }
+            (Work::FirstBlades(_), Some(gradient)) => self.extended(&node, gradient),
             // The gradient of a sum is that of all that it adds.
-            Work::ScaledSum(1.0) => {
+            (Work::ScaledSum(1.0), Some(gradient)) => {
                 let inputs = select(&node.inputs, &wanted);
                 let mut inputs = inputs.into_iter();
                 inputs.try_for_each(|input| self.contribute(input, gradient))
             }
-            Work::ExtendBlades { .. } => {
+            (Work::ExtendBlades { .. }, Some(gradient)) => {
                 let blades = self.network.blades(node.inputs[0]);
                 let first = self.network.one(Work::FirstBlades(blades), &[gradient])?;
                 self.contribute(node.inputs[0], first)
             }
-            _ => {
+            (_, Some(gradient)) => {
                 for wanted in self.shares(&node, wanted) {
                     self.gradient_node(at, &node, gradient, wanted)?;
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Adds a node that takes the gradient of a result to that of a value.
+    fn pass_on(&mut self, work: Work, gradient: Value, value: Value) -> Result<(), Error> {
+        let made = self.network.one(work, &[gradient])?;
+        self.network.values[made.0].gradient_of = Some(value);
+        self.contribute(value, made)
     }
 
     /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of their own, and nothing
@@ -292,9 +349,7 @@ impl Back<'_> {
         let reads = node
             .work
             .gradient_reads()
-            .ok_or_else(|| Error::NoGradient {
-                node: node.work.name().to_owned(),
-            })?;
+            .ok_or_else(|| no_gradient(node))?;
         let mut inputs = Vec::new();
         if reads.inputs {
             inputs.extend(&node.inputs);
@@ -422,6 +477,12 @@ fn select(values: &[Value], wanted: &[bool]) -> Vec<Value> {
         .filter(|(_, wanted)| **wanted)
         .map(|(value, _)| *value)
         .collect()
+}
+
+fn no_gradient(node: &Node) -> Error {
+    Error::NoGradient {
+        node: node.work.to_string(),
+    }
 }
 
 fn check_inputs(node: &Node, count: usize) -> Result<(), Error> {

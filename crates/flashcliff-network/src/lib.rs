@@ -2,6 +2,7 @@
 //!
 //! * [`Network`] - values with shapes whose rows are open, and the nodes that compute them.
 //! * [`Network::gradients`] - nodes of the same network that compute gradients; [`Keep`] says what they keep.
+//! * [`Network::relation`] - relations between rows, for messages on graphs; a run gives their [`Segments`].
 //! * [`Network::differentiated`] - the same as a second stage, for a node of a host's graph of gradients.
 //! * [`Plan`] - the calls of a network for a number of rows and types, and one arena of memory; in stages, if gradients come later.
 //! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU. [`Plan::run_stage`] runs a stage.
@@ -23,6 +24,7 @@ pub mod file;
 mod gradients;
 mod network;
 mod plan;
+mod relation;
 pub mod scratch;
 mod text;
 pub mod tokens;
@@ -35,4 +37,5 @@ pub use explain::{Machine, Size};
 pub use gradients::Keep;
 pub use network::{Axis, Network, Rows, Value};
 pub use plan::{Call, Plan};
+pub use relation::{Reduction, Relation, Segments};
 pub use work::{Activation, Gradient, Work};

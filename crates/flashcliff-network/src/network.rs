@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flashcliff::{Dim, Operator, TensorSpec};
 
 use crate::Error;
+use crate::relation::{Reduction, Relation};
 use crate::tokens::{Channels, Step};
 use crate::work::{Activation, Work};
 
@@ -22,6 +23,10 @@ pub struct Rows {
     pub items: usize,
     /// The items of the context of a sample, to which its own may attend; 0 without a context.
     pub context: usize,
+    /// The edges of a graph whose nodes are the rows; 0 without edges.
+    pub edges: usize,
+    /// The graphs of the batch; 0 without graphs.
+    pub graphs: usize,
 }
 
 impl Rows {
@@ -31,6 +36,23 @@ impl Rows {
             samples,
             items,
             context: 0,
+            edges: 0,
+            graphs: 0,
+        }
+    }
+
+    /// The same samples with so many items of context each.
+    pub const fn with_context(mut self, context: usize) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Graphs with so many nodes and edges together.
+    pub const fn of_graphs(graphs: usize, nodes: usize, edges: usize) -> Self {
+        Self {
+            edges,
+            graphs,
+            ..Self::new(nodes, 1)
         }
     }
 
@@ -101,6 +123,10 @@ pub enum Axis {
     ContextRows,
     /// The items of the context of a sample.
     ContextItems,
+    /// The edges of all graphs.
+    Edges,
+    /// The graphs of a batch.
+    Graphs,
     /// A size.
     Fixed(usize),
     /// The numbers of a [token](crate::tokens).
@@ -122,9 +148,21 @@ impl Axis {
             Self::Items => rows.items,
             Self::ContextRows => rows.of(Set::Context),
             Self::ContextItems => rows.context,
+            Self::Edges => rows.edges,
+            Self::Graphs => rows.graphs,
             Self::Fixed(size) => size,
             Self::Token { blades, channels } => channels.width_over(blades),
         }
+    }
+}
+
+impl Axis {
+    /// Whether operators take the axis as their batch: one of rows, in any number.
+    pub(crate) fn is_batch(self) -> bool {
+        matches!(
+            self,
+            Self::Rows | Self::Samples | Self::ContextRows | Self::Edges | Self::Graphs
+        )
     }
 }
 
@@ -136,6 +174,8 @@ impl fmt::Display for Axis {
             Self::Items => f.write_str("items"),
             Self::ContextRows => f.write_str("context rows"),
             Self::ContextItems => f.write_str("context items"),
+            Self::Edges => f.write_str("edges"),
+            Self::Graphs => f.write_str("graphs"),
             Self::Token { blades, channels } => {
                 let Channels {
                     multivectors,
@@ -217,6 +257,8 @@ pub struct Network {
     /// The inputs that have the type of features.
     pub(crate) features: Vec<Value>,
     pub(crate) parameters: Vec<Value>,
+    /// The relations, with their names.
+    pub(crate) relations: Vec<(String, Relation)>,
     pub(crate) blocks: usize,
 }
 
@@ -248,6 +290,57 @@ impl Network {
         let value = self.value(name, Extent::Shape(axes), maker, true);
         self.parameters.push(value);
         value
+    }
+
+    /// Declares a relation: each row of one axis, an edge for example, belongs to a row of another, as its node. A run gives the
+    /// [`Segments`](crate::Segments) of all relations, in this order.
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, Dtype, Signature};
+    /// use flashcliff_network::{Axis, Cpu, Network, Reduction, Rows, Scales, Segments, Slices};
+    ///
+    /// // Each node gets the sum of its neighbours.
+    /// let mut network = Network::new();
+    /// let senders = network.relation("senders", Axis::Edges, Axis::Rows)?;
+    /// let receivers = network.relation("receivers", Axis::Edges, Axis::Rows)?;
+    /// let x = network.input("x", &[Axis::Fixed(1), Axis::Rows, Axis::Fixed(2)]);
+    /// let messages = network.gather(x, senders)?;
+    /// let y = network.segment_sum(messages, receivers, Reduction::Sum)?;
+    ///
+    /// let plan = network.plan(&[y], Rows::of_graphs(1, 3, 2), [Dtype::F64; 2])?;
+    /// let relations = [Segments::new(&[0_i64, 1], 3)?, Segments::new(&[2_i64, 2], 3)?];
+    /// let scales = Scales { relations: &relations, ..Scales::default() };
+    /// let sources = Slices { inputs: &[&[1.0, 2.0, 10.0, 20.0, 0.0, 0.0]], parameters: &[] };
+    /// let mut outputs = [vec![0.0; 6]];
+    /// Cpu::new(&plan)?.run(&plan, &sources, &mut outputs, scales, &mut |_| {})?;
+    /// assert_eq!(outputs[0], [0.0, 0.0, 0.0, 0.0, 11.0, 22.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless both axes are rows of some kind: items, samples, the context, edges, or graphs.
+    pub fn relation(&mut self, name: &str, from: Axis, to: Axis) -> Result<Relation, Error> {
+        if let Some(other) = [from, to].into_iter().find(|axis| !axis.is_batch()) {
+            return Err(Error::Shape {
+                node: format!("the relation {name}"),
+                expected: "axes of rows, edges, graphs, samples or the context".to_owned(),
+                got: other.to_string(),
+            });
+        }
+        let number = self.relations.len();
+        let own = Relation { number, from, to };
+        self.relations.push((name.to_owned(), own));
+        Ok(own)
+    }
+
+    /// The relations, in the order in which a run gives their segments.
+    pub fn relations(&self) -> impl ExactSizeIterator<Item = Relation> {
+        self.relations.iter().map(|(_, own)| *own)
+    }
+
+    /// The name of a relation.
+    pub fn relation_name(&self, relation: Relation) -> &str {
+        self.relations.get(relation.number).map_or("", |own| &own.0)
     }
 
     /// The inputs, in the order in which a host gives them.
@@ -306,6 +399,57 @@ impl Network {
         inputs: &[Value],
     ) -> Result<Value, Error> {
         self.one(Work::Operator(operator.clone()), inputs)
+    }
+
+    /// An operator with any number of outputs: its results, in their order.
+    ///
+    /// # Errors
+    /// The errors of [`Self::operator`].
+    pub fn results_of(
+        &mut self,
+        operator: &Operator,
+        inputs: &[Value],
+    ) -> Result<Vec<Value>, Error> {
+        let count = operator.outputs().len();
+        let mut made = self.push(Work::Operator(Arc::new(operator.clone())), inputs)?;
+        made.truncate(count);
+        Ok(made)
+    }
+
+    /// For each row of the first axis of a relation what it belongs to: for each edge the value of its node. The value has the second axis once, and
+    /// else only sizes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; [`Error::Unknown`] for a relation of another network.
+    pub fn gather(&mut self, x: Value, relation: Relation) -> Result<Value, Error> {
+        self.check_relation(relation)?;
+        self.one(Work::Gather(relation, Reduction::Sum), &[x])
+    }
+
+    /// For each row of the second axis of a relation the sum over the rows that belong to it, in ascending order: for each node the sum of its edges. The
+    /// sum of none is 0.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; [`Error::Unknown`] for a relation of another network.
+    pub fn segment_sum(
+        &mut self,
+        x: Value,
+        relation: Relation,
+        reduction: Reduction,
+    ) -> Result<Value, Error> {
+        self.check_relation(relation)?;
+        self.one(Work::SegmentSum(relation, reduction), &[x])
+    }
+
+    fn check_relation(&self, relation: Relation) -> Result<(), Error> {
+        let own = self.relations.get(relation.number);
+        match own.is_some_and(|(_, own)| *own == relation) {
+            true => Ok(()),
+            false => Err(Error::Unknown {
+                count: self.relations.len(),
+                got: relation.number,
+            }),
+        }
     }
 
     /// Points `[rows, points, dim]` as multivectors of grades 0 and 1, whose scalars are 0: `[1 + dim, rows, points]`.
@@ -454,6 +598,11 @@ impl Network {
         }
     }
 
+    /// Whether a value is what a node saves for its gradient.
+    pub(crate) fn is_saved(&self, value: Value) -> bool {
+        self.values[value.0].extent == Extent::Saved
+    }
+
     /// Whether a value is a parameter, or parameters in another order.
     pub(crate) fn is_of_parameters(&self, value: Value) -> bool {
         match self.values[value.0].maker {
@@ -519,18 +668,19 @@ impl Network {
     }
 }
 
-/// The axes of an operator's result, and a check of those of its inputs.
+/// The axes of an operator's results, and a check of those of its inputs. One axis of rows stands for the batch in all of them.
 pub(crate) fn axes_of_operator(
     operator: &Operator,
     inputs: &[&[Axis]],
-) -> Result<Vec<Axis>, Error> {
+) -> Result<Vec<Vec<Axis>>, Error> {
+    let batch = inputs.iter().flat_map(|axes| axes.iter()).copied();
+    let batch = batch.into_iter().find(|axis| axis.is_batch());
     for (spec, axes) in operator.inputs().iter().zip(inputs) {
-        let has_rows = |(dim, axis): (&Dim, &Axis)| match axis {
-            Axis::Rows => *dim == Dim::Batch,
+        let fits = |(dim, axis): (&Dim, &Axis)| match axis {
             Axis::Fixed(_) => *dim != Dim::Batch,
-            _ => false,
+            own => *dim == Dim::Batch && Some(*own) == batch,
         };
-        if spec.dims.len() != axes.len() || !spec.dims.iter().zip(*axes).all(has_rows) {
+        if spec.dims.len() != axes.len() || !spec.dims.iter().zip(*axes).all(fits) {
             return Err(Error::Shape {
                 node: operator.name().to_owned(),
                 expected: spec.to_string(),
@@ -539,15 +689,20 @@ pub(crate) fn axes_of_operator(
         }
     }
     // The number of rows does not matter for what an operator checks.
-    let shapes: Vec<Vec<usize>> = inputs.iter().map(|axes| sizes(axes, 1)).collect();
+    let one = Rows {
+        context: 1,
+        ..Rows::of_graphs(1, 1, 1)
+    };
+    let shapes: Vec<Vec<usize>> = inputs.iter().map(|axes| sizes(axes, one)).collect();
     let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
     let dims = operator.bind(&shapes)?;
-    let axis = |(dim, size): (&Dim, usize)| match dim {
-        Dim::Batch => Axis::Rows,
+    let axis = |(dim, size): (&Dim, usize)| match (dim, batch) {
+        (Dim::Batch, Some(batch)) => batch,
+        (Dim::Batch, None) => Axis::Rows,
         _ => Axis::Fixed(size),
     };
-    let spec: &TensorSpec = operator.output();
-    Ok(spec.dims.iter().zip(spec.shape(&dims)).map(axis).collect())
+    let axes_of = |spec: &TensorSpec| spec.dims.iter().zip(spec.shape(&dims)).map(axis).collect();
+    Ok(operator.outputs().iter().map(axes_of).collect())
 }
 
 /// The sizes of axes.

@@ -7,6 +7,7 @@ use flashcliff::Operator;
 
 use crate::Error;
 use crate::network::{Axis, Extent, Set, axes_of_operator, in_words};
+use crate::relation::{Reduction, Relation};
 use crate::tokens::Step;
 use crate::tokens::step::Input;
 
@@ -27,8 +28,12 @@ pub enum Activation {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Work {
-    /// An operator: its output, and what it saves.
+    /// An operator: its outputs, and what it saves if it has one.
     Operator(Arc<Operator>),
+    /// For each row of a relation what it belongs to, times the factor of a reduction: the gradient of its sum.
+    Gather(Relation, Reduction),
+    /// The sum over the rows that belong to each row of a relation.
+    SegmentSum(Relation, Reduction),
     /// Points as multivectors of grades 0 and 1.
     Points,
     /// The Euclidean norm over blades.
@@ -96,6 +101,8 @@ impl Work {
     pub fn name(&self) -> &str {
         match self {
             Self::Operator(operator) => operator.name(),
+            Self::Gather(..) => "gather",
+            Self::SegmentSum(_, reduction) => reduction.name(),
             Self::Points => "points",
             Self::BladeNorm => "blade_norm",
             Self::Activation(Activation::Silu) => "silu",
@@ -124,7 +131,7 @@ impl Work {
     /// The values that the gradient of a node reads; `None` if it is not a node of its own, or not known.
     pub(crate) fn gradient_reads(&self) -> Option<Reads> {
         let [inputs, output, saved] = match self {
-            Self::Operator(_) => [true, true, true],
+            Self::Operator(operator) if operator.outputs().len() == 1 => [true, true, true],
             Self::BladeNorm => [true, true, false],
             Self::Activation(_) => [true, false, false],
             Self::Points
@@ -133,7 +140,10 @@ impl Work {
             | Self::ReverseAxes
             | Self::Concatenate(_) => [false; 3],
             Self::Step(step) => [step.gradient_reads_tokens(), false, true],
-            Self::FirstBlades(_)
+            Self::Operator(_)
+            | Self::Gather(..)
+            | Self::SegmentSum(..)
+            | Self::FirstBlades(_)
             | Self::ExtendBlades { .. }
             | Self::SquaredError
             | Self::Gradient(_) => return None,
@@ -157,9 +167,14 @@ impl Work {
         }
         let output = match self {
             Self::Operator(operator) => {
-                let output = axes_of_operator(operator, &axes)?;
-                return Ok(vec![Extent::Shape(output), Extent::Saved]);
+                let outputs = axes_of_operator(operator, &axes)?.into_iter();
+                let outputs = outputs.map(Extent::Shape);
+                // What an operator of several outputs needs again is computed again.
+                let saved = (outputs.len() == 1).then_some(Extent::Saved);
+                return Ok(outputs.chain(saved).collect());
             }
+            Self::Gather(relation, _) => self.related(axes[0], relation.to, relation.from)?,
+            Self::SegmentSum(relation, _) => self.related(axes[0], relation.from, relation.to)?,
             Self::Step(step) => {
                 let output = self.axes_of_step(step, &axes)?;
                 return Ok(vec![Extent::Shape(output), Extent::Saved]);
@@ -184,8 +199,8 @@ impl Work {
                 return Ok(vec![loss, Extent::Shape(y.to_vec())]);
             }
             Self::Points => match *axes[0] {
-                [Axis::Rows, points, Axis::Fixed(dim)] => {
-                    vec![Axis::Fixed(dim + 1), Axis::Rows, points]
+                [rows, points, Axis::Fixed(dim)] if rows.is_batch() => {
+                    vec![Axis::Fixed(dim + 1), rows, points]
                 }
                 _ => return Err(self.refuse("[rows, points, dim]", &in_words(axes[0]))),
             },
@@ -203,7 +218,7 @@ impl Work {
                 self.with_blades(axes[0], |all| (all <= *blades).then_some(*blades))?
             }
             Self::ReverseAxes => match *axes[0] {
-                [a, b, c] if !axes[0].contains(&Axis::Rows) => vec![c, b, a],
+                [a, b, c] if !axes[0].iter().any(|axis| axis.is_batch()) => vec![c, b, a],
                 _ => return Err(self.refuse("three axes without rows", &in_words(axes[0]))),
             },
             // Gradients are made by the network, which knows the values.
@@ -246,6 +261,19 @@ impl Work {
         Ok(step.axes(set, step.output()))
     }
 
+    /// Axes with another one in the place of the only one that is no size.
+    fn related(&self, axes: &[Axis], own: Axis, other: Axis) -> Result<Vec<Axis>, Error> {
+        let open = axes.iter().filter(|axis| !is_size(axis));
+        if !open.eq([&own]) {
+            let expected = format!("{own} among sizes");
+            return Err(self.refuse(&expected, &in_words(axes)));
+        }
+        let replaced = axes.iter();
+        Ok(replaced
+            .map(|&axis| if axis == own { other } else { axis })
+            .collect())
+    }
+
     /// `[blades, rows, channels]` with another number of blades; `None` for a number that the function refuses.
     fn with_blades(
         &self,
@@ -259,9 +287,9 @@ impl Work {
             )
         };
         match *axes {
-            [Axis::Fixed(all), Axis::Rows, channels] => {
+            [Axis::Fixed(all), rows, channels] if rows.is_batch() => {
                 let count = blades(all).ok_or_else(refuse)?;
-                Ok(vec![Axis::Fixed(count), Axis::Rows, channels])
+                Ok(vec![Axis::Fixed(count), rows, channels])
             }
             _ => Err(refuse()),
         }
@@ -329,9 +357,14 @@ fn is_mask(axes: &[Axis], heads: usize, [queries_of, keys_of]: [Set; 2]) -> bool
     }
 }
 
+/// Whether an axis has one size in all batches.
+fn is_size(axis: &Axis) -> bool {
+    matches!(axis, Axis::Fixed(_) | Axis::Token { .. })
+}
+
 /// The elements of axes: a number, times the sizes of the open axes.
 fn elements(axes: &[Axis]) -> (usize, Vec<Axis>) {
-    let is_open = |axis: &&Axis| !matches!(axis, Axis::Fixed(_) | Axis::Token { .. });
+    let is_open = |axis: &&Axis| !is_size(axis);
     let fixed = axes.iter().filter(|axis| !is_open(axis));
     let fixed = fixed.map(|axis| axis.size(1)).product();
     (fixed, axes.iter().filter(is_open).copied().collect())

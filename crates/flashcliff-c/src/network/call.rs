@@ -19,11 +19,7 @@ pub struct NetworkBatch {
 
 impl NetworkBatch {
     pub(super) fn rows(self) -> Rows {
-        Rows {
-            samples: self.samples,
-            items: self.items,
-            context: self.context_items,
-        }
+        Rows::new(self.samples, self.items).with_context(self.context_items)
     }
 }
 

@@ -173,6 +173,7 @@ impl OnGpu {
             loss_scale: loss_scale.transpose()?,
             sequences: None,
             draw: None,
+            relations: &[],
         };
         let buckets = watch.as_ref().map_or(&[][..], |watch| watch.buckets);
         let stops: Vec<usize> = buckets.iter().map(|bucket| bucket.call).collect();

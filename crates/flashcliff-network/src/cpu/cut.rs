@@ -50,6 +50,7 @@ fn of_samples(rows: Rows) -> Vec<Chunk<'static>> {
         samples,
         items,
         context,
+        ..
     } = rows;
     let worthwhile = LEAST_ROWS.div_ceil(items.max(1));
     let of_chunk = worthwhile.max(samples.div_ceil(MOST_CHUNKS)).max(1);

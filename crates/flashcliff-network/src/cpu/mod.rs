@@ -3,6 +3,7 @@
 mod chunks;
 mod cut;
 mod functions;
+mod related;
 mod sources;
 
 use std::ops::Range;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 use flashcliff::{Operator, Pass, Tensor, TensorMut, memory};
 
 use crate::Error;
-use crate::network::{Network, Node, Value};
+use crate::network::{Axis, Network, Node, Value};
 use crate::plan::{Memory, Plan, Spot};
+use crate::relation::{self, Relation, Segments};
 use crate::tokens::Draw;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 pub use functions::Number;
@@ -31,6 +33,8 @@ pub struct Scales<'a> {
     /// Where the sequences of a ragged batch begin among its rows, and the number of rows; and the same of their contexts, or nothing without a context. Items
     /// attend within their sequence. The plan has one sample then. Without sequences each sample of the plan is one.
     pub sequences: Option<[&'a [usize]; 2]>,
+    /// The segments of each [relation](Network::relation), in their order.
+    pub relations: &'a [Segments],
 }
 
 impl Default for Scales<'_> {
@@ -40,6 +44,7 @@ impl Default for Scales<'_> {
             gradient: 1.0,
             draw: None,
             sequences: None,
+            relations: &[],
         }
     }
 }
@@ -193,6 +198,9 @@ impl Plan {
     /// The elements of the memory of a stage on the CPU: what is kept, the arena, and the workspace, which grows with the threads.
     pub fn room<T: Number>(&self, stage: usize) -> [usize; 3] {
         let workspace = |call: usize| match (self.work(call), self.dims(call)) {
+            (Work::Operator(operator), Some(dims)) if operator.outputs().len() > 1 => {
+                operator.run_workspace_len::<T>(dims)
+            }
             (Work::Operator(operator), Some(dims)) => {
                 operator.workspace_len::<T>(dims, Pass::Forward)
             }
@@ -257,6 +265,8 @@ fn run<T: Number, S: Sources<T>>(
         scales,
     };
     run.check_sequences()?;
+    let relations: Vec<Relation> = plan.network().relations().collect();
+    relation::check_segments(&relations, plan.batch(), scales.relations)?;
     run.stage(stage, watch)
 }
 
@@ -288,7 +298,25 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         let node = plan.node(call);
         let held = self.hold(node)?;
         match &node.work {
+            Work::Operator(operator) if operator.outputs().len() > 1 => {
+                self.results(node, &held, operator)?;
+            }
             Work::Operator(operator) => self.forward(node, &held, operator)?,
+            Work::Gather(relation, reduction) => {
+                let (x, segments) = (self.read(node, &held, 0)?, self.segments(*relation));
+                let o = self.write(node.outputs[0])?;
+                related::gather(x, (segments, *reduction), self.inner(node, relation.to), o);
+            }
+            Work::SegmentSum(relation, reduction) => {
+                let (x, segments) = (self.read(node, &held, 0)?, self.segments(*relation));
+                let o = self.write(node.outputs[0])?;
+                related::sum(
+                    x,
+                    (segments, *reduction),
+                    self.inner(node, relation.from),
+                    o,
+                );
+            }
             Work::Gradient(gradient) => self.gradient(node, &held, gradient)?,
             Work::SquaredError => self.error(node, &held)?,
             Work::Concatenate(lens) => self.concatenate(node, &held, lens)?,
@@ -416,6 +444,41 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         let output = TensorMut::new(self.write(node.outputs[0])?, shape)?;
         let saved = self.write(node.outputs[1])?;
         operator.forward(&inputs[..count], output, saved, self.workspace)?;
+        Ok(())
+    }
+
+    /// The segments of a relation.
+    fn segments(&self, relation: Relation) -> &'a Segments {
+        &self.scales.relations[relation.number()]
+    }
+
+    /// The elements of a row of a value that a node reads: the sizes behind the axis of its rows.
+    fn inner(&self, node: &Node, rows: Axis) -> usize {
+        let axes = self
+            .plan
+            .network()
+            .shape(node.inputs[0])
+            .unwrap_or_default();
+        let behind = axes.iter().skip_while(|&&axis| axis != rows).skip(1);
+        behind.map(|axis| axis.size(self.plan.batch())).product()
+    }
+
+    /// All results of an operator.
+    fn results(
+        &mut self,
+        node: &Node,
+        held: &Held<'a, T, S>,
+        operator: &Operator,
+    ) -> Result<(), Error> {
+        let count = operator.inputs().len();
+        let inputs = self.tensors(node, held, count)?;
+        let mut results: [Option<TensorMut<'_, T>>; MOST_INPUTS] = std::array::from_fn(|_| None);
+        for (result, &output) in results.iter_mut().zip(&node.outputs) {
+            let shape = &self.plan.spot(output)?.shape;
+            *result = Some(TensorMut::new(self.write(output)?, shape)?);
+        }
+        let results = &mut results[..node.outputs.len()];
+        operator.run(&inputs[..count], results, self.workspace)?;
         Ok(())
     }
 

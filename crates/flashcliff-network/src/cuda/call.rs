@@ -7,6 +7,7 @@ use flashcliff::cuda::{PackedBackward, Tensor, TensorMut, network};
 
 use super::Run;
 use super::beside::Line;
+use super::related::Way;
 use crate::network::Node;
 use crate::work::{Activation, Gradient, Work};
 use crate::{Error, Value};
@@ -22,7 +23,10 @@ impl Run<'_> {
         let plan = self.plan;
         let node = plan.node(call);
         match &node.work {
+            Work::Operator(own) if own.outputs().len() > 1 => self.results(node, stream, line),
             Work::Operator(_) => self.forward(call, node, stream, line),
+            Work::Gather(of, by) => self.related(node, Way::Gather, (*of, *by), stream),
+            Work::SegmentSum(of, by) => self.related(node, Way::Sum, (*of, *by), stream),
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),
             Work::Gradient(gradient) => match &*gradient.of {
@@ -111,6 +115,20 @@ impl Run<'_> {
         self.packed
             .forward(number, stream, &inputs, output, saved, Some(workspace))?;
         Ok(())
+    }
+
+    /// All results of an operator.
+    fn results(&self, node: &Node, stream: &CudaStream, line: Line) -> Result<(), Error> {
+        let Some(operator) = self.operators.of_results(node.origin) else {
+            return Ok(());
+        };
+        let mut results = Vec::with_capacity(node.outputs.len());
+        for &output in &node.outputs {
+            results.push(Some(self.result(output)?));
+        }
+        let inputs = lent(self, &node.inputs)?;
+        let workspace = Some(self.workspace(line));
+        Ok(operator.run(stream, &inputs, &mut results, workspace)?)
     }
 
     fn backward(

@@ -2,6 +2,7 @@
 
 use flashcliff::cuda::Tensor;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::segments::Addresses;
 
 use crate::network::Set;
 use crate::{Error, Rows};
@@ -26,6 +27,9 @@ pub struct Lent<'a> {
     /// The sequences of a ragged batch, in a plan of one sample, and those of their contexts, which have no bounds without a context. Items attend within
     /// their sequence. Without sequences each sample of the plan is one.
     pub sequences: Option<[Sequences<'a>; 2]>,
+    /// The segments of each [relation](crate::Network::relation), in their order: those of [`DeviceSegments`](super::DeviceSegments), or others with numbers
+    /// in range.
+    pub relations: &'a [Addresses],
     /// The random numbers of dropout. Without them nothing is dropped.
     pub draw: Option<Draw>,
 }

@@ -4,6 +4,7 @@
 //! * `beside` - the stream beside the line of a captured step.
 //! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
+//! * `related` - relations between rows.
 //! * `replays` - runs that come again with the same memory, as graphs.
 //! * `tokens` - steps of transformers.
 
@@ -13,6 +14,7 @@ mod call;
 mod lent;
 mod memory;
 mod operators;
+mod related;
 mod replays;
 mod room;
 mod tokens;
@@ -28,12 +30,14 @@ use flashcliff::cuda::{
 use flashcliff::{Device, Dtype};
 
 use crate::plan::{self, Plan, Saves, Target};
+use crate::relation::{self, Relation};
 use crate::{Error, Network, Rows, Value};
 use beside::{Beside, Line};
 pub use lent::{Draw, Lent, Sequences};
 pub use memory::Memory;
 use memory::{Part, Parts};
 use operators::Operators;
+pub use related::DeviceSegments;
 pub use replays::Replays;
 use tokens::{Constants, Steps};
 
@@ -203,7 +207,7 @@ impl Gpu {
     /// Each output is the address of memory on the device of the plan, with the elements and the type of the output, aligned to 16 bytes; what is
     /// kept is that of as many bytes as the plan says, aligned to 256, with what the earlier stages left there. All of it stays allocated until
     /// the work is done, and nothing else uses it meanwhile, but for work in the order of the stream.
-    /// The addresses of sequences and of the number of the pass are on that device too, and hold what their fields say.
+    /// The addresses of sequences, of relations and of the number of the pass are on that device too, and hold what their fields say.
     pub unsafe fn run<E: From<Error>>(
         &self,
         memory: &mut Memory,
@@ -288,6 +292,13 @@ impl Gpu {
                 got,
             });
         }
+        let relations: Vec<Relation> = network.relations().collect();
+        let sizes: Vec<[usize; 2]> = lent
+            .relations
+            .iter()
+            .map(|own| [own.rows, own.targets])
+            .collect();
+        relation::check(&relations, self.plan.batch(), &sizes)?;
         if let Some(sequences) = &lent.sequences {
             lent::check(sequences, self.plan.batch())?;
         }

@@ -7,6 +7,7 @@ use flashcliff::cuda::{self, Dtypes, MatmulPrecision, Packing};
 use flashcliff::{Device, Pass};
 
 use super::beside::Line;
+use crate::network::Node;
 use crate::plan::Plan;
 use crate::work::{Gradient, Work};
 use crate::{Error, Value};
@@ -18,6 +19,8 @@ pub(super) struct Operators {
     numbers: HashMap<usize, usize>,
     /// For each operator of the packing its node.
     nodes: Vec<usize>,
+    /// The operators of several results, by their nodes: nothing of theirs is packed.
+    of_results: HashMap<usize, cuda::Operator>,
     /// The packing of the weights of all operators.
     pub(super) packing: Arc<Packing>,
 }
@@ -30,27 +33,30 @@ impl Operators {
         precision: MatmulPrecision,
     ) -> Result<Self, Error> {
         let (mut numbers, mut nodes, mut members) = (HashMap::new(), Vec::new(), Vec::new());
+        let mut of_results = HashMap::new();
         for call in plan.calls(stage) {
             let origin = plan.node(call).origin;
             let node = &plan.network().nodes[origin];
             let (Work::Operator(operator), Some(dims)) = (&node.work, plan.dims(call)) else {
                 continue;
             };
-            if numbers.contains_key(&origin) {
+            if numbers.contains_key(&origin) || of_results.contains_key(&origin) {
+                continue;
+            }
+            let own = operator.on_cuda(device)?.with_precision(precision);
+            if operator.outputs().len() > 1 {
+                of_results.insert(origin, own);
                 continue;
             }
             numbers.insert(origin, members.len());
             nodes.push(origin);
-            let own = operator.on_cuda(device)?.with_precision(precision);
-            let dtypes = Dtypes {
-                lanes: plan.spot(node.outputs[0])?.dtype,
-                params: plan.types()[1],
-            };
+            let dtypes = dtypes_of(plan, node, operator)?;
             members.push((own, *dims, dtypes));
         }
         Ok(Self {
             numbers,
             nodes,
+            of_results,
             packing: Arc::new(Packing::new(device, members)?),
         })
     }
@@ -60,18 +66,34 @@ impl Operators {
         self.numbers.get(&plan.node(call).origin).copied()
     }
 
+    /// The operator of several results of a node.
+    pub(super) fn of_results(&self, node: usize) -> Option<&cuda::Operator> {
+        self.of_results.get(&node)
+    }
+
+    /// The bytes of workspace that a call needs.
+    fn workspace_of(&self, plan: &Plan, call: usize) -> Result<usize, Error> {
+        let node = plan.node(call);
+        let run = self.of_results(node.origin).zip(plan.dims(call));
+        if let (Work::Operator(_), Some((operator, dims))) = (&node.work, run) {
+            let dtypes = dtypes_of(plan, node, operator.operator())?;
+            return Ok(operator.run_workspace_bytes(dims, dtypes)?);
+        }
+        let Some(number) = self.number(plan, call) else {
+            return Ok(0);
+        };
+        let pass = match node.work {
+            Work::Gradient(_) => Pass::Backward,
+            _ => Pass::Forward,
+        };
+        Ok(self.packing.workspace_bytes(number, pass)?)
+    }
+
     /// The bytes of workspace of what is launched on each line in a stage.
     pub(super) fn workspace_bytes(&self, plan: &Plan, stage: usize) -> Result<[usize; 2], Error> {
         let mut bytes = [0; 2];
         for call in plan.calls(stage) {
-            let Some(number) = self.number(plan, call) else {
-                continue;
-            };
-            let pass = match plan.work(call) {
-                Work::Gradient(_) => Pass::Backward,
-                _ => Pass::Forward,
-            };
-            let needed = self.packing.workspace_bytes(number, pass)?;
+            let needed = self.workspace_of(plan, call)?;
             bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
             if plan.is_whole() && plan.forks(call) {
                 bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
@@ -120,6 +142,17 @@ impl Operators {
             .leaves_parts(number, input)
             .then_some((number, input))
     }
+}
+
+/// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes.
+fn dtypes_of(plan: &Plan, node: &Node, operator: &flashcliff::Operator) -> Result<Dtypes, Error> {
+    let specs = operator.inputs().iter().zip(&node.inputs);
+    let lanes = specs.filter(|(spec, _)| !spec.is_parameter());
+    let lane = lanes.map(|(_, &input)| input).next();
+    Ok(Dtypes {
+        lanes: plan.spot(lane.unwrap_or(node.outputs[0]))?.dtype,
+        params: plan.types()[1],
+    })
 }
 
 /// The input whose gradient a result of a node is.

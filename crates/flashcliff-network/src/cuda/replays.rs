@@ -185,6 +185,9 @@ fn key((stage, space): (usize, CUdeviceptr), stream: &CudaStream, lent: &Lent<'_
         key.extend([set.address, set.bounds.len() as u64]);
         key.extend(set.bounds.iter().map(|&bound| bound as u64));
     }
+    for own in lent.relations {
+        key.extend([own.target, own.starts, own.order]);
+    }
     let tensors = lent.inputs.iter().chain(lent.parameters);
     for tensor in tensors.chain(&lent.loss_scale) {
         match tensor.address(stream) {

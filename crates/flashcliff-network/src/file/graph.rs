@@ -7,8 +7,8 @@ use super::Error;
 use super::operators::OperatorRecord;
 use super::steps::GeometryRecord;
 use super::work::WorkRecord;
-use crate::Axis;
 use crate::tokens::Channels;
+use crate::{Axis, Relation};
 
 /// The largest size of an axis.
 pub(super) const MOST_SIZE: usize = 1 << 32;
@@ -26,6 +26,8 @@ pub(super) struct Graph {
     pub(super) version: u32,
     pub(super) geometries: Vec<GeometryRecord>,
     pub(super) operators: Vec<OperatorRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) relations: Vec<RelationRecord>,
     pub(super) inputs: Vec<InputRecord>,
     pub(super) parameters: Vec<ParameterRecord>,
     pub(super) nodes: Vec<NodeRecord>,
@@ -36,6 +38,30 @@ pub(super) struct Graph {
 #[derive(Deserialize)]
 pub(super) struct Versioned {
     pub(super) version: u64,
+}
+
+/// A relation between rows.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RelationRecord {
+    pub(super) name: String,
+    pub(super) from: AxisRecord,
+    pub(super) to: AxisRecord,
+}
+
+impl RelationRecord {
+    pub(super) fn new(name: &str, relation: Relation) -> Self {
+        Self {
+            name: name.to_owned(),
+            from: relation.from().into(),
+            to: relation.to().into(),
+        }
+    }
+
+    /// The axes.
+    pub(super) fn axes(&self) -> Result<[Axis; 2], Error> {
+        Ok([self.from.axis()?, self.to.axis()?])
+    }
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -80,6 +106,8 @@ pub(super) enum AxisRecord {
     Items,
     ContextRows,
     ContextItems,
+    Edges,
+    Graphs,
     Fixed(usize),
     Token {
         blades: usize,
@@ -124,6 +152,8 @@ impl From<Axis> for AxisRecord {
             Axis::Items => Self::Items,
             Axis::ContextRows => Self::ContextRows,
             Axis::ContextItems => Self::ContextItems,
+            Axis::Edges => Self::Edges,
+            Axis::Graphs => Self::Graphs,
             Axis::Fixed(size) => Self::Fixed(size),
             Axis::Token { blades, channels } => Self::Token {
                 blades,
@@ -141,6 +171,8 @@ impl AxisRecord {
             Self::Items => Axis::Items,
             Self::ContextRows => Axis::ContextRows,
             Self::ContextItems => Axis::ContextItems,
+            Self::Edges => Axis::Edges,
+            Self::Graphs => Axis::Graphs,
             Self::Fixed(size) => Axis::Fixed(at_most("the size of an axis", MOST_SIZE, size)?),
             Self::Token { blades, channels } => Axis::Token {
                 blades: at_most("blades", MOST_BLADES, blades)?,

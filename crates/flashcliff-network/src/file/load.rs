@@ -121,6 +121,11 @@ impl Graph {
     fn network(&self) -> Result<(Network, Vec<(String, Value)>), Error> {
         let lists = self.lists()?;
         let mut network = Network::new();
+        for (at, relation) in self.relations.iter().enumerate() {
+            let [from, to] = relation.axes()?;
+            let made = network.relation(&relation.name, from, to);
+            made.map_err(Error::of_part("relation", at))?;
+        }
         for input in &self.inputs {
             match input.features {
                 true => network.features(&input.name, &input.axes()?),

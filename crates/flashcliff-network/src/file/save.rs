@@ -8,7 +8,7 @@ use std::path::Path;
 use flashcliff::{Dtype, files};
 use safetensors::View;
 
-use super::graph::{Graph, InputRecord, NodeRecord, OutputRecord, ParameterRecord};
+use super::graph::{Graph, InputRecord, NodeRecord, OutputRecord, ParameterRecord, RelationRecord};
 use super::work::{Lists, WorkRecord};
 use super::{Error, KEY, VERSION};
 use crate::network::{Extent, Info, Maker, Node};
@@ -181,10 +181,13 @@ impl Needed {
         }
         let inputs = self.inputs.iter().map(|&at| network.inputs[at]);
         let parameters = self.parameters.iter().map(|&at| network.parameters[at]);
+        let relations = network.relations.iter();
+        let relations = relations.map(|(name, own)| RelationRecord::new(name, *own));
         let graph = Graph {
             version: VERSION,
             operators: lists.records()?,
             geometries: lists.geometries.iter().map(|&own| own.into()).collect(),
+            relations: relations.collect(),
             inputs: inputs.map(|value| input(network, value)).collect(),
             parameters: parameters.map(|value| parameter(network, value)).collect(),
             nodes,

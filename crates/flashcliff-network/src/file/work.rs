@@ -11,7 +11,7 @@ use super::operators::OperatorRecord;
 use super::steps::StepRecord;
 use crate::tokens::Geometry;
 use crate::work::{Activation, Work};
-use crate::{Network, Value};
+use crate::{Network, Reduction, Relation, Value};
 
 /// The work of a node.
 #[derive(Debug, Deserialize, Serialize)]
@@ -19,6 +19,9 @@ use crate::{Network, Value};
 pub(super) enum WorkRecord {
     /// An operator, by its number among those of the file.
     Operator(usize),
+    /// What rows belong to, by the number of the relation.
+    Gather(usize, ReductionRecord),
+    SegmentSum(usize, ReductionRecord),
     Points,
     BladeNorm,
     Silu,
@@ -31,6 +34,35 @@ pub(super) enum WorkRecord {
     Concatenate,
     SquaredError,
     Step(StepRecord),
+}
+
+/// What a sum is divided by.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ReductionRecord {
+    Sum,
+    Mean,
+    RootCount,
+}
+
+impl From<Reduction> for ReductionRecord {
+    fn from(own: Reduction) -> Self {
+        match own {
+            Reduction::Sum => Self::Sum,
+            Reduction::Mean => Self::Mean,
+            Reduction::RootCount => Self::RootCount,
+        }
+    }
+}
+
+impl From<ReductionRecord> for Reduction {
+    fn from(own: ReductionRecord) -> Self {
+        match own {
+            ReductionRecord::Sum => Self::Sum,
+            ReductionRecord::Mean => Self::Mean,
+            ReductionRecord::RootCount => Self::RootCount,
+        }
+    }
 }
 
 /// A finite number.
@@ -70,6 +102,8 @@ impl WorkRecord {
     pub(super) fn new(work: &Work, lists: &mut Lists) -> Result<Self, Error> {
         Ok(match work {
             Work::Operator(operator) => Self::Operator(lists.listed(operator)),
+            Work::Gather(relation, own) => Self::Gather(relation.number(), (*own).into()),
+            Work::SegmentSum(relation, own) => Self::SegmentSum(relation.number(), (*own).into()),
             Work::Points => Self::Points,
             Work::BladeNorm => Self::BladeNorm,
             Work::Activation(Activation::Silu) => Self::Silu,
@@ -104,6 +138,14 @@ impl WorkRecord {
                 let operator = find("operators", &lists.operators, *at)?;
                 network.shared_operator(operator, inputs)
             }
+            Self::Gather(at, own) => {
+                let relation = relation(network, *at)?;
+                network.one(Work::Gather(relation, (*own).into()), inputs)
+            }
+            Self::SegmentSum(at, own) => {
+                let relation = relation(network, *at)?;
+                network.one(Work::SegmentSum(relation, (*own).into()), inputs)
+            }
             Self::Points => network.one(Work::Points, inputs),
             Self::BladeNorm => network.one(Work::BladeNorm, inputs),
             Self::Silu => network.one(Work::Activation(Activation::Silu), inputs),
@@ -122,6 +164,11 @@ impl WorkRecord {
         };
         added.map(drop).map_err(Error::of_part("node", node))
     }
+}
+
+/// A relation of a network, by its number.
+fn relation(network: &Network, at: usize) -> Result<Relation, Error> {
+    Ok(find("relations", &network.relations, at)?.1)
 }
 
 /// Further blades of a value that a node computes.

@@ -409,7 +409,9 @@ impl Plan {
         for call in &self.calls {
             let node = &network.nodes[call.node];
             let saves = match (&node.work, &call.dims) {
-                (Work::Operator(operator), Some(dims)) => Saves::Operator(operator, dims),
+                (Work::Operator(operator), Some(dims)) if operator.outputs().len() == 1 => {
+                    Saves::Operator(operator, dims)
+                }
                 (Work::Step(step), _) => {
                     let set = network.set_of(node.outputs[0]);
                     Saves::Step(step, self.rows, set.unwrap_or(Set::Items))

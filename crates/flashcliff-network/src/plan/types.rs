@@ -22,7 +22,8 @@ pub(super) fn wide(network: &Network) -> Vec<bool> {
                 ends.iter().for_each(|end| wide[end.0] = true);
             }
             Work::Operator(_) | Work::Step(_) => {
-                node.outputs[1..].iter().for_each(|own| wide[own.0] = true)
+                let saved = node.outputs.iter().filter(|own| network.is_saved(**own));
+                saved.for_each(|own| wide[own.0] = true);
             }
             _ => {}
         }
@@ -55,10 +56,15 @@ fn groups(network: &Network) -> Vec<Vec<usize>> {
     for node in &network.nodes {
         let has_one_type = matches!(
             node.work,
-            Work::Operator(_) | Work::FirstBlades(_) | Work::ExtendBlades { .. }
+            Work::Operator(_)
+                | Work::FirstBlades(_)
+                | Work::ExtendBlades { .. }
+                | Work::Gather(..)
+                | Work::SegmentSum(..)
         );
         if has_one_type {
-            let ends = node.inputs.iter().chain(&node.outputs[..1]);
+            let ends = node.inputs.iter().chain(&node.outputs);
+            let ends = ends.filter(|own| !network.is_saved(**own));
             groups.push(ends.map(|value| value.0).collect());
         }
     }

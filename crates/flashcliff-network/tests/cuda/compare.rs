@@ -6,9 +6,11 @@ use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision};
 use flashcliff::{Dtype, Element};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment, Replays, Sequences};
+use flashcliff_network::cuda::{
+    Course, DeviceSegments, Gpu, Lent, Memory, Moment, Replays, Sequences,
+};
 use flashcliff_network::tokens::Draw;
-use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Slices, Value};
+use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Segments, Slices, Value};
 
 use crate::networks::{numbers, room, slices};
 use crate::trials::device;
@@ -25,6 +27,7 @@ pub(crate) struct Case {
     pub(crate) draw: Option<Draw>,
     /// An input with numbers of its own.
     pub(crate) given: Option<(Value, Vec<f64>)>,
+    pub(crate) relations: Vec<Segments>,
 }
 
 impl Case {
@@ -38,6 +41,7 @@ impl Case {
             sequences: None,
             draw: None,
             given: None,
+            relations: Vec::new(),
         }
     }
 
@@ -48,6 +52,7 @@ impl Case {
                 .sequences
                 .as_ref()
                 .map(|own| own.each_ref().map(Vec::as_slice)),
+            relations: &self.relations,
             ..Scales::default()
         }
     }
@@ -127,6 +132,7 @@ pub(crate) struct There<'a, T> {
     outputs: Vec<CudaSlice<T>>,
     bounds: [CudaSlice<i32>; 2],
     step: CudaSlice<u32>,
+    relations: Vec<DeviceSegments>,
     /// The graphs of runs that come again, with the memory of each stage.
     again: Option<(Replays, Vec<CudaSlice<u8>>)>,
 }
@@ -179,6 +185,11 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             step: stream
                 .clone_htod(&[case.draw.map_or(0, |draw| draw.step)])
                 .unwrap(),
+            relations: case
+                .relations
+                .iter()
+                .map(|own| DeviceSegments::new(&stream, own).unwrap())
+                .collect(),
             again: None,
             stream,
             gpu,
@@ -236,6 +247,8 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             key: draw.key,
             step: self.step.device_ptr(&stream).0,
         });
+        let relations = self.relations.iter().map(DeviceSegments::addresses);
+        let relations: Vec<_> = relations.collect();
         let lent = Lent {
             inputs: &inputs,
             parameters: &parameters,
@@ -246,6 +259,7 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
             loss_scale: None,
             sequences,
             draw,
+            relations: &relations,
         };
         let two_stages = self.memory.len() == 2;
         for (stage, memory) in self.memory.iter_mut().enumerate() {

@@ -10,6 +10,9 @@
 mod blocks;
 mod compare;
 mod gathered;
+#[path = "../suite/graphs.rs"]
+mod graphs;
+mod messages;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
 mod networks;
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     transformers::add(&mut tests);
     slim_blocks::add(&mut tests);
     gathered::add(&mut tests);
+    messages::add(&mut tests);
     refused::add(&mut tests);
     residual::add(&mut tests);
     tests.run()

@@ -10,11 +10,7 @@ use crate::blocks::{flat, signature};
 use crate::trials::{Tests, device};
 
 const CHANNELS: Channels = Channels::new(2, 2);
-const ROWS: Rows = Rows {
-    samples: 2,
-    items: 3,
-    context: 0,
-};
+const ROWS: Rows = Rows::new(2, 3);
 
 pub(crate) fn add(tests: &mut Tests) {
     tests.add("refused::types", types);
@@ -115,6 +111,7 @@ fn sequences() {
                 Sequences::default(),
             ]),
             draw: None,
+            relations: &[],
         };
         let course = Course {
             forks: false,

@@ -8,11 +8,7 @@ use crate::slim::{self, CHANNELS, To, blocks_to};
 use crate::steps;
 use crate::trials::Tests;
 
-const ROWS: Rows = Rows {
-    samples: 7,
-    items: 6,
-    context: 4,
-};
+const ROWS: Rows = Rows::new(7, 6).with_context(4);
 
 pub(crate) fn add(tests: &mut Tests) {
     let name = "slim::steps";

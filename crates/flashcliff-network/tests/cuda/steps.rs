@@ -12,11 +12,7 @@ use crate::networks::random;
 use crate::trials::Tests;
 
 const CHANNELS: Channels = Channels::new(3, 5);
-const ROWS: Rows = Rows {
-    samples: 7,
-    items: 6,
-    context: 0,
-};
+const ROWS: Rows = Rows::new(7, 6);
 
 /// The geometries of algebras of 4, 8, 16 and 32 blades, with the name of each.
 fn geometries() -> Vec<(String, Geometry)> {
@@ -384,18 +380,10 @@ pub(crate) fn to_context(name: &str, geometry: Geometry) {
             let head = Channels::new(2, 3);
             let step = || (geometry, Attention::new(geometry, heads, head, shared));
             let name = format!("{name}, {heads} heads, shared keys: {shared}");
-            let rows = Rows {
-                samples: 7,
-                items: 3,
-                context: 5,
-            };
+            let rows = Rows::new(7, 3).with_context(5);
             compare(&name, &crossing(step(), rows, false));
             compare(&format!("{name}, masked"), &crossing(step(), rows, true));
-            let rows = Rows {
-                samples: 1,
-                items: 11,
-                context: 17,
-            };
+            let rows = Rows::new(1, 11).with_context(17);
             let mut ragged = crossing(step(), rows, false);
             // The second sequence has no items, the third no context.
             ragged.sequences = Some([vec![0, 4, 4, 5, 11], vec![0, 9, 12, 12, 17]]);

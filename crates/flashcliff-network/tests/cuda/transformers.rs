@@ -8,11 +8,7 @@ use crate::compare::{Case, compare};
 use crate::networks::random;
 use crate::trials::Tests;
 
-const ROWS: Rows = Rows {
-    samples: 9,
-    items: 5,
-    context: 0,
-};
+const ROWS: Rows = Rows::new(9, 5);
 
 pub(crate) fn add(tests: &mut Tests) {
     let gatr = Block::of(Geometry::gatr().unwrap());

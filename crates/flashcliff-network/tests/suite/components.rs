@@ -45,11 +45,7 @@ fn linear(network: &mut Network, geometry: Geometry, x: Value, sizes: [usize; 2]
 /// The rows of the host stay as they are, both ways, of items and of the context, in chunks and on threads.
 #[test]
 fn rows_of_the_host_stay_as_they_are() {
-    let rows = Rows {
-        samples: 50,
-        items: 3,
-        context: 3,
-    };
+    let rows = Rows::new(50, 3).with_context(3);
     for geometry in geometries() {
         for axis in [Axis::Rows, Axis::ContextRows] {
             for channels in [CHANNELS, Channels::new(2, 0), Channels::new(0, 3)] {

@@ -374,11 +374,7 @@ fn frames_of_the_context_are_those_of_items_elsewhere() {
     let expected = of(1, &plan);
     assert_eq!(of(3, &plan), expected);
     let (network, outputs) = build(Axis::ContextRows);
-    let context = Rows {
-        samples: 50,
-        items: 2,
-        context: 3,
-    };
+    let context = Rows::new(50, 2).with_context(3);
     let plan = network.plan(&outputs, context, [Dtype::F64; 2]).unwrap();
     assert_eq!(of(2, &plan), expected);
 }

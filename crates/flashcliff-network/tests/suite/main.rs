@@ -3,14 +3,17 @@
 mod blocks;
 mod checks;
 mod components;
+mod derivatives;
 mod files;
 mod frames;
 mod gradients;
+mod graphs;
 mod layers;
 mod masks;
 mod networks;
 mod plans;
 mod products;
+mod relations;
 mod slim;
 mod slim_blocks;
 mod stages;

@@ -10,11 +10,7 @@ use crate::transformers::{assert_close, dot, run};
 
 const HEADS: usize = 3;
 const HEAD: Channels = Channels::new(2, 3);
-const ROWS: Rows = Rows {
-    samples: 3,
-    items: 4,
-    context: 5,
-};
+const ROWS: Rows = Rows::new(3, 4).with_context(5);
 
 /// Attention of heads with a mask.
 #[derive(Clone, Copy, Debug)]
@@ -330,11 +326,7 @@ fn gradients_by_masks_are_differences() {
 /// gradients of samples by themselves.
 #[test]
 fn bits_of_gradients_by_masks_depend_on_nothing_else() {
-    let rows = Rows {
-        samples: 70,
-        items: 6,
-        context: 7,
-    };
+    let rows = Rows::new(70, 6).with_context(7);
     for case in cases(rows) {
         let made = case.made();
         let inputs = case.given(&made);
@@ -424,10 +416,7 @@ fn a_plan_says_that_a_mask_has_a_gradient() {
         shared: false,
         crossing: true,
         whole: [true; 3],
-        rows: Rows {
-            context: 3,
-            ..Rows::new(2, 4)
-        },
+        rows: Rows::new(2, 4).with_context(3),
     };
     let made = case.made();
     for (by, expected) in [(made.mask, true), (made.network.inputs()[0], false)] {

@@ -14,11 +14,7 @@ use crate::networks::{numbers, random};
 use crate::slim::{self, CHANNELS, To, blocks_to};
 use crate::transformers::{self, assert_gradients_of};
 
-const ROWS: Rows = Rows {
-    samples: 5,
-    items: 4,
-    context: 3,
-};
+const ROWS: Rows = Rows::new(5, 4).with_context(3);
 
 #[test]
 fn gradients_of_slim_blocks_are_those_of_differences() {

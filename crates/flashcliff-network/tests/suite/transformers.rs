@@ -317,11 +317,7 @@ fn crossing(geometry: Geometry, shared: bool) -> Crossing {
 
 #[test]
 fn gradients_of_attention_to_a_context_are_those_of_differences() {
-    let rows = Rows {
-        samples: 40,
-        items: 2,
-        context: 3,
-    };
+    let rows = Rows::new(40, 2).with_context(3);
     for (geometry, shared) in [
         (Geometry::gatr().unwrap(), true),
         (Geometry::lgatr_2().unwrap(), false),
@@ -367,11 +363,7 @@ fn gradients_of_attention_to_a_context_are_those_of_differences() {
 fn sequences_attend_to_their_own_context() {
     let made = crossing(Geometry::gatr().unwrap(), false);
     let (items, context) = ([0, 30, 31, 60], [0, 2, 50, 51]);
-    let rows = Rows {
-        samples: 1,
-        items: 60,
-        context: 51,
-    };
+    let rows = Rows::new(1, 60).with_context(51);
     let plan = |rows| {
         made.network
             .plan(&made.outputs, rows, [Dtype::F64; 2])
@@ -384,11 +376,8 @@ fn sequences_attend_to_their_own_context() {
     };
     let ragged = run(&plan(rows), [&inputs, &parameters], scales);
     for at in 0..3 {
-        let own = Rows {
-            samples: 1,
-            items: items[at + 1] - items[at],
-            context: context[at + 1] - context[at],
-        };
+        let own =
+            Rows::new(1, items[at + 1] - items[at]).with_context(context[at + 1] - context[at]);
         let part = |data: &[f64], bounds: &[usize; 4]| {
             let len = data.len() / bounds[3];
             data[bounds[at] * len..bounds[at + 1] * len].to_vec()
@@ -488,11 +477,7 @@ fn steps_work_on_the_context_as_on_items() {
     let expected = run(&plan, [&inputs, &parameters], scales);
     assert!(expected.iter().flatten().any(|&x| x != 0.0));
     let (network, outputs) = made(Axis::ContextRows, Axis::ContextItems);
-    let context = Rows {
-        samples: 50,
-        items: 2,
-        context: 3,
-    };
+    let context = Rows::new(50, 2).with_context(3);
     let plan = network.plan(&outputs, context, [Dtype::F64; 2]).unwrap();
     let got = run(&plan, [&inputs, &parameters], scales);
     for (got, expected) in got.iter().zip(&expected) {

@@ -94,6 +94,7 @@ impl OnGpu {
                     address: *address as u64,
                 })
             }),
+            relations: &[],
             draw: given.draw.map(|step| Draw { key: KEY, step }),
         };
         let stream = std::ptr::with_exposed_provenance_mut(given.stream);

@@ -129,11 +129,7 @@ impl NetworkFunction {
         }
         let (samples, items, context) = rows;
         let key = Key {
-            rows: Rows {
-                samples,
-                items,
-                context,
-            },
+            rows: Rows::new(samples, items).with_context(context),
             dtype: dtype_of(dtype)?,
             wanted,
             gpu,

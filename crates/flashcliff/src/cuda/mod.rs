@@ -71,6 +71,7 @@ mod pool;
 mod queue;
 mod room;
 pub mod rows;
+pub mod segments;
 mod spans;
 mod steps;
 mod tensor;

@@ -233,6 +233,7 @@ impl Planned {
                     address: devices[at].addr() as u64,
                 })
             }),
+            relations: &[],
             draw: None,
         };
         let context = self.device.context();

@@ -209,6 +209,7 @@ impl Call {
             loss_scale: None,
             sequences,
             draw,
+            relations: &[],
         };
         let course = Course {
             forks: false,

@@ -1,0 +1,264 @@
+//! Messages on graphs: what rows belong to, and sums over what belongs to them.
+
+use flashcliff::Dtype;
+use flashcliff_network::{
+    Axis, Cpu, Error, Keep, Network, Number, Reduction, Relation, Rows, Scales, Segments, Slices,
+    Value,
+};
+
+use crate::networks::random;
+
+const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Mean, Reduction::RootCount];
+const BLADES: usize = 4;
+const NODES: usize = 6;
+const CHANNELS: usize = 3;
+/// A loop, two equal edges, and nodes 2 and 5 without edges.
+const TARGETS: [i64; 7] = [3, 0, 3, 4, 1, 3, 3];
+
+fn shape(rows: Axis) -> [Axis; 3] {
+    [Axis::Fixed(BLADES), rows, Axis::Fixed(CHANNELS)]
+}
+
+fn network(from: Axis, to: Axis) -> (Network, Relation) {
+    let mut network = Network::new();
+    let relation = network.relation("own", from, to).unwrap();
+    (network, relation)
+}
+
+/// The result of a network with one relation.
+fn run<T: Number>(network: &Network, o: Value, relations: &[Segments], x: &[T]) -> Vec<T> {
+    let rows = Rows::of_graphs(2, NODES, TARGETS.len());
+    let plan = network.plan(&[o], rows, [T::DTYPE; 2]).unwrap();
+    let mut outputs = [vec![
+        T::default();
+        plan.tensor(o).unwrap().0.iter().product()
+    ]];
+    let sources = Slices {
+        inputs: &[x],
+        parameters: &[],
+    };
+    let scales = Scales {
+        relations,
+        ..Scales::default()
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+    done.unwrap();
+    let [o] = outputs;
+    o
+}
+
+fn count(target: usize) -> f64 {
+    let of = TARGETS.iter().filter(|own| **own == target as i64);
+    of.count() as f64
+}
+
+fn factor(reduction: Reduction, target: usize) -> f64 {
+    match reduction {
+        Reduction::Sum => 1.0,
+        Reduction::Mean => 1.0 / count(target),
+        Reduction::RootCount => count(target).powf(-0.5),
+    }
+}
+
+/// Sums over edges one by one.
+fn expected(reduction: Reduction, x: &[f64]) -> Vec<f64> {
+    let mut o = vec![0.0; BLADES * NODES * CHANNELS];
+    for blade in 0..BLADES {
+        for (edge, &target) in TARGETS.iter().enumerate() {
+            let target = target as usize;
+            for channel in 0..CHANNELS {
+                o[(blade * NODES + target) * CHANNELS + channel] += factor(reduction, target)
+                    * x[(blade * TARGETS.len() + edge) * CHANNELS + channel];
+            }
+        }
+    }
+    o
+}
+
+fn assert_close(got: &[f64], expected: &[f64], bound: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (got, expected) in got.iter().zip(expected) {
+        assert!((got - expected).abs() <= bound, "{got}, {expected}");
+    }
+}
+
+#[test]
+fn sums_are_those_over_edges() {
+    let segments = [Segments::new(&TARGETS, NODES).unwrap()];
+    let x = random(BLADES * TARGETS.len() * CHANNELS, 3);
+    let short: Vec<f32> = x.iter().map(|&x| x as f32).collect();
+    for reduction in REDUCTIONS {
+        let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+        let input = network.input("x", &shape(Axis::Edges));
+        let o = network.segment_sum(input, relation, reduction).unwrap();
+        let expected = expected(reduction, &x);
+        assert_close(&run(&network, o, &segments, &x), &expected, 1e-15);
+        let got: Vec<f64> = run(&network, o, &segments, &short)
+            .into_iter()
+            .map(f64::from)
+            .collect();
+        assert_close(&got, &expected, 1e-6);
+        // Of nodes 2 and 5 nothing is known.
+        assert!(expected.iter().filter(|sum| **sum == 0.0).count() == 2 * BLADES * CHANNELS);
+    }
+}
+
+#[test]
+fn gathered_rows_are_those_of_targets() {
+    let segments = [Segments::new(&TARGETS, NODES).unwrap()];
+    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let input = network.input("x", &shape(Axis::Rows));
+    let o = network.gather(input, relation).unwrap();
+    let x = random(BLADES * NODES * CHANNELS, 5);
+    let got = run(&network, o, &segments, &x);
+    for (at, got) in got.chunks_exact(CHANNELS).enumerate() {
+        let (blade, edge) = (at / TARGETS.len(), at % TARGETS.len());
+        let row = blade * NODES + TARGETS[edge] as usize;
+        assert_eq!(got, &x[row * CHANNELS..][..CHANNELS]);
+    }
+}
+
+/// `<g, S x> = <S' g, x>` for numbers whose products and sums are exact, and the gradient of the gradient is the sum again.
+#[test]
+fn gradients_are_adjoints() {
+    let segments = [Segments::new(&TARGETS, NODES).unwrap()];
+    let whole = |len, seed| -> Vec<f64> {
+        random(len, seed)
+            .iter()
+            .map(|x| (x * 50.0).round())
+            .collect()
+    };
+    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let x = network.input("x", &shape(Axis::Edges));
+    let y = network.segment_sum(x, relation, Reduction::Sum).unwrap();
+    let seed = network.features("seed", &shape(Axis::Rows));
+    let back = network.gradients_by(y, seed, &[x], Keep::All).unwrap()[0].1;
+    let along = network.features("along", &shape(Axis::Edges));
+    let again = network.gradients_from(&[(back, along)], &[seed], Keep::All);
+    let again = again.unwrap()[0].1;
+    let [edges, nodes] = [TARGETS.len(), NODES].map(|rows| BLADES * rows * CHANNELS);
+    let (x, g, v) = (whole(edges, 1), whole(nodes, 2), whole(edges, 3));
+    let rows = Rows::of_graphs(1, NODES, TARGETS.len());
+    let plan = network
+        .plan(&[y, back, again], rows, [Dtype::F64; 2])
+        .unwrap();
+    let mut outputs = [vec![0.0; nodes], vec![0.0; edges], vec![0.0; nodes]];
+    let sources = Slices {
+        inputs: &[&x, &g, &v],
+        parameters: &[],
+    };
+    let scales = Scales {
+        relations: &segments,
+        ..Scales::default()
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+    done.unwrap();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let [y, back, again] = outputs;
+    assert!(dot(&g, &y) != 0.0);
+    assert_eq!(dot(&g, &y), dot(&back, &x));
+    assert_eq!(again, expected(Reduction::Sum, &v));
+}
+
+/// Other axes: nodes of graphs, rows of tokens, and samples.
+#[test]
+fn values_have_rows_anywhere_among_sizes() {
+    let graphs = [Segments::new(&[0_u32, 1, 1, 0, 1, 1], 2).unwrap()];
+    let (mut network, relation) = network(Axis::Rows, Axis::Graphs);
+    let x = network.input("x", &[Axis::Rows, Axis::Fixed(2)]);
+    let mean = network.segment_sum(x, relation, Reduction::Mean).unwrap();
+    assert_eq!(network.shape(mean).unwrap(), [Axis::Graphs, Axis::Fixed(2)]);
+    let x: Vec<f64> = (0..12).map(f64::from).collect();
+    let got = run(&network, mean, &graphs, &x);
+    assert_eq!(got, [3.0, 4.0, 6.0, 7.0]);
+}
+
+#[test]
+fn many_rows_are_cut_into_tasks_with_the_same_results() {
+    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let x = network.input("x", &[Axis::Edges, Axis::Fixed(1)]);
+    let sum = network.segment_sum(x, relation, Reduction::Sum).unwrap();
+    let (nodes, edges) = (50_000, 60_000);
+    let targets: Vec<usize> = (0..edges).map(|edge| edge * 7919 % nodes).collect();
+    let mut expected = vec![0.0; nodes];
+    for (edge, &target) in targets.iter().enumerate() {
+        expected[target] += edge as f64;
+    }
+    let numbers: Vec<f64> = (0..edges).map(|edge| edge as f64).collect();
+    let plan = network
+        .plan(&[sum], Rows::of_graphs(1, nodes, edges), [Dtype::F64; 2])
+        .unwrap();
+    let segments = [Segments::new(&targets, nodes).unwrap()];
+    let scales = Scales {
+        relations: &segments,
+        ..Scales::default()
+    };
+    let sources = Slices {
+        inputs: &[&numbers],
+        parameters: &[],
+    };
+    let mut outputs = [vec![0.0; nodes]];
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+    done.unwrap();
+    assert_eq!(outputs[0], expected);
+}
+
+#[test]
+fn what_no_relation_has_is_refused() {
+    let text = |error: Error| error.to_string();
+    let got = text(Segments::new(&[0_i64, -1], 3).unwrap_err());
+    assert!(
+        got.contains("one of 3 from 0 up, got -1 for row 1"),
+        "{got}"
+    );
+    let got = text(Segments::new(&[0_i32, 2, 3], 3).unwrap_err());
+    assert!(got.contains("got 3 for row 2"), "{got}");
+
+    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let refused = network.relation("other", Axis::Edges, Axis::Items);
+    assert!(text(refused.unwrap_err()).contains("the relation other: expected axes of rows"));
+    let x = network.input("x", &shape(Axis::Rows));
+    let got = text(
+        network
+            .segment_sum(x, relation, Reduction::Sum)
+            .unwrap_err(),
+    );
+    assert!(
+        got.contains("expected edges among sizes, got [4, rows, 3]"),
+        "{got}"
+    );
+    let o = network.gather(x, relation).unwrap();
+    let mut other = Network::new();
+    let y = other.input("x", &shape(Axis::Rows));
+    assert!(matches!(
+        other.gather(y, relation),
+        Err(Error::Unknown { .. })
+    ));
+
+    let plan = network
+        .plan(&[o], Rows::of_graphs(1, NODES, 7), [Dtype::F64; 2])
+        .unwrap();
+    let numbers = vec![0.0; BLADES * NODES * CHANNELS];
+    let sources = Slices {
+        inputs: &[&numbers],
+        parameters: &[],
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let mut outputs = [vec![0.0; BLADES * 7 * CHANNELS]];
+    let short = Segments::new(&TARGETS[1..], NODES).unwrap();
+    let wide = Segments::new(&TARGETS, NODES + 1).unwrap();
+    for relations in [vec![], vec![short], vec![wide]] {
+        let scales = Scales {
+            relations: &relations,
+            ..Scales::default()
+        };
+        let refused = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+        assert!(
+            matches!(refused, Err(Error::Length { .. })),
+            "{relations:?}"
+        );
+    }
+}

@@ -1,0 +1,181 @@
+// Rows by their relations. A thread has neighbouring elements of a row, as many as 16 bytes hold where all rows are aligned to them.
+#include "segments.h"
+
+#include <cuda_runtime.h>
+
+#include "skeleton/memory.cuh"
+
+namespace fc {
+namespace {
+
+constexpr int kThreads = 256;
+// Rows of a target, on average, from which on the threads of a CTA share them.
+constexpr int64_t kShared = 64;
+// The most neighbouring groups of elements of a target in a CTA whose threads share rows.
+constexpr int kLanes = 32;
+
+__device__ float root(float x) { return sqrtf(x); }
+__device__ double root(double x) { return sqrt(x); }
+
+template <class T>
+__device__ T factor(fc_reduction reduction, uint32_t count) {
+  if (reduction == FC_REDUCTION_SUM || count == 0) return T(1);
+  return T(1) / (reduction == FC_REDUCTION_MEAN ? T(count) : root(T(count)));
+}
+
+template <class T, class S, int N>
+__global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ fc_segments call) {
+  const int64_t groups = call.inner / N;
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= call.outer * call.rows * groups) return;
+  const int64_t group = at % groups, row = at / groups % call.rows, outer = at / groups / call.rows;
+  const uint32_t target = call.target[row];
+  const S *x = static_cast<const S *>(call.x) + (outer * call.targets + target) * call.inner + group * N;
+  auto lanes = load_lanes<S, T, N>(x, call.dtype);
+  if (call.reduction != FC_REDUCTION_SUM) {
+    const T f = factor<T>(call.reduction, call.starts[target + 1] - call.starts[target]);
+    FC_EACH(N, lanes.v[i] *= f)
+  }
+  store_lanes<S, T, N>(static_cast<S *>(call.o) + at * N, lanes, call.dtype);
+}
+
+// The sum over the rows of a target from `first` on, with a step.
+template <class T, class S, int N>
+__device__ Lanes<T, N> sum(const fc_segments &call, const S *x, uint32_t first, uint32_t end, uint32_t step) {
+  Lanes<T, N> sums{};
+  for (uint32_t at = first; at < end; at += step) {
+    const auto lanes = load_lanes<S, T, N>(x + int64_t(call.order[at]) * call.inner, call.dtype);
+    FC_EACH(N, sums.v[i] += lanes.v[i])
+  }
+  return sums;
+}
+
+template <class T, class S, int N>
+__global__ void __launch_bounds__(kThreads) sum_kernel(const __grid_constant__ fc_segments call) {
+  const int64_t groups = call.inner / N;
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= call.outer * call.targets * groups) return;
+  const int64_t group = at % groups, target = at / groups % call.targets, outer = at / groups / call.targets;
+  const uint32_t from = call.starts[target], to = call.starts[target + 1];
+  const S *x = static_cast<const S *>(call.x) + outer * call.rows * call.inner + group * N;
+  auto sums = sum<T, S, N>(call, x, from, to, 1);
+  const T f = factor<T>(call.reduction, to - from);
+  if (call.reduction != FC_REDUCTION_SUM) {
+    FC_EACH(N, sums.v[i] *= f)
+  }
+  store_lanes<S, T, N>(static_cast<S *>(call.o) + at * N, sums, call.dtype);
+}
+
+// The threads of a CTA are `width` groups of elements, a power of two, times the parts of the rows of one target. Parts are halved in a fixed order.
+template <class T, class S, int N>
+__global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_constant__ fc_segments call, int width) {
+  __shared__ Lanes<T, N> sums[kThreads];
+  const int64_t groups = call.inner / N, columns = (groups + width - 1) / width;
+  const int64_t column = blockIdx.x % columns, target = blockIdx.x / columns % call.targets;
+  const int64_t outer = blockIdx.x / columns / call.targets;
+  const int lane = threadIdx.x % width, part = threadIdx.x / width;
+  int parts = kThreads / width;
+  const int64_t group = column * width + lane;
+  const uint32_t from = call.starts[target], to = call.starts[target + 1];
+  const S *x = static_cast<const S *>(call.x) + outer * call.rows * call.inner + group * N;
+  Lanes<T, N> own{};
+  if (group < groups) own = sum<T, S, N>(call, x, from + part, to, parts);
+  sums[threadIdx.x] = own;
+  for (parts /= 2; parts > 0; parts /= 2) {
+    __syncthreads();
+    if (part < parts) {
+      const auto other = sums[threadIdx.x + parts * width];
+      FC_EACH(N, own.v[i] += other.v[i])
+      sums[threadIdx.x] = own;
+    }
+  }
+  if (part != 0 || group >= groups) return;
+  if (call.reduction != FC_REDUCTION_SUM) {
+    const T f = factor<T>(call.reduction, to - from);
+    FC_EACH(N, own.v[i] *= f)
+  }
+  S *o = static_cast<S *>(call.o) + ((outer * call.targets + target) * groups + group) * N;
+  store_lanes<S, T, N>(o, own, call.dtype);
+}
+
+bool good(const fc_segments &call) {
+  const int64_t most = int64_t(1) << 32;
+  if (call.outer < 0 || call.rows < 0 || call.targets < 0 || call.inner < 0) return false;
+  if (call.rows >= most || call.targets >= most || call.dtype < FC_F32 || call.dtype > FC_F16) return false;
+  if (call.reduction < FC_REDUCTION_SUM || call.reduction > FC_REDUCTION_ROOT_COUNT) return false;
+  return true;
+}
+
+// Whether there is memory for what a call reads and writes.
+bool is_there(const fc_segments &call) {
+  const bool has_rows = call.rows == 0 || (call.x != nullptr && call.target != nullptr && call.order != nullptr);
+  return call.o != nullptr && call.starts != nullptr && has_rows;
+}
+
+// The CTAs of so many threads; 0 if there are too many.
+unsigned ctas(int64_t threads) {
+  const int64_t ctas = (threads + kThreads - 1) / kThreads;
+  return ctas > 0x7fffffff ? 0 : unsigned(ctas);
+}
+
+template <class T, class S, int N>
+int launch_gather(const fc_segments &call, cudaStream_t stream) {
+  const unsigned grid = ctas(call.outer * call.rows * (call.inner / N));
+  if (grid == 0) return FC_ERROR_TOO_LARGE;
+  gather_kernel<T, S, N><<<grid, kThreads, 0, stream>>>(call);
+  return cudaGetLastError();
+}
+
+template <class T, class S, int N>
+int launch_sum(const fc_segments &call, cudaStream_t stream) {
+  const int64_t groups = call.inner / N;
+  if (call.rows < kShared * call.targets) {
+    const unsigned grid = ctas(call.outer * call.targets * groups);
+    if (grid == 0) return FC_ERROR_TOO_LARGE;
+    sum_kernel<T, S, N><<<grid, kThreads, 0, stream>>>(call);
+    return cudaGetLastError();
+  }
+  int width = 1;
+  while (width < kLanes && width < groups) width *= 2;
+  const int64_t grid = (groups + width - 1) / width * call.targets * call.outer;
+  if (grid > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  shared_sum_kernel<T, S, N><<<unsigned(grid), kThreads, 0, stream>>>(call, width);
+  return cudaGetLastError();
+}
+
+// Whether rows are aligned to so many elements.
+template <class S>
+bool is_aligned(const fc_segments &call, int elements) {
+  const auto bytes = elements * sizeof(S);
+  const auto addresses = reinterpret_cast<uintptr_t>(call.x) | reinterpret_cast<uintptr_t>(call.o);
+  return call.inner % elements == 0 && addresses % bytes == 0;
+}
+
+template <class T, class S, bool Sums>
+int launch(const fc_segments &call, cudaStream_t stream) {
+  constexpr int kMost = 16 / sizeof(S);
+  if (is_aligned<S>(call, kMost)) {
+    return Sums ? launch_sum<T, S, kMost>(call, stream) : launch_gather<T, S, kMost>(call, stream);
+  }
+  return Sums ? launch_sum<T, S, 1>(call, stream) : launch_gather<T, S, 1>(call, stream);
+}
+
+template <bool Sums>
+int run(const fc_segments *call, void *stream) {
+  if (call == nullptr || !good(*call)) return FC_ERROR_BAD_CALL;
+  if (call->outer * (Sums ? call->targets : call->rows) * call->inner == 0) return 0;
+  if (!is_there(*call)) return FC_ERROR_BAD_CALL;
+  const auto on = static_cast<cudaStream_t>(stream);
+  switch (call->dtype) {
+    case FC_F64: return launch<double, double, Sums>(*call, on);
+    case FC_F32: return launch<float, float, Sums>(*call, on);
+    default: return launch<float, Bits16, Sums>(*call, on);
+  }
+}
+
+}  // namespace
+}  // namespace fc
+
+extern "C" int fc_segment_gather(const fc_segments *call, void *stream) { return fc::run<false>(call, stream); }
+
+extern "C" int fc_segment_sum(const fc_segments *call, void *stream) { return fc::run<true>(call, stream); }

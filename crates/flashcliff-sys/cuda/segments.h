@@ -1,0 +1,49 @@
+/* Rows by their relations: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
+ *
+ *   gather:      o[a][row][c]    = factor(target of row) x[a][target of row][c]
+ *   segment sum: o[a][target][c] = factor(target) sum of x[a][row][c] over the rows of the target, in the order of `order`
+ *
+ * Numbers of rows are 32 bits, those of elements 64. Sums have no atomics: a thread, or threads of a CTA in a fixed order, add up the rows of a
+ * target, so results are the same bit for bit every time.
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
+ * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. */
+#ifndef FLASHCLIFF_SEGMENTS_H
+#define FLASHCLIFF_SEGMENTS_H
+
+#include "flashcliff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a sum of n rows is divided by. A sum of none is 0. */
+typedef enum fc_reduction {
+  FC_REDUCTION_SUM = 0,        /* 1 */
+  FC_REDUCTION_MEAN = 1,       /* n */
+  FC_REDUCTION_ROOT_COUNT = 2, /* sqrt(n) */
+} fc_reduction;
+
+/* A call. Both tensors have one type, 16 bits are computed in f32. */
+typedef struct fc_segments {
+  const void *x;          /* [outer, targets, inner], or [outer, rows, inner] for a sum */
+  void *o;                /* the other shape; not x */
+  const uint32_t *target; /* [rows]: the target of each row, less than `targets` */
+  const uint32_t *starts; /* [targets + 1]: where the rows of each target begin in `order` */
+  const uint32_t *order;  /* [rows]: the rows of each target, ascending */
+  int64_t outer, rows, targets, inner;
+  fc_reduction reduction;
+  fc_dtype dtype;
+} fc_segments;
+
+/* Writes what each row belongs to. */
+int fc_segment_gather(const fc_segments *call, void *stream);
+
+/* Writes the sum of each target. */
+int fc_segment_sum(const fc_segments *call, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,111 @@
+//! Rows by their relations on a GPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::CUdeviceptr;
+use flashcliff_sys as sys;
+
+use super::dtype::code;
+use super::items::Target;
+use super::tensor::pointer;
+use crate::{Dtype, Error};
+
+/// What a sum of `n` rows is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divisor {
+    /// 1.
+    One,
+    /// `n`.
+    Count,
+    /// The square root of `n`.
+    RootCount,
+}
+
+/// The addresses of a relation: which of the targets each row belongs to, and the rows of each target. All numbers are `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The target of each row.
+    pub target: CUdeviceptr,
+    /// Where the rows of each target begin in `order`, and the number of rows.
+    pub starts: CUdeviceptr,
+    /// The rows of each target, ascending, one target after another.
+    pub order: CUdeviceptr,
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of targets.
+    pub targets: usize,
+}
+
+/// Tensors by their rows: `[outer, targets, inner]` and `[outer, rows, inner]`. 16-bit elements are computed in `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Related {
+    /// The relation.
+    pub of: Addresses,
+    /// What a sum is divided by.
+    pub divisor: Divisor,
+    /// The address of what is read.
+    pub x: CUdeviceptr,
+    /// The address of what is written.
+    pub o: CUdeviceptr,
+    /// The elements of the axes in front of the rows.
+    pub outer: usize,
+    /// The elements of the axes behind the rows.
+    pub inner: usize,
+    /// The type of all elements.
+    pub dtype: Dtype,
+}
+
+impl Related {
+    fn raw(&self) -> sys::fc_segments {
+        sys::fc_segments {
+            x: pointer::<c_void>(self.x).cast_const(),
+            o: pointer(self.o),
+            target: pointer::<u32>(self.of.target).cast_const(),
+            starts: pointer::<u32>(self.of.starts).cast_const(),
+            order: pointer::<u32>(self.of.order).cast_const(),
+            outer: self.outer as i64,
+            rows: self.of.rows as i64,
+            targets: self.of.targets as i64,
+            inner: self.inner as i64,
+            reduction: match self.divisor {
+                Divisor::One => sys::fc_reduction::FC_REDUCTION_SUM,
+                Divisor::Count => sys::fc_reduction::FC_REDUCTION_MEAN,
+                Divisor::RootCount => sys::fc_reduction::FC_REDUCTION_ROOT_COUNT,
+            },
+            dtype: code(self.dtype),
+        }
+    }
+}
+
+/// Writes for each row its target, from `[outer, targets, inner]` to `[outer, rows, inner]`, divided as the sum of the target is.
+///
+/// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph. Results are the same bit for bit every time.
+///
+/// # Errors
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing.
+///
+/// # Safety
+/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the work on the stream is done. The numbers
+/// of the relation are in range and fit each other. What is written overlaps nothing that is read.
+pub unsafe fn gather(target: Target<'_>, call: &Related) -> Result<(), Error> {
+    let raw = call.raw();
+    target.launch("fc_segment_gather", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_segment_gather(&raw, stream) }
+    })
+}
+
+/// Writes for each target the sum over its rows, from `[outer, rows, inner]` to `[outer, targets, inner]`. The order of a sum depends on sizes alone.
+///
+/// # Errors
+/// The errors of [`gather`].
+///
+/// # Safety
+/// The contract of [`gather`] holds.
+pub unsafe fn segment_sum(target: Target<'_>, call: &Related) -> Result<(), Error> {
+    let raw = call.raw();
+    target.launch("fc_segment_sum", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_segment_sum(&raw, stream) }
+    })
+}
