@@ -269,14 +269,21 @@ impl Back<'_> {
                 self.of_results(&node, operator, &gradients, &wanted)
             }
             (Work::Gradient(own), _) => self.of_gradient(&node, own, &gradients, &wanted),
-            (_, None) => Err(no_gradient(&node)),
-            (Work::Gather(relation, reduction), Some(gradient)) => {
-                let work = Work::SegmentSum(*relation, *reduction);
-                self.pass_on(work, gradient, node.inputs[0])
+            (Work::Split(sides), _) => {
+                let has: Vec<bool> = gradients.iter().map(Option::is_some).collect();
+                let gradients: Vec<Value> = gradients.iter().copied().flatten().collect();
+                self.pass_on(Work::Join(sides.of(&has)), &gradients, &node.inputs)
             }
-            (Work::SegmentSum(relation, reduction), Some(gradient)) => {
-                let work = Work::Gather(*relation, *reduction);
-                self.pass_on(work, gradient, node.inputs[0])
+            (_, None) => Err(no_gradient(&node)),
+            (Work::Join(sides), Some(gradient)) => {
+                let inputs = select(&node.inputs, &wanted);
+                self.pass_on(Work::Split(sides.of(&wanted)), &[gradient], &inputs)
+            }
+            (Work::Gather(along), Some(gradient)) => {
+                self.pass_on(Work::SegmentSum(*along), &[gradient], &node.inputs)
+            }
+            (Work::SegmentSum(along), Some(gradient)) => {
+                self.pass_on(Work::Gather(*along), &[gradient], &node.inputs)
             }
             (Work::FirstBlades(_), Some(gradient)) => self.extended(&node, gradient),
             // The gradient of a sum is that of all that it adds.
@@ -299,11 +306,14 @@ impl Back<'_> {
         }
     }
 
-    /// Adds a node that takes the gradient of a result to that of a value.
-    fn pass_on(&mut self, work: Work, gradient: Value, value: Value) -> Result<(), Error> {
-        let made = self.network.one(work, &[gradient])?;
-        self.network.values[made.0].gradient_of = Some(value);
-        self.contribute(value, made)
+    /// Adds a node that takes the gradients of results to those of values.
+    fn pass_on(&mut self, work: Work, gradients: &[Value], of: &[Value]) -> Result<(), Error> {
+        let made = self.network.push(work, gradients)?;
+        for (&value, made) in of.iter().zip(made) {
+            self.network.values[made.0].gradient_of = Some(value);
+            self.contribute(value, made)?;
+        }
+        Ok(())
     }
 
     /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of their own, and nothing

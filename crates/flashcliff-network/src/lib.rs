@@ -37,5 +37,5 @@ pub use explain::{Machine, Size};
 pub use gradients::Keep;
 pub use network::{Axis, Network, Rows, Value};
 pub use plan::{Call, Plan};
-pub use relation::{Reduction, Relation, Segments};
-pub use work::{Activation, Gradient, Work};
+pub use relation::{Along, Reduction, Relation, Segments};
+pub use work::{Activation, Gradient, Sides, Work};

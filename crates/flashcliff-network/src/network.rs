@@ -6,9 +6,9 @@ use std::sync::Arc;
 use flashcliff::{Dim, Operator, TensorSpec};
 
 use crate::Error;
-use crate::relation::{Reduction, Relation};
+use crate::relation::{Along, Reduction, Relation};
 use crate::tokens::{Channels, Step};
-use crate::work::{Activation, Work};
+use crate::work::{Activation, Sides, Work};
 
 /// A value of a network, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -423,7 +423,53 @@ impl Network {
     /// [`Error::Shape`]; [`Error::Unknown`] for a relation of another network.
     pub fn gather(&mut self, x: Value, relation: Relation) -> Result<Value, Error> {
         self.check_relation(relation)?;
-        self.one(Work::Gather(relation, Reduction::Sum), &[x])
+        self.one(Work::Gather(Along::new(relation, Reduction::Sum)), &[x])
+    }
+
+    /// The difference of what each row belongs to by two relations of the same axes: for each edge the value of one of its nodes less that of the other.
+    ///
+    /// # Errors
+    /// The errors of [`Self::gather`]; [`Error::Shape`] for relations of other axes.
+    pub fn difference(
+        &mut self,
+        x: Value,
+        [relation, minus]: [Relation; 2],
+    ) -> Result<Value, Error> {
+        self.check_relation(relation)?;
+        self.check_relation(minus)?;
+        let along = Along {
+            minus: Some(minus),
+            ..Along::new(relation, Reduction::Sum)
+        };
+        self.one(Work::Gather(along), &[x])
+    }
+
+    /// Values side by side along an axis that has a size in all of them; in all others they are equal.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Count`].
+    pub fn join(&mut self, parts: &[Value], axis: usize) -> Result<Value, Error> {
+        let size = |&part: &Value| match self.shape(part).and_then(|axes| axes.get(axis)) {
+            Some(Axis::Fixed(size)) => *size,
+            _ => 0,
+        };
+        let sides = Sides::new(axis, parts.iter().map(size));
+        match parts.len() {
+            0 => Err(Error::Count {
+                node: "join".to_owned(),
+                expected: "at least 1".to_owned(),
+                got: 0,
+            }),
+            _ => self.one(Work::Join(sides), parts),
+        }
+    }
+
+    /// The parts of a value along an axis, by their sizes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for sizes that are not those of the value together.
+    pub fn split(&mut self, x: Value, axis: usize, sizes: &[usize]) -> Result<Vec<Value>, Error> {
+        self.push(Work::Split(Sides::new(axis, sizes.iter().copied())), &[x])
     }
 
     /// For each row of the second axis of a relation the sum over the rows that belong to it, in ascending order: for each node the sum of its edges. The
@@ -438,7 +484,7 @@ impl Network {
         reduction: Reduction,
     ) -> Result<Value, Error> {
         self.check_relation(relation)?;
-        self.one(Work::SegmentSum(relation, reduction), &[x])
+        self.one(Work::SegmentSum(Along::new(relation, reduction)), &[x])
     }
 
     fn check_relation(&self, relation: Relation) -> Result<(), Error> {
@@ -610,8 +656,7 @@ impl Network {
             Maker::Parameter(_) => true,
             Maker::Node(node) => {
                 let Node { work, inputs, .. } = &self.nodes[node];
-                let moves = matches!(work, Work::ReverseAxes | Work::Concatenate(_));
-                moves && inputs.iter().all(|&input| self.is_of_parameters(input))
+                work.moves() && inputs.iter().all(|&input| self.is_of_parameters(input))
             }
         }
     }

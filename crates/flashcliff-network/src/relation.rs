@@ -58,12 +58,33 @@ impl Reduction {
         }
     }
 
-    /// The name of the sum.
+    /// The name of a sum.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sum => "segment_sum",
             Self::Mean => "segment_mean",
             Self::RootCount => "segment_sum_by_root",
+        }
+    }
+}
+
+/// What a gathering follows, and the sum that is its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Along {
+    /// The relation.
+    pub relation: Relation,
+    /// A relation of the same axes whose rows are subtracted.
+    pub minus: Option<Relation>,
+    /// What sums are divided by.
+    pub reduction: Reduction,
+}
+
+impl Along {
+    pub(crate) fn new(relation: Relation, reduction: Reduction) -> Self {
+        Self {
+            relation,
+            minus: None,
+            reduction,
         }
     }
 }

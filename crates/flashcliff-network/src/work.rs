@@ -7,7 +7,7 @@ use flashcliff::Operator;
 
 use crate::Error;
 use crate::network::{Axis, Extent, Set, axes_of_operator, in_words};
-use crate::relation::{Reduction, Relation};
+use crate::relation::{Along, Relation};
 use crate::tokens::Step;
 use crate::tokens::step::Input;
 
@@ -30,10 +30,14 @@ pub enum Activation {
 pub enum Work {
     /// An operator: its outputs, and what it saves if it has one.
     Operator(Arc<Operator>),
-    /// For each row of a relation what it belongs to, times the factor of a reduction: the gradient of its sum.
-    Gather(Relation, Reduction),
+    /// For each row of a relation what it belongs to, divided as its sum is, whose gradient this is.
+    Gather(Along),
     /// The sum over the rows that belong to each row of a relation.
-    SegmentSum(Relation, Reduction),
+    SegmentSum(Along),
+    /// Values side by side along an axis.
+    Join(Sides),
+    /// The parts of a value along an axis: the gradient of a join.
+    Split(Sides),
     /// Points as multivectors of grades 0 and 1.
     Points,
     /// The Euclidean norm over blades.
@@ -63,6 +67,58 @@ pub enum Work {
     SquaredError,
     /// The gradients of some inputs of another node.
     Gradient(Gradient),
+}
+
+/// Parts of a value along an axis, of which some are there: a join has zeros for the others, a split leaves them out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sides {
+    /// The axis.
+    pub axis: usize,
+    /// For each part its size along the axis, and whether it is there.
+    pub parts: Arc<[(usize, bool)]>,
+}
+
+impl Sides {
+    /// Parts that are all there.
+    pub(crate) fn new(axis: usize, sizes: impl IntoIterator<Item = usize>) -> Self {
+        let parts = sizes.into_iter().map(|size| (size, true)).collect();
+        Self { axis, parts }
+    }
+
+    /// The same parts, of which others are there: a choice for each of those that are.
+    pub(crate) fn of(&self, choice: &[bool]) -> Self {
+        let mut choice = choice.iter();
+        let own = self.parts.iter().map(|&(size, there)| {
+            let chosen = there && choice.next().copied().unwrap_or(false);
+            (size, chosen)
+        });
+        Self {
+            axis: self.axis,
+            parts: own.collect(),
+        }
+    }
+
+    /// The elements along the axis.
+    pub(crate) fn whole(&self) -> usize {
+        self.parts.iter().map(|(size, _)| size).sum()
+    }
+
+    /// The parts that are there: where each begins, and its size.
+    pub(crate) fn there(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut end = 0;
+        let own = self.parts.iter().map(move |&(size, there)| {
+            end += size;
+            (end - size, size, there)
+        });
+        own.filter(|own| own.2).map(|(from, size, _)| (from, size))
+    }
+
+    /// Axes with another size along the axis.
+    fn with(&self, axes: &[Axis], size: usize) -> Vec<Axis> {
+        let mut axes = axes.to_vec();
+        axes[self.axis] = Axis::Fixed(size);
+        axes
+    }
 }
 
 /// The gradients of some inputs of a node.
@@ -101,8 +157,11 @@ impl Work {
     pub fn name(&self) -> &str {
         match self {
             Self::Operator(operator) => operator.name(),
-            Self::Gather(..) => "gather",
-            Self::SegmentSum(_, reduction) => reduction.name(),
+            Self::Gather(Along { minus: None, .. }) => "gather",
+            Self::Gather(_) => "difference",
+            Self::SegmentSum(along) => along.reduction.name(),
+            Self::Join(_) => "join",
+            Self::Split(_) => "split",
             Self::Points => "points",
             Self::BladeNorm => "blade_norm",
             Self::Activation(Activation::Silu) => "silu",
@@ -128,6 +187,14 @@ impl Work {
         }
     }
 
+    /// Whether this has the numbers of values in another order.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(
+            self,
+            Self::ReverseAxes | Self::Concatenate(_) | Self::Join(_) | Self::Split(_)
+        )
+    }
+
     /// The values that the gradient of a node reads; `None` if it is not a node of its own, or not known.
     pub(crate) fn gradient_reads(&self) -> Option<Reads> {
         let [inputs, output, saved] = match self {
@@ -141,8 +208,10 @@ impl Work {
             | Self::Concatenate(_) => [false; 3],
             Self::Step(step) => [step.gradient_reads_tokens(), false, true],
             Self::Operator(_)
-            | Self::Gather(..)
-            | Self::SegmentSum(..)
+            | Self::Gather(_)
+            | Self::SegmentSum(_)
+            | Self::Join(_)
+            | Self::Split(_)
             | Self::FirstBlades(_)
             | Self::ExtendBlades { .. }
             | Self::SquaredError
@@ -173,8 +242,22 @@ impl Work {
                 let saved = (outputs.len() == 1).then_some(Extent::Saved);
                 return Ok(outputs.chain(saved).collect());
             }
-            Self::Gather(relation, _) => self.related(axes[0], relation.to, relation.from)?,
-            Self::SegmentSum(relation, _) => self.related(axes[0], relation.from, relation.to)?,
+            Self::Gather(along) => {
+                let [from, to] = self.axes_along(along)?;
+                self.related(axes[0], to, from)?
+            }
+            Self::SegmentSum(along) => {
+                let [from, to] = self.axes_along(along)?;
+                self.related(axes[0], from, to)?
+            }
+            Self::Join(sides) => self.joined(sides, &axes)?,
+            Self::Split(sides) => {
+                let axes = self.sized(sides, axes[0], sides.whole())?;
+                let own = sides
+                    .there()
+                    .map(|(_, size)| Extent::Shape(sides.with(axes, size)));
+                return Ok(own.collect());
+            }
             Self::Step(step) => {
                 let output = self.axes_of_step(step, &axes)?;
                 return Ok(vec![Extent::Shape(output), Extent::Saved]);
@@ -261,6 +344,19 @@ impl Work {
         Ok(step.axes(set, step.output()))
     }
 
+    /// The axes of the relation of a gathering or a sum, which are those of what is subtracted too.
+    fn axes_along(&self, along: &Along) -> Result<[Axis; 2], Error> {
+        let axes = |own: Relation| [own.from, own.to];
+        let own = axes(along.relation);
+        match along.minus.map(axes).filter(|minus| *minus != own) {
+            None => Ok(own),
+            Some(other) => Err(self.refuse(
+                &format!("two relations of {}", in_words(&own)),
+                &format!("one of {}", in_words(&other)),
+            )),
+        }
+    }
+
     /// Axes with another one in the place of the only one that is no size.
     fn related(&self, axes: &[Axis], own: Axis, other: Axis) -> Result<Vec<Axis>, Error> {
         let open = axes.iter().filter(|axis| !is_size(axis));
@@ -272,6 +368,27 @@ impl Work {
         Ok(replaced
             .map(|&axis| if axis == own { other } else { axis })
             .collect())
+    }
+
+    /// The axes of values side by side.
+    fn joined(&self, sides: &Sides, parts: &[&[Axis]]) -> Result<Vec<Axis>, Error> {
+        let first = parts[0];
+        for ((_, size), own) in sides.there().zip(parts) {
+            let own = self.sized(sides, own, size)?;
+            if sides.with(own, 0) != sides.with(first, 0) {
+                return Err(self.refuse(&in_words(&sides.with(first, size)), &in_words(own)));
+            }
+        }
+        Ok(sides.with(first, sides.whole()))
+    }
+
+    /// Axes, of which that of sides has a size.
+    fn sized<'a>(&self, sides: &Sides, axes: &'a [Axis], size: usize) -> Result<&'a [Axis], Error> {
+        if axes.get(sides.axis) == Some(&Axis::Fixed(size)) {
+            return Ok(axes);
+        }
+        let expected = format!("{size} elements along axis {}", sides.axis);
+        Err(self.refuse(&expected, &in_words(axes)))
     }
 
     /// `[blades, rows, channels]` with another number of blades; `None` for a number that the function refuses.
@@ -301,6 +418,7 @@ impl Work {
             Self::ScaledSum(_) => (1, 2),
             Self::Concatenate(lens) => (lens.len().max(1), MOST_INPUTS),
             Self::Step(step) => (step.inputs().len(), step.inputs().len()),
+            Self::Join(sides) => (sides.there().count(), sides.there().count()),
             Self::SquaredError => (2, 2),
             _ => (1, 1),
         };

@@ -23,29 +23,46 @@ __device__ T factor(fc_reduction reduction, uint32_t count) {
   return T(1) / (reduction == FC_REDUCTION_MEAN ? T(count) : root(T(count)));
 }
 
+// The factor of a target.
+template <class T>
+__device__ T factor_of(const fc_segments &call, int64_t target) {
+  return factor<T>(call.reduction, call.of.starts[target + 1] - call.of.starts[target]);
+}
+
 template <class T, class S, int N>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ fc_segments call) {
   const int64_t groups = call.inner / N;
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.outer * call.rows * groups) return;
   const int64_t group = at % groups, row = at / groups % call.rows, outer = at / groups / call.rows;
-  const uint32_t target = call.target[row];
-  const S *x = static_cast<const S *>(call.x) + (outer * call.targets + target) * call.inner + group * N;
-  auto lanes = load_lanes<S, T, N>(x, call.dtype);
+  const uint32_t target = call.of.target[row];
+  const S *x = static_cast<const S *>(call.x) + outer * call.targets * call.inner + group * N;
+  auto lanes = load_lanes<S, T, N>(x + target * call.inner, call.dtype);
+  if (call.minus.target != nullptr) {
+    const auto other = load_lanes<S, T, N>(x + call.minus.target[row] * call.inner, call.dtype);
+    FC_EACH(N, lanes.v[i] -= other.v[i])
+  }
   if (call.reduction != FC_REDUCTION_SUM) {
-    const T f = factor<T>(call.reduction, call.starts[target + 1] - call.starts[target]);
+    const T f = factor_of<T>(call, target);
     FC_EACH(N, lanes.v[i] *= f)
   }
   store_lanes<S, T, N>(static_cast<S *>(call.o) + at * N, lanes, call.dtype);
 }
 
-// The sum over the rows of a target from `first` on, with a step.
+// The sum over the rows of a target, from a first one on with a step, less that of the other relation.
 template <class T, class S, int N>
-__device__ Lanes<T, N> sum(const fc_segments &call, const S *x, uint32_t first, uint32_t end, uint32_t step) {
+__device__ Lanes<T, N> sum(const fc_segments &call, const S *x, int64_t target, uint32_t first, uint32_t step) {
   Lanes<T, N> sums{};
-  for (uint32_t at = first; at < end; at += step) {
-    const auto lanes = load_lanes<S, T, N>(x + int64_t(call.order[at]) * call.inner, call.dtype);
+  uint32_t end = call.of.starts[target + 1];
+  for (uint32_t at = call.of.starts[target] + first; at < end; at += step) {
+    const auto lanes = load_lanes<S, T, N>(x + call.of.order[at] * call.inner, call.dtype);
     FC_EACH(N, sums.v[i] += lanes.v[i])
+  }
+  if (call.minus.target == nullptr) return sums;
+  end = call.minus.starts[target + 1];
+  for (uint32_t at = call.minus.starts[target] + first; at < end; at += step) {
+    const auto lanes = load_lanes<S, T, N>(x + call.minus.order[at] * call.inner, call.dtype);
+    FC_EACH(N, sums.v[i] -= lanes.v[i])
   }
   return sums;
 }
@@ -56,11 +73,10 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const __grid_constant__ f
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.outer * call.targets * groups) return;
   const int64_t group = at % groups, target = at / groups % call.targets, outer = at / groups / call.targets;
-  const uint32_t from = call.starts[target], to = call.starts[target + 1];
   const S *x = static_cast<const S *>(call.x) + outer * call.rows * call.inner + group * N;
-  auto sums = sum<T, S, N>(call, x, from, to, 1);
-  const T f = factor<T>(call.reduction, to - from);
+  auto sums = sum<T, S, N>(call, x, target, 0, 1);
   if (call.reduction != FC_REDUCTION_SUM) {
+    const T f = factor_of<T>(call, target);
     FC_EACH(N, sums.v[i] *= f)
   }
   store_lanes<S, T, N>(static_cast<S *>(call.o) + at * N, sums, call.dtype);
@@ -76,10 +92,9 @@ __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_const
   const int lane = threadIdx.x % width, part = threadIdx.x / width;
   int parts = kThreads / width;
   const int64_t group = column * width + lane;
-  const uint32_t from = call.starts[target], to = call.starts[target + 1];
   const S *x = static_cast<const S *>(call.x) + outer * call.rows * call.inner + group * N;
   Lanes<T, N> own{};
-  if (group < groups) own = sum<T, S, N>(call, x, from + part, to, parts);
+  if (group < groups) own = sum<T, S, N>(call, x, target, part, parts);
   sums[threadIdx.x] = own;
   for (parts /= 2; parts > 0; parts /= 2) {
     __syncthreads();
@@ -91,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_const
   }
   if (part != 0 || group >= groups) return;
   if (call.reduction != FC_REDUCTION_SUM) {
-    const T f = factor<T>(call.reduction, to - from);
+    const T f = factor_of<T>(call, target);
     FC_EACH(N, own.v[i] *= f)
   }
   S *o = static_cast<S *>(call.o) + ((outer * call.targets + target) * groups + group) * N;
@@ -108,8 +123,12 @@ bool good(const fc_segments &call) {
 
 // Whether there is memory for what a call reads and writes.
 bool is_there(const fc_segments &call) {
-  const bool has_rows = call.rows == 0 || (call.x != nullptr && call.target != nullptr && call.order != nullptr);
-  return call.o != nullptr && call.starts != nullptr && has_rows;
+  const auto has_lists = [&](const fc_relation &of) {
+    return of.starts != nullptr && (call.rows == 0 || (of.target != nullptr && of.order != nullptr));
+  };
+  const bool subtracts = call.minus.target != nullptr || call.minus.starts != nullptr || call.minus.order != nullptr;
+  return call.o != nullptr && (call.rows == 0 || call.x != nullptr) && has_lists(call.of) &&
+         (!subtracts || has_lists(call.minus));
 }
 
 // The CTAs of so many threads; 0 if there are too many.

@@ -1,7 +1,8 @@
-/* Rows by their relations: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
+/* Rows by their relations: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other. A second relation
+ * of the same rows and targets subtracts.
  *
- *   gather:      o[a][row][c]    = factor(target of row) x[a][target of row][c]
- *   segment sum: o[a][target][c] = factor(target) sum of x[a][row][c] over the rows of the target, in the order of `order`
+ *   gather:      o[a][row][c]    = factor(target of row) (x[a][target of row][c] - x[a][other target of row][c])
+ *   segment sum: o[a][target][c] = factor(target) (sum of x[a][row][c] over the rows of the target - sum over those of the other relation)
  *
  * Numbers of rows are 32 bits, those of elements 64. Sums have no atomics: a thread, or threads of a CTA in a fixed order, add up the rows of a
  * target, so results are the same bit for bit every time.
@@ -24,13 +25,18 @@ typedef enum fc_reduction {
   FC_REDUCTION_ROOT_COUNT = 2, /* sqrt(n) */
 } fc_reduction;
 
-/* A call. Both tensors have one type, 16 bits are computed in f32. */
-typedef struct fc_segments {
-  const void *x;          /* [outer, targets, inner], or [outer, rows, inner] for a sum */
-  void *o;                /* the other shape; not x */
+/* A relation. */
+typedef struct fc_relation {
   const uint32_t *target; /* [rows]: the target of each row, less than `targets` */
   const uint32_t *starts; /* [targets + 1]: where the rows of each target begin in `order` */
   const uint32_t *order;  /* [rows]: the rows of each target, ascending */
+} fc_relation;
+
+/* A call. Both tensors have one type, 16 bits are computed in f32. */
+typedef struct fc_segments {
+  const void *x; /* [outer, targets, inner], or [outer, rows, inner] for a sum */
+  void *o;       /* the other shape; not x */
+  fc_relation of, minus; /* of `minus` all is null if nothing is subtracted */
   int64_t outer, rows, targets, inner;
   fc_reduction reduction;
   fc_dtype dtype;

@@ -1451,6 +1451,40 @@ impl fc_reduction {
 /// What a sum of n rows is divided by. A sum of none is 0.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct fc_reduction(pub ::core::ffi::c_uint);
+/// A relation.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_relation {
+    /// \[rows\]: the target of each row, less than `targets`
+    pub target: *const u32,
+    /// \[targets + 1\]: where the rows of each target begin in `order`
+    pub starts: *const u32,
+    /// \[rows\]: the rows of each target, ascending
+    pub order: *const u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_relation"][::core::mem::size_of::<fc_relation>() - 24usize];
+    ["Alignment of fc_relation"][::core::mem::align_of::<fc_relation>() - 8usize];
+    [
+        "Offset of field: fc_relation::target",
+    ][::core::mem::offset_of!(fc_relation, target) - 0usize];
+    [
+        "Offset of field: fc_relation::starts",
+    ][::core::mem::offset_of!(fc_relation, starts) - 8usize];
+    [
+        "Offset of field: fc_relation::order",
+    ][::core::mem::offset_of!(fc_relation, order) - 16usize];
+};
+impl Default for fc_relation {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /// A call. Both tensors have one type, 16 bits are computed in f32.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1459,12 +1493,10 @@ pub struct fc_segments {
     pub x: *const ::core::ffi::c_void,
     /// the other shape; not x
     pub o: *mut ::core::ffi::c_void,
-    /// \[rows\]: the target of each row, less than `targets`
-    pub target: *const u32,
-    /// \[targets + 1\]: where the rows of each target begin in `order`
-    pub starts: *const u32,
-    /// \[rows\]: the rows of each target, ascending
-    pub order: *const u32,
+    /// of `minus` all is null if nothing is subtracted
+    pub of: fc_relation,
+    /// of `minus` all is null if nothing is subtracted
+    pub minus: fc_relation,
     pub outer: i64,
     pub rows: i64,
     pub targets: i64,
@@ -1474,7 +1506,7 @@ pub struct fc_segments {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_segments"][::core::mem::size_of::<fc_segments>() - 80usize];
+    ["Size of fc_segments"][::core::mem::size_of::<fc_segments>() - 104usize];
     ["Alignment of fc_segments"][::core::mem::align_of::<fc_segments>() - 8usize];
     [
         "Offset of field: fc_segments::x",
@@ -1483,32 +1515,29 @@ const _: () = {
         "Offset of field: fc_segments::o",
     ][::core::mem::offset_of!(fc_segments, o) - 8usize];
     [
-        "Offset of field: fc_segments::target",
-    ][::core::mem::offset_of!(fc_segments, target) - 16usize];
+        "Offset of field: fc_segments::of",
+    ][::core::mem::offset_of!(fc_segments, of) - 16usize];
     [
-        "Offset of field: fc_segments::starts",
-    ][::core::mem::offset_of!(fc_segments, starts) - 24usize];
-    [
-        "Offset of field: fc_segments::order",
-    ][::core::mem::offset_of!(fc_segments, order) - 32usize];
+        "Offset of field: fc_segments::minus",
+    ][::core::mem::offset_of!(fc_segments, minus) - 40usize];
     [
         "Offset of field: fc_segments::outer",
-    ][::core::mem::offset_of!(fc_segments, outer) - 40usize];
+    ][::core::mem::offset_of!(fc_segments, outer) - 64usize];
     [
         "Offset of field: fc_segments::rows",
-    ][::core::mem::offset_of!(fc_segments, rows) - 48usize];
+    ][::core::mem::offset_of!(fc_segments, rows) - 72usize];
     [
         "Offset of field: fc_segments::targets",
-    ][::core::mem::offset_of!(fc_segments, targets) - 56usize];
+    ][::core::mem::offset_of!(fc_segments, targets) - 80usize];
     [
         "Offset of field: fc_segments::inner",
-    ][::core::mem::offset_of!(fc_segments, inner) - 64usize];
+    ][::core::mem::offset_of!(fc_segments, inner) - 88usize];
     [
         "Offset of field: fc_segments::reduction",
-    ][::core::mem::offset_of!(fc_segments, reduction) - 72usize];
+    ][::core::mem::offset_of!(fc_segments, reduction) - 96usize];
     [
         "Offset of field: fc_segments::dtype",
-    ][::core::mem::offset_of!(fc_segments, dtype) - 76usize];
+    ][::core::mem::offset_of!(fc_segments, dtype) - 100usize];
 };
 impl Default for fc_segments {
     fn default() -> Self {

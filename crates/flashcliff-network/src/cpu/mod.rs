@@ -15,9 +15,9 @@ use flashcliff::{Operator, Pass, Tensor, TensorMut, memory};
 use crate::Error;
 use crate::network::{Axis, Network, Node, Value};
 use crate::plan::{Memory, Plan, Spot};
-use crate::relation::{self, Relation, Segments};
+use crate::relation::{self, Along, Relation, Segments};
 use crate::tokens::Draw;
-use crate::work::{Gradient, MOST_INPUTS, Work};
+use crate::work::{Gradient, MOST_INPUTS, Sides, Work};
 pub use functions::Number;
 pub use sources::{LaterSlices, Slices, Sources};
 
@@ -302,21 +302,18 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
                 self.results(node, &held, operator)?;
             }
             Work::Operator(operator) => self.forward(node, &held, operator)?,
-            Work::Gather(relation, reduction) => {
-                let (x, segments) = (self.read(node, &held, 0)?, self.segments(*relation));
-                let o = self.write(node.outputs[0])?;
-                related::gather(x, (segments, *reduction), self.inner(node, relation.to), o);
+            Work::Gather(along) => {
+                let (x, o) = (self.read(node, &held, 0)?, self.write(node.outputs[0])?);
+                let inner = self.inner(node, along.relation.to);
+                related::gather(x, &self.segments(*along), inner, o);
             }
-            Work::SegmentSum(relation, reduction) => {
-                let (x, segments) = (self.read(node, &held, 0)?, self.segments(*relation));
-                let o = self.write(node.outputs[0])?;
-                related::sum(
-                    x,
-                    (segments, *reduction),
-                    self.inner(node, relation.from),
-                    o,
-                );
+            Work::SegmentSum(along) => {
+                let (x, o) = (self.read(node, &held, 0)?, self.write(node.outputs[0])?);
+                let inner = self.inner(node, along.relation.from);
+                related::sum(x, &self.segments(*along), inner, o);
             }
+            Work::Join(sides) => self.join(node, &held, sides)?,
+            Work::Split(sides) => self.split_along(node, &held, sides)?,
             Work::Gradient(gradient) => self.gradient(node, &held, gradient)?,
             Work::SquaredError => self.error(node, &held)?,
             Work::Concatenate(lens) => self.concatenate(node, &held, lens)?,
@@ -447,9 +444,64 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         Ok(())
     }
 
-    /// The segments of a relation.
-    fn segments(&self, relation: Relation) -> &'a Segments {
-        &self.scales.relations[relation.number()]
+    /// The segments that a gathering or a sum follows.
+    fn segments(&self, along: Along) -> related::Followed<'a> {
+        let own = |relation: Relation| &self.scales.relations[relation.number()];
+        related::Followed {
+            segments: own(along.relation),
+            minus: along.minus.map(own),
+            reduction: along.reduction,
+        }
+    }
+
+    /// Values side by side along an axis.
+    fn join(&self, node: &Node, held: &Held<'a, T, S>, sides: &Sides) -> Result<(), Error> {
+        let (o, inner) = (
+            self.write(node.outputs[0])?,
+            self.behind(node.outputs[0], sides)?,
+        );
+        let whole = sides.whole() * inner;
+        if sides.parts.iter().any(|(_, there)| !there) {
+            o.fill(T::default());
+        }
+        for (at, (from, size)) in sides.there().enumerate() {
+            let (own, part) = (from * inner, size * inner);
+            let x = self.read(node, held, at)?;
+            for (o, x) in o
+                .chunks_exact_mut(whole.max(1))
+                .zip(x.chunks_exact(part.max(1)))
+            {
+                o[own..own + part].copy_from_slice(x);
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a value along an axis.
+    fn split_along(&self, node: &Node, held: &Held<'a, T, S>, sides: &Sides) -> Result<(), Error> {
+        let (x, inner) = (
+            self.read(node, held, 0)?,
+            self.behind(node.inputs[0], sides)?,
+        );
+        let whole = sides.whole() * inner;
+        for (&output, (from, size)) in node.outputs.iter().zip(sides.there()) {
+            let (own, part) = (from * inner, size * inner);
+            let o = self.write(output)?;
+            for (o, x) in o
+                .chunks_exact_mut(part.max(1))
+                .zip(x.chunks_exact(whole.max(1)))
+            {
+                o.copy_from_slice(&x[own..own + part]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of the axes behind that of sides.
+    fn behind(&self, value: Value, sides: &Sides) -> Result<usize, Error> {
+        Ok(self.plan.spot(value)?.shape[sides.axis + 1..]
+            .iter()
+            .product())
     }
 
     /// The elements of a row of a value that a node reads: the sizes behind the axis of its rows.

@@ -10,54 +10,64 @@ use crate::relation::{Reduction, Segments};
 /// The elements that are worth a task of their own.
 const TASK: usize = 1 << 14;
 
-/// `o[a][row][c] = factor x[a][target of row][c]`.
-pub(super) fn gather<T: Number>(
-    x: &[T],
-    (segments, reduction): (&Segments, Reduction),
-    inner: usize,
-    o: &mut [T],
-) {
-    let (targets, count) = (segments.targets(), segments.count());
+/// What a gathering or a sum follows.
+pub(super) struct Followed<'a> {
+    pub(super) segments: &'a Segments,
+    /// The segments of what is subtracted.
+    pub(super) minus: Option<&'a Segments>,
+    pub(super) reduction: Reduction,
+}
+
+impl Followed<'_> {
+    /// The factor of a target.
+    fn factor<T: Number>(&self, target: usize) -> Option<T> {
+        let count = self.segments.of(target).len();
+        (self.reduction != Reduction::Sum).then(|| T::from_f64(self.reduction.factor(count)))
+    }
+}
+
+/// `o[a][row][c] = factor x[a][target of row][c]`, less the same of the other target.
+pub(super) fn gather<T: Number>(x: &[T], followed: &Followed<'_>, inner: usize, o: &mut [T]) {
+    let (targets, count) = (followed.segments.targets(), followed.segments.count());
+    let minus = followed.minus.map(Segments::targets);
     each_row(o, [targets.len(), inner], |outer, row, o| {
-        let target = targets[row] as usize;
-        let from = &x[(outer * count + target) * inner..][..inner];
-        match reduction {
-            Reduction::Sum => o.copy_from_slice(from),
-            _ => {
-                let factor = T::from_f64(reduction.factor(segments.of(target).len()));
-                scale(from, factor, o);
-            }
+        let of = |target: u32| &x[(outer * count + target as usize) * inner..][..inner];
+        o.copy_from_slice(of(targets[row]));
+        if let Some(minus) = minus {
+            subtract(o, of(minus[row]));
+        }
+        if let Some(factor) = followed.factor::<T>(targets[row] as usize) {
+            o.iter_mut().for_each(|o| *o *= factor);
         }
     });
 }
 
-/// `o[a][target][c] = factor sum of x[a][row][c]` over the rows of the target.
-pub(super) fn sum<T: Number>(
-    x: &[T],
-    (segments, reduction): (&Segments, Reduction),
-    inner: usize,
-    o: &mut [T],
-) {
-    let rows = segments.targets().len();
-    each_row(o, [segments.count(), inner], |outer, target, o| {
+/// `o[a][target][c] = factor sum of x[a][row][c]` over the rows of the target, less the sum of those that subtract it.
+pub(super) fn sum<T: Number>(x: &[T], followed: &Followed<'_>, inner: usize, o: &mut [T]) {
+    let rows = followed.segments.targets().len();
+    let sizes = [followed.segments.count(), inner];
+    each_row(o, sizes, |outer, target, o| {
+        let of = |row: u32| &x[(outer * rows + row as usize) * inner..][..inner];
         o.fill(T::default());
-        let own = segments.of(target);
-        for &row in own {
-            let from = &x[(outer * rows + row as usize) * inner..][..inner];
-            for (sum, &x) in o.iter_mut().zip(from) {
-                *sum += x;
-            }
-        }
-        if reduction != Reduction::Sum {
-            let factor = T::from_f64(reduction.factor(own.len()));
-            o.iter_mut().for_each(|sum| *sum *= factor);
+        let own = followed.segments.of(target).iter();
+        own.for_each(|&row| add(o, of(row)));
+        let minus = followed.minus.iter().flat_map(|minus| minus.of(target));
+        minus.for_each(|&row| subtract(o, of(row)));
+        if let Some(factor) = followed.factor::<T>(target) {
+            o.iter_mut().for_each(|o| *o *= factor);
         }
     });
 }
 
-fn scale<T: Number>(from: &[T], factor: T, o: &mut [T]) {
-    for (o, &x) in o.iter_mut().zip(from) {
-        *o = factor * x;
+fn add<T: Number>(o: &mut [T], x: &[T]) {
+    for (o, &x) in o.iter_mut().zip(x) {
+        *o += x;
+    }
+}
+
+fn subtract<T: Number>(o: &mut [T], x: &[T]) {
+    for (o, &x) in o.iter_mut().zip(x) {
+        *o = *o - x;
     }
 }
 

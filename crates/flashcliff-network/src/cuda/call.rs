@@ -25,8 +25,10 @@ impl Run<'_> {
         match &node.work {
             Work::Operator(own) if own.outputs().len() > 1 => self.results(node, stream, line),
             Work::Operator(_) => self.forward(call, node, stream, line),
-            Work::Gather(of, by) => self.related(node, Way::Gather, (*of, *by), stream),
-            Work::SegmentSum(of, by) => self.related(node, Way::Sum, (*of, *by), stream),
+            Work::Gather(along) => self.related(node, Way::Gather, *along, stream),
+            Work::SegmentSum(along) => self.related(node, Way::Sum, *along, stream),
+            Work::Join(sides) => self.join_along(node, sides, stream),
+            Work::Split(sides) => self.split_along(node, sides, stream),
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),
             Work::Gradient(gradient) => match &*gradient.of {

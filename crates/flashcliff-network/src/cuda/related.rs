@@ -11,7 +11,7 @@ use flashcliff::cuda::{allocation_error, driver_error};
 use super::Run;
 use super::addresses::Guards;
 use crate::network::Node;
-use crate::relation::{Reduction, Relation, Segments};
+use crate::relation::{Along, Reduction, Relation, Segments};
 use crate::{Axis, Error};
 
 /// The segments of a relation in memory of a GPU.
@@ -79,13 +79,13 @@ impl Run<'_> {
         &self,
         node: &Node,
         way: Way,
-        (relation, reduction): (Relation, Reduction),
+        along: Along,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         let (network, batch) = (self.plan.network(), self.plan.batch());
         let rows = match way {
-            Way::Gather => relation.to,
-            Way::Sum => relation.from,
+            Way::Gather => along.relation.to,
+            Way::Sum => along.relation.from,
         };
         let axes = network.shape(node.inputs[0]).unwrap_or_default();
         let at = axes.iter().position(|axis| *axis == rows).unwrap_or(0);
@@ -93,9 +93,11 @@ impl Run<'_> {
         let mut guards = Guards::new();
         let x: CUdeviceptr = self.place(node.inputs[0], stream, &mut guards)?;
         let to = self.plan.spot(node.outputs[0])?;
+        let addresses = |own: Relation| self.lent.relations[own.number()];
         let call = segments::Related {
-            of: self.lent.relations[relation.number()],
-            divisor: match reduction {
+            of: addresses(along.relation),
+            minus: along.minus.map(addresses),
+            divisor: match along.reduction {
                 Reduction::Sum => Divisor::One,
                 Reduction::Mean => Divisor::Count,
                 Reduction::RootCount => Divisor::RootCount,

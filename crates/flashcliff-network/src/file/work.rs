@@ -6,11 +6,12 @@ use flashcliff::Operator;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::graph::{MOST_BLADES, at_most, find, finite};
+use super::graph::{MOST_BLADES, MOST_SIZE, at_most, find, finite};
 use super::operators::OperatorRecord;
 use super::steps::StepRecord;
+use crate::relation::Along;
 use crate::tokens::Geometry;
-use crate::work::{Activation, Work};
+use crate::work::{Activation, MOST_INPUTS, Sides, Work};
 use crate::{Network, Reduction, Relation, Value};
 
 /// The work of a node.
@@ -19,9 +20,10 @@ use crate::{Network, Reduction, Relation, Value};
 pub(super) enum WorkRecord {
     /// An operator, by its number among those of the file.
     Operator(usize),
-    /// What rows belong to, by the number of the relation.
-    Gather(usize, ReductionRecord),
-    SegmentSum(usize, ReductionRecord),
+    Gather(AlongRecord),
+    SegmentSum(AlongRecord),
+    Join(SidesRecord),
+    Split(SidesRecord),
     Points,
     BladeNorm,
     Silu,
@@ -34,6 +36,64 @@ pub(super) enum WorkRecord {
     Concatenate,
     SquaredError,
     Step(StepRecord),
+}
+
+/// What a gathering or a sum follows: relations by their numbers.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AlongRecord {
+    relation: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    minus: Option<usize>,
+    reduction: ReductionRecord,
+}
+
+impl From<Along> for AlongRecord {
+    fn from(own: Along) -> Self {
+        Self {
+            relation: own.relation.number(),
+            minus: own.minus.map(Relation::number),
+            reduction: own.reduction.into(),
+        }
+    }
+}
+
+impl AlongRecord {
+    fn along(self, network: &Network) -> Result<Along, Error> {
+        let relation = |at: usize| -> Result<Relation, Error> {
+            Ok(find("relations", &network.relations, at)?.1)
+        };
+        Ok(Along {
+            relation: relation(self.relation)?,
+            minus: self.minus.map(relation).transpose()?,
+            reduction: self.reduction.into(),
+        })
+    }
+}
+
+/// Parts along an axis.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SidesRecord {
+    axis: usize,
+    sizes: Vec<usize>,
+}
+
+impl SidesRecord {
+    fn new(own: &Sides) -> Self {
+        Self {
+            axis: own.axis,
+            sizes: own.parts.iter().map(|(size, _)| *size).collect(),
+        }
+    }
+
+    fn sides(&self) -> Result<Sides, Error> {
+        for &size in &self.sizes {
+            at_most("the size of a part", MOST_SIZE, size)?;
+        }
+        at_most("parts of a value", MOST_INPUTS, self.sizes.len())?;
+        Ok(Sides::new(self.axis, self.sizes.iter().copied()))
+    }
 }
 
 /// What a sum is divided by.
@@ -102,8 +162,10 @@ impl WorkRecord {
     pub(super) fn new(work: &Work, lists: &mut Lists) -> Result<Self, Error> {
         Ok(match work {
             Work::Operator(operator) => Self::Operator(lists.listed(operator)),
-            Work::Gather(relation, own) => Self::Gather(relation.number(), (*own).into()),
-            Work::SegmentSum(relation, own) => Self::SegmentSum(relation.number(), (*own).into()),
+            Work::Gather(along) => Self::Gather((*along).into()),
+            Work::SegmentSum(along) => Self::SegmentSum((*along).into()),
+            Work::Join(sides) => Self::Join(SidesRecord::new(sides)),
+            Work::Split(sides) => Self::Split(SidesRecord::new(sides)),
             Work::Points => Self::Points,
             Work::BladeNorm => Self::BladeNorm,
             Work::Activation(Activation::Silu) => Self::Silu,
@@ -138,14 +200,10 @@ impl WorkRecord {
                 let operator = find("operators", &lists.operators, *at)?;
                 network.shared_operator(operator, inputs)
             }
-            Self::Gather(at, own) => {
-                let relation = relation(network, *at)?;
-                network.one(Work::Gather(relation, (*own).into()), inputs)
-            }
-            Self::SegmentSum(at, own) => {
-                let relation = relation(network, *at)?;
-                network.one(Work::SegmentSum(relation, (*own).into()), inputs)
-            }
+            Self::Gather(along) => network.one(Work::Gather(along.along(network)?), inputs),
+            Self::SegmentSum(along) => network.one(Work::SegmentSum(along.along(network)?), inputs),
+            Self::Join(sides) => network.one(Work::Join(sides.sides()?), inputs),
+            Self::Split(sides) => network.one(Work::Split(sides.sides()?), inputs),
             Self::Points => network.one(Work::Points, inputs),
             Self::BladeNorm => network.one(Work::BladeNorm, inputs),
             Self::Silu => network.one(Work::Activation(Activation::Silu), inputs),
@@ -164,11 +222,6 @@ impl WorkRecord {
         };
         added.map(drop).map_err(Error::of_part("node", node))
     }
-}
-
-/// A relation of a network, by its number.
-fn relation(network: &Network, at: usize) -> Result<Relation, Error> {
-    Ok(find("relations", &network.relations, at)?.1)
 }
 
 /// Further blades of a value that a node computes.

@@ -49,7 +49,7 @@ impl Back<'_> {
                 let given = gradients.iter().flatten();
                 given
                     .copied()
-                    .try_for_each(|given| self.pass_on((*own.of).clone(), given, node.inputs[0]))
+                    .try_for_each(|given| self.pass_on((*own.of).clone(), &[given], &node.inputs))
             }
             _ => Err(no_gradient(node)),
         }

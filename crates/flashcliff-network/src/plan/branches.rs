@@ -93,8 +93,7 @@ impl Network {
         let node = &self.nodes[node];
         let is_parameter =
             |value: &Value| matches!(self.values[value.0].maker, Maker::Parameter(_));
-        matches!(node.work, Work::ReverseAxes | Work::Concatenate(_))
-            && node.inputs.iter().all(is_parameter)
+        node.work.moves() && node.inputs.iter().all(is_parameter)
     }
 }
 
@@ -103,17 +102,14 @@ impl Plan {
     pub(crate) fn forks(&self, call: usize) -> bool {
         let node = self.node(call);
         match &node.work {
-            Work::ReverseAxes | Work::Concatenate(_) => {
-                self.network.is_ahead(self.calls[call].node)
-            }
+            work if work.moves() => self.network.is_ahead(self.calls[call].node),
             Work::Gradient(gradient) => {
                 let of = &*gradient.of;
                 let is_parameter = |value: &Value| {
                     let of = self.network.values[value.0].gradient_of;
                     of.is_some_and(|of| self.network.is_of_parameters(of))
                 };
-                let moves = matches!(of, Work::ReverseAxes | Work::Concatenate(_));
-                (of.is_linear() || moves) && node.outputs.iter().all(is_parameter)
+                (of.is_linear() || of.moves()) && node.outputs.iter().all(is_parameter)
             }
             // The matrix of a step is a result too.
             Work::Operator(_) => node.work.is_linear() && !self.next_reads(call, node.outputs[0]),

@@ -59,8 +59,10 @@ fn groups(network: &Network) -> Vec<Vec<usize>> {
             Work::Operator(_)
                 | Work::FirstBlades(_)
                 | Work::ExtendBlades { .. }
-                | Work::Gather(..)
-                | Work::SegmentSum(..)
+                | Work::Gather(_)
+                | Work::SegmentSum(_)
+                | Work::Join(_)
+                | Work::Split(_)
         );
         if has_one_type {
             let ends = node.inputs.iter().chain(&node.outputs);

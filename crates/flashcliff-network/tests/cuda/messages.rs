@@ -91,6 +91,7 @@ fn sums_of_16_bits() {
     let of: Addresses = there.addresses();
     let call = Related {
         of,
+        minus: None,
         divisor: Divisor::Count,
         x: x_there.device_ptr(&stream).0,
         o: o_there.device_ptr(&stream).0,

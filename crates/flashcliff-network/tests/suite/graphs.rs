@@ -42,10 +42,7 @@ pub(crate) fn potential(network: &mut Network) -> [Value; 2] {
     let x = embedded(network, positions);
     let weight = network.parameter("weight", &[CHANNELS, CHANNELS]);
     let x = map(network, x, weight);
-    // The difference of both ends of an edge.
-    let [from, to] = [senders, receivers].map(|own| network.gather(x, own).unwrap());
-    let to = network.scaled_sum([to, to], -0.5).unwrap();
-    let edge = network.scaled_sum([from, to], 1.0).unwrap();
+    let edge = network.difference(x, [senders, receivers]).unwrap();
     let options = ProductOptions::default()
         .with_gate(Gate::Silu)
         .with_norm(Norm::Rms);
@@ -59,9 +56,12 @@ pub(crate) fn potential(network: &mut Network) -> [Value; 2] {
     let invariant = square(network, summed);
     let norm = network.blade_norm(summed).unwrap();
     let scalars = network.first_blades(invariant, 1).unwrap();
-    let both = network.scaled_sum([scalars, norm], 0.5).unwrap();
+    let both = network.join(&[scalars, norm], 2).unwrap();
     let hidden = network.activation(both, Activation::Silu).unwrap();
-    let last = network.parameter("last", &[1, CHANNELS]);
+    // A weight whose columns are used apart, in another order.
+    let last = network.parameter("last", &[1, 2 * CHANNELS]);
+    let columns = network.split(last, 1, &[1, 2 * CHANNELS - 1]).unwrap();
+    let last = network.join(&[columns[1], columns[0]], 1).unwrap();
     let options = linear_options().with_grades(GradeSet::single(0));
     let linear = ops::mv_linear(space(), &options).unwrap();
     let energy = network.operator(&linear, &[hidden, last]).unwrap();

@@ -19,7 +19,7 @@ fn shape(rows: Axis) -> [Axis; 3] {
     [Axis::Fixed(BLADES), rows, Axis::Fixed(CHANNELS)]
 }
 
-fn network(from: Axis, to: Axis) -> (Network, Relation) {
+fn network_of(from: Axis, to: Axis) -> (Network, Relation) {
     let mut network = Network::new();
     let relation = network.relation("own", from, to).unwrap();
     (network, relation)
@@ -89,7 +89,7 @@ fn sums_are_those_over_edges() {
     let x = random(BLADES * TARGETS.len() * CHANNELS, 3);
     let short: Vec<f32> = x.iter().map(|&x| x as f32).collect();
     for reduction in REDUCTIONS {
-        let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+        let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
         let input = network.input("x", &shape(Axis::Edges));
         let o = network.segment_sum(input, relation, reduction).unwrap();
         let expected = expected(reduction, &x);
@@ -107,7 +107,7 @@ fn sums_are_those_over_edges() {
 #[test]
 fn gathered_rows_are_those_of_targets() {
     let segments = [Segments::new(&TARGETS, NODES).unwrap()];
-    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let input = network.input("x", &shape(Axis::Rows));
     let o = network.gather(input, relation).unwrap();
     let x = random(BLADES * NODES * CHANNELS, 5);
@@ -117,6 +117,49 @@ fn gathered_rows_are_those_of_targets() {
         let row = blade * NODES + TARGETS[edge] as usize;
         assert_eq!(got, &x[row * CHANNELS..][..CHANNELS]);
     }
+}
+
+/// Differences of both ends of an edge, whose gradient adds and subtracts.
+#[test]
+fn differences_are_those_of_both_targets() {
+    let others = [2_i64, 2, 3, 0, 1, 5, 4];
+    let segments = [TARGETS, others].map(|own| Segments::new(&own, NODES).unwrap());
+    let mut network = Network::new();
+    let both = ["own", "other"].map(|name| network.relation(name, Axis::Edges, Axis::Rows));
+    let both = both.map(Result::unwrap);
+    let input = network.input("x", &shape(Axis::Rows));
+    let o = network.difference(input, both).unwrap();
+    let one = both.map(|own| network.gather(input, own).unwrap());
+    let seed = network.features("seed", &shape(Axis::Edges));
+    let back = network.gradients_by(o, seed, &[input], Keep::All);
+    let sums = both.map(|own| network.segment_sum(seed, own, Reduction::Sum).unwrap());
+    let outputs = [o, one[0], one[1], back.unwrap()[0].1, sums[0], sums[1]];
+    let rows = Rows::of_graphs(1, NODES, TARGETS.len());
+    let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
+    // Whole numbers, so that sums and differences are exact in any order.
+    let whole = |len, seed| -> Vec<f64> {
+        let numbers = random(len, seed);
+        numbers.iter().map(|x| (x * 50.0).round()).collect()
+    };
+    let x = whole(BLADES * NODES * CHANNELS, 1);
+    let g = whole(BLADES * TARGETS.len() * CHANNELS, 2);
+    let mut got = outputs.map(|own| vec![f64::NAN; plan.tensor(own).unwrap().0.iter().product()]);
+    let sources = Slices {
+        inputs: &[&x, &g],
+        parameters: &[],
+    };
+    let scales = Scales {
+        relations: &segments,
+        ..Scales::default()
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = memory.run(&plan, &sources, &mut got, scales, &mut |_| {});
+    done.unwrap();
+    let minus =
+        |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
+    assert_eq!(got[0], minus(&got[1], &got[2]));
+    assert_eq!(got[3], minus(&got[4], &got[5]));
+    assert_ne!(got[0], got[1]);
 }
 
 /// `<g, S x> = <S' g, x>` for numbers whose products and sums are exact, and the gradient of the gradient is the sum again.
@@ -129,7 +172,7 @@ fn gradients_are_adjoints() {
             .map(|x| (x * 50.0).round())
             .collect()
     };
-    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let x = network.input("x", &shape(Axis::Edges));
     let y = network.segment_sum(x, relation, Reduction::Sum).unwrap();
     let seed = network.features("seed", &shape(Axis::Rows));
@@ -166,7 +209,7 @@ fn gradients_are_adjoints() {
 #[test]
 fn values_have_rows_anywhere_among_sizes() {
     let graphs = [Segments::new(&[0_u32, 1, 1, 0, 1, 1], 2).unwrap()];
-    let (mut network, relation) = network(Axis::Rows, Axis::Graphs);
+    let (mut network, relation) = network_of(Axis::Rows, Axis::Graphs);
     let x = network.input("x", &[Axis::Rows, Axis::Fixed(2)]);
     let mean = network.segment_sum(x, relation, Reduction::Mean).unwrap();
     assert_eq!(network.shape(mean).unwrap(), [Axis::Graphs, Axis::Fixed(2)]);
@@ -177,7 +220,7 @@ fn values_have_rows_anywhere_among_sizes() {
 
 #[test]
 fn many_rows_are_cut_into_tasks_with_the_same_results() {
-    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let x = network.input("x", &[Axis::Edges, Axis::Fixed(1)]);
     let sum = network.segment_sum(x, relation, Reduction::Sum).unwrap();
     let (nodes, edges) = (50_000, 60_000);
@@ -217,9 +260,19 @@ fn what_no_relation_has_is_refused() {
     let got = text(Segments::new(&[0_i32, 2, 3], 3).unwrap_err());
     assert!(got.contains("got 3 for row 2"), "{got}");
 
-    let (mut network, relation) = network(Axis::Edges, Axis::Rows);
+    let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let refused = network.relation("other", Axis::Edges, Axis::Items);
     assert!(text(refused.unwrap_err()).contains("the relation other: expected axes of rows"));
+    let x = network.input("x", &shape(Axis::Rows));
+    let pooled = network
+        .relation("pooled", Axis::Rows, Axis::Graphs)
+        .unwrap();
+    let got = text(network.difference(x, [relation, pooled]).unwrap_err());
+    assert!(
+        got.contains("expected two relations of [edges, rows], got one of [rows, graphs]"),
+        "{got}"
+    );
+    let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let x = network.input("x", &shape(Axis::Rows));
     let got = text(
         network
@@ -261,4 +314,67 @@ fn what_no_relation_has_is_refused() {
             "{relations:?}"
         );
     }
+}
+
+/// Parts along any axis, some of which nobody reads.
+#[test]
+fn joins_and_splits_undo_each_other() {
+    for axis in 0..2 {
+        let axes = |size: usize| match axis {
+            0 => [Axis::Fixed(size), Axis::Fixed(3), Axis::Rows],
+            _ => [Axis::Fixed(2), Axis::Fixed(size), Axis::Rows],
+        };
+        let mut network = Network::new();
+        let parts =
+            [("a", 2), ("b", 1), ("c", 3)].map(|(name, size)| network.input(name, &axes(size)));
+        let whole = network.join(&parts, axis).unwrap();
+        let apart = network.split(whole, axis, &[2, 1, 3]).unwrap();
+        let seed = network.features("seed", &axes(1));
+        let by = network
+            .gradients_by(apart[1], seed, &parts, Keep::All)
+            .unwrap();
+        let gradients: Vec<Value> = by.iter().map(|pair| pair.1).collect();
+        let outputs = [&apart[..], &gradients[..]].concat();
+        let plan = network.plan(&outputs, 5, [Dtype::F64; 2]).unwrap();
+        let len = |value| plan.tensor(value).unwrap().0.iter().product();
+        let inputs: Vec<Vec<f64>> = (0..4)
+            .map(|at| random(len(network.inputs()[at]), at as u64 + 1))
+            .collect();
+        let mut got: Vec<Vec<f64>> = outputs
+            .iter()
+            .map(|&own| vec![f64::NAN; len(own)])
+            .collect();
+        let inputs: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+        let sources = Slices {
+            inputs: &inputs,
+            parameters: &[],
+        };
+        let mut memory = Cpu::new(&plan).unwrap();
+        let done = memory.run(&plan, &sources, &mut got, Scales::default(), &mut |_| {});
+        done.unwrap();
+        for at in 0..3 {
+            assert_eq!(got[at], inputs[at]);
+        }
+        // Of parts that the result does not depend on, the gradient is 0.
+        assert_eq!(got[4], inputs[3]);
+        assert!(got[3].iter().chain(&got[5]).all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let mut network = Network::new();
+    let [a, b] =
+        [2, 3].map(|size| network.input("x", &[Axis::Fixed(size), Axis::Rows, Axis::Fixed(4)]));
+    let got = network.join(&[a, b], 2).unwrap_err().to_string();
+    assert!(
+        got.contains("expected [2, rows, 4], got [3, rows, 4]"),
+        "{got}"
+    );
+    assert!(network.join(&[a, a], 1).is_err());
+    assert!(network.join(&[], 0).is_err());
+    let got = network.split(a, 0, &[1, 2]).unwrap_err().to_string();
+    assert!(got.contains("expected 3 elements along axis 0"), "{got}");
+    assert!(network.split(a, 7, &[1]).is_err());
+    assert!(network.join(&[a, b], 0).is_ok());
 }

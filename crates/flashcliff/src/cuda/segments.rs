@@ -41,6 +41,8 @@ pub struct Addresses {
 pub struct Related {
     /// The relation.
     pub of: Addresses,
+    /// A relation of the same rows and targets that subtracts.
+    pub minus: Option<Addresses>,
     /// What a sum is divided by.
     pub divisor: Divisor,
     /// The address of what is read.
@@ -55,14 +57,23 @@ pub struct Related {
     pub dtype: Dtype,
 }
 
+impl Addresses {
+    fn raw(self) -> sys::fc_relation {
+        sys::fc_relation {
+            target: pointer::<u32>(self.target).cast_const(),
+            starts: pointer::<u32>(self.starts).cast_const(),
+            order: pointer::<u32>(self.order).cast_const(),
+        }
+    }
+}
+
 impl Related {
     fn raw(&self) -> sys::fc_segments {
         sys::fc_segments {
             x: pointer::<c_void>(self.x).cast_const(),
             o: pointer(self.o),
-            target: pointer::<u32>(self.of.target).cast_const(),
-            starts: pointer::<u32>(self.of.starts).cast_const(),
-            order: pointer::<u32>(self.of.order).cast_const(),
+            of: self.of.raw(),
+            minus: self.minus.map_or_else(Default::default, Addresses::raw),
             outer: self.outer as i64,
             rows: self.of.rows as i64,
             targets: self.of.targets as i64,
@@ -77,7 +88,7 @@ impl Related {
     }
 }
 
-/// Writes for each row its target, from `[outer, targets, inner]` to `[outer, rows, inner]`, divided as the sum of the target is.
+/// Writes for each row its target, less the other one, from `[outer, targets, inner]` to `[outer, rows, inner]`, divided as the sum of the target is.
 ///
 /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph. Results are the same bit for bit every time.
 ///
@@ -95,7 +106,7 @@ pub unsafe fn gather(target: Target<'_>, call: &Related) -> Result<(), Error> {
     })
 }
 
-/// Writes for each target the sum over its rows, from `[outer, rows, inner]` to `[outer, targets, inner]`. The order of a sum depends on sizes alone.
+/// Writes for each target the sum over its rows, less that of the other relation, from `[outer, rows, inner]` to `[outer, targets, inner]`. The order of a sum depends on sizes alone.
 ///
 /// # Errors
 /// The errors of [`gather`].
