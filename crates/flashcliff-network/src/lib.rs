@@ -7,6 +7,7 @@
 //! * [`Plan`] - the calls of a network for a number of rows and types, and one arena of memory; in stages, if gradients come later.
 //! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU. [`Plan::run_stage`] runs a stage.
 //! * [`tokens`] - steps of transformers, and whole ones.
+//! * [`messages`] - layers and networks of messages on graphs.
 //! * [`mod@file`] - a network with its weights in a file.
 //! * [`Plan::explain`] - what runs, with bytes and operations; [`Plan::explain_on`] with times of a model.
 //!
@@ -22,6 +23,7 @@ mod error;
 mod explain;
 pub mod file;
 mod gradients;
+pub mod messages;
 mod network;
 mod plan;
 mod relation;

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write};
 
 use crate::network::{Extent, Network, Node, Value, in_words};
+use crate::relation::Along;
+use crate::work::Work;
 
 impl Network {
     fn extent(&self, value: Value) -> String {
@@ -22,12 +24,25 @@ impl Network {
         let results: Vec<String> = results
             .map(|&value| format!("{} {}", self.name(value), self.extent(value)))
             .collect();
+        let along = match &node.work {
+            Work::Gather(along) | Work::SegmentSum(along) => self.along(along),
+            _ => String::new(),
+        };
         format!(
-            "{} = {}({})",
+            "{} = {}{along}({})",
             results.join(", "),
             node.work,
             self.names(&node.inputs)
         )
+    }
+
+    /// The relations that a gathering or a sum follows.
+    fn along(&self, along: &Along) -> String {
+        let own = self.relation_name(along.relation);
+        match along.minus {
+            None => format!(" {own}"),
+            Some(minus) => format!(" {own} less {}", self.relation_name(minus)),
+        }
     }
 
     /// The network in the language of Graphviz: a box for each node, an arrow for each value that it reads.
@@ -69,6 +84,13 @@ impl fmt::Display for Network {
                 "parameter {} {}",
                 self.name(parameter),
                 self.extent(parameter)
+            )?;
+        }
+        for (name, relation) in &self.relations {
+            writeln!(
+                f,
+                "relation {name} from {} to {}",
+                relation.from, relation.to
             )?;
         }
         let mut block = 0;

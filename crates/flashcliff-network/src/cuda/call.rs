@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::CudaStream;
-use flashcliff::cuda::{PackedBackward, Tensor, TensorMut, network};
+use flashcliff::cuda::{self, PackedBackward, Scratch, Tensor, TensorMut, network};
 
 use super::Run;
 use super::beside::Line;
@@ -107,21 +107,21 @@ impl Run<'_> {
         stream: &CudaStream,
         line: Line,
     ) -> Result<(), Error> {
-        let Some(number) = self.operators.number(self.plan, call) else {
-            return Ok(());
-        };
         let (output, saved) = (self.result(node.outputs[0])?, self.result(node.outputs[1])?);
         let inputs = lent(self, &node.inputs)?;
-        let workspace = self.workspace(line);
-        let saved = Some(saved);
-        self.packed
-            .forward(number, stream, &inputs, output, saved, Some(workspace))?;
+        let (saved, workspace) = (Some(saved), Some(self.workspace(line)));
+        if let Some(operator) = self.operators.alone(node.origin) {
+            operator.forward(stream, &inputs, output, saved, workspace)?;
+        } else if let Some(number) = self.operators.number(self.plan, call) {
+            let packed = self.packed()?;
+            packed.forward(number, stream, &inputs, output, saved, workspace)?;
+        }
         Ok(())
     }
 
     /// All results of an operator.
     fn results(&self, node: &Node, stream: &CudaStream, line: Line) -> Result<(), Error> {
-        let Some(operator) = self.operators.of_results(node.origin) else {
+        let Some(operator) = self.operators.alone(node.origin) else {
             return Ok(());
         };
         let mut results = Vec::with_capacity(node.outputs.len());
@@ -140,9 +140,6 @@ impl Run<'_> {
         stream: &CudaStream,
         line: Line,
     ) -> Result<(), Error> {
-        let Some(number) = self.operators.number(self.plan, call) else {
-            return Ok(());
-        };
         let count = gradient.wanted.len();
         let mut grads: Vec<Option<TensorMut<'_>>> = Vec::with_capacity(count);
         let mut results = node.outputs.iter();
@@ -169,9 +166,14 @@ impl Run<'_> {
             grad_output: read[count + 2],
             adds: gradient.adds,
         };
-        let workspace = self.workspace(line);
-        self.packed
-            .backward(number, stream, given, &mut grads, Some(workspace))?;
+        let workspace = Some(self.workspace(line));
+        if let Some(operator) = self.operators.alone(node.origin) {
+            return backward_alone(operator, stream, given, &mut grads, workspace);
+        }
+        if let Some(number) = self.operators.number(self.plan, call) {
+            let packed = self.packed()?;
+            packed.backward(number, stream, given, &mut grads, workspace)?;
+        }
         Ok(())
     }
 
@@ -189,6 +191,37 @@ impl Run<'_> {
         )?;
         Ok(())
     }
+}
+
+/// The backward pass of an operator of which nothing is packed.
+fn backward_alone(
+    operator: &cuda::Operator,
+    stream: &CudaStream,
+    given: PackedBackward<'_>,
+    grads: &mut [Option<TensorMut<'_>>],
+    workspace: Option<Scratch<'_>>,
+) -> Result<(), Error> {
+    let PackedBackward {
+        inputs,
+        output,
+        saved,
+        grad_output,
+        adds,
+    } = given;
+    let run = match adds {
+        true => cuda::Operator::backward_adding,
+        false => cuda::Operator::backward,
+    };
+    Ok(run(
+        operator,
+        stream,
+        inputs,
+        output,
+        saved,
+        grad_output,
+        grads,
+        workspace,
+    )?)
 }
 
 /// Values that a call reads, beside what it borrows for writing.

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::{
-    self, MatmulPrecision, Packed, PackedGradient, Scratch, TensorMut, allocation_error,
+    self, MatmulPrecision, Packed, PackedGradient, Packing, Scratch, TensorMut, allocation_error,
 };
 use flashcliff::{Device, Dtype};
 
@@ -96,7 +96,9 @@ struct Run<'a> {
     stream: &'a Arc<CudaStream>,
     arena: CUdeviceptr,
     workspaces: [Part; 2],
-    packed: Packed<'a>,
+    /// The weights of operators, once they are packed, and the memory for them.
+    packed: Option<Packed<'a>>,
+    for_packed: Part,
     beside: Option<&'a mut Beside>,
     /// The gradients that are left in parts, by their values: their calls.
     left: Vec<(Value, usize)>,
@@ -233,9 +235,6 @@ impl Gpu {
             workspaces,
         } = *parts;
         let operators = &self.stages[*stage].operators;
-        let weights = operators.weights(&self.plan, lent.parameters);
-        let packing = operators.packing.clone();
-        let packed = packing.pack(stream, &weights, scratch(packed, &self.device));
         let mut run = Run {
             plan: &self.plan,
             stage: *stage,
@@ -247,7 +246,8 @@ impl Gpu {
             stream,
             arena: arena.address,
             workspaces,
-            packed: packed.map_err(Error::from)?,
+            packed: None,
+            for_packed: packed,
             beside: branches.as_mut().filter(|_| forks),
             left: Vec::new(),
             of_matrices: self.plan.gathered.gradients_from(&self.plan, *stage),
@@ -354,6 +354,9 @@ impl<'a> Run<'a> {
     ) -> Result<(), E> {
         for call in self.plan.calls(self.stage) {
             watch(Moment::Call(call))?;
+            if self.packed.is_none() && !self.plan.network().is_ahead(self.plan.calls[call].node) {
+                self.pack_weights()?;
+            }
             self.call(call)?;
             if self.plan.gathered.is_read_behind(call) {
                 self.write_gradients()?;
@@ -365,6 +368,31 @@ impl<'a> Run<'a> {
         }
         watch(Moment::End)?;
         Ok(self.complete()?)
+    }
+
+    /// Packs the weights of operators, which are there: calls ahead of all others have made those that are not given.
+    fn pack_weights(&mut self) -> Result<(), Error> {
+        if let Some(beside) = &mut self.beside {
+            beside.join(self.stream)?;
+        }
+        let weights = self
+            .operators
+            .weights(self.plan, |value| self.value(value))?;
+        let packing: &'a Packing = &self.operators.packing;
+        let memory = scratch(self.for_packed, self.device);
+        self.packed = Some(packing.pack(self.stream, &weights, memory)?);
+        Ok(())
+    }
+
+    /// The packed weights of operators: behind the calls that make them.
+    fn packed(&mut self) -> Result<&mut Packed<'a>, Error> {
+        if self.packed.is_none() {
+            self.pack_weights()?;
+        }
+        self.packed.as_mut().ok_or_else(|| Error::OtherPlan {
+            expected: "packed weights".to_owned(),
+            got: "none".to_owned(),
+        })
     }
 
     /// Completes all outputs so far.
@@ -454,7 +482,8 @@ impl<'a> Run<'a> {
                 gradient: self.result(value)?,
             });
         }
-        Ok(self.packed.add_up(self.stream, &mut gradients)?)
+        let stream = self.stream;
+        Ok(self.packed()?.add_up(stream, &mut gradients)?)
     }
 
     /// The address of a value in the arena, in what is kept, or in an output.

@@ -7,7 +7,7 @@ use flashcliff::cuda::{self, Dtypes, MatmulPrecision, Packing};
 use flashcliff::{Device, Pass};
 
 use super::beside::Line;
-use crate::network::Node;
+use crate::network::{Maker, Node};
 use crate::plan::Plan;
 use crate::work::{Gradient, Work};
 use crate::{Error, Value};
@@ -19,8 +19,8 @@ pub(super) struct Operators {
     numbers: HashMap<usize, usize>,
     /// For each operator of the packing its node.
     nodes: Vec<usize>,
-    /// The operators of several results, by their nodes: nothing of theirs is packed.
-    of_results: HashMap<usize, cuda::Operator>,
+    /// The operators of which nothing is packed, by their nodes: those of several results, and those whose parameters other calls compute.
+    alone: HashMap<usize, cuda::Operator>,
     /// The packing of the weights of all operators.
     pub(super) packing: Arc<Packing>,
 }
@@ -33,19 +33,19 @@ impl Operators {
         precision: MatmulPrecision,
     ) -> Result<Self, Error> {
         let (mut numbers, mut nodes, mut members) = (HashMap::new(), Vec::new(), Vec::new());
-        let mut of_results = HashMap::new();
+        let mut alone = HashMap::new();
         for call in plan.calls(stage) {
             let origin = plan.node(call).origin;
             let node = &plan.network().nodes[origin];
             let (Work::Operator(operator), Some(dims)) = (&node.work, plan.dims(call)) else {
                 continue;
             };
-            if numbers.contains_key(&origin) || of_results.contains_key(&origin) {
+            if numbers.contains_key(&origin) || alone.contains_key(&origin) {
                 continue;
             }
             let own = operator.on_cuda(device)?.with_precision(precision);
-            if operator.outputs().len() > 1 {
-                of_results.insert(origin, own);
+            if operator.outputs().len() > 1 || !has_own_weights(plan, node, operator) {
+                alone.insert(origin, own);
                 continue;
             }
             numbers.insert(origin, members.len());
@@ -56,7 +56,7 @@ impl Operators {
         Ok(Self {
             numbers,
             nodes,
-            of_results,
+            alone,
             packing: Arc::new(Packing::new(device, members)?),
         })
     }
@@ -66,25 +66,27 @@ impl Operators {
         self.numbers.get(&plan.node(call).origin).copied()
     }
 
-    /// The operator of several results of a node.
-    pub(super) fn of_results(&self, node: usize) -> Option<&cuda::Operator> {
-        self.of_results.get(&node)
+    /// The operator of a node of which nothing is packed.
+    pub(super) fn alone(&self, node: usize) -> Option<&cuda::Operator> {
+        self.alone.get(&node)
     }
 
     /// The bytes of workspace that a call needs.
     fn workspace_of(&self, plan: &Plan, call: usize) -> Result<usize, Error> {
         let node = plan.node(call);
-        let run = self.of_results(node.origin).zip(plan.dims(call));
-        if let (Work::Operator(_), Some((operator, dims))) = (&node.work, run) {
-            let dtypes = dtypes_of(plan, node, operator.operator())?;
-            return Ok(operator.run_workspace_bytes(dims, dtypes)?);
-        }
-        let Some(number) = self.number(plan, call) else {
-            return Ok(0);
-        };
         let pass = match node.work {
             Work::Gradient(_) => Pass::Backward,
             _ => Pass::Forward,
+        };
+        if let Some((operator, dims)) = self.alone(node.origin).zip(plan.dims(call)) {
+            let dtypes = dtypes_of(plan, node, operator.operator())?;
+            return Ok(match operator.operator().outputs().len() {
+                1 => operator.workspace_bytes(dims, pass, dtypes)?,
+                _ => operator.run_workspace_bytes(dims, dtypes)?,
+            });
+        }
+        let Some(number) = self.number(plan, call) else {
+            return Ok(0);
         };
         Ok(self.packing.workspace_bytes(number, pass)?)
     }
@@ -102,28 +104,20 @@ impl Operators {
         Ok(bytes)
     }
 
-    /// For each operator its parameters, if they are packed.
+    /// For each operator its parameters, if they are packed, from a function of their values.
     pub(super) fn weights<'a>(
         &self,
         plan: &Plan,
-        parameters: &[cuda::Tensor<'a>],
-    ) -> Vec<Vec<cuda::Tensor<'a>>> {
+        value: impl Fn(Value) -> Result<cuda::Tensor<'a>, Error>,
+    ) -> Result<Vec<Vec<cuda::Tensor<'a>>>, Error> {
         let nodes = self.nodes.iter().enumerate();
         let own = nodes.map(|(number, &node)| {
             let node = &plan.network().nodes[node];
             match (&node.work, self.packing.packs(number)) {
                 (Work::Operator(operator), true) => {
-                    let inputs = node.inputs.iter().zip(operator.inputs());
-                    let own = inputs.filter(|(_, spec)| spec.is_parameter());
-                    let lent = own.filter_map(|(value, _)| {
-                        plan.network()
-                            .parameters()
-                            .iter()
-                            .position(|own| own == value)
-                    });
-                    lent.map(|at| parameters[at]).collect()
+                    parameters(node, operator).map(&value).collect()
                 }
-                _ => Vec::new(),
+                _ => Ok(Vec::new()),
             }
         });
         own.collect()
@@ -142,6 +136,24 @@ impl Operators {
             .leaves_parts(number, input)
             .then_some((number, input))
     }
+}
+
+/// The parameters of an operator among the inputs of its node.
+fn parameters(node: &Node, operator: &flashcliff::Operator) -> impl Iterator<Item = Value> {
+    let inputs = node.inputs.iter().zip(operator.inputs());
+    inputs
+        .filter(|(_, spec)| spec.is_parameter())
+        .map(|(&value, _)| value)
+}
+
+/// Whether the parameters of an operator are there before all calls but those ahead of others: given, or made of what is given.
+fn has_own_weights(plan: &Plan, node: &Node, operator: &flashcliff::Operator) -> bool {
+    let network = plan.network();
+    parameters(node, operator).all(|value| match network.values[value.0].maker {
+        Maker::Parameter(_) => true,
+        Maker::Input(_) => false,
+        Maker::Node(made) => network.is_ahead(made),
+    })
 }
 
 /// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes.

@@ -14,7 +14,7 @@
 #[cfg(any(feature = "cuda", test))]
 use super::Memory;
 use super::Plan;
-use crate::network::{Maker, Network, Value};
+use crate::network::{Network, Value};
 use crate::work::Work;
 
 /// A use of memory.
@@ -89,11 +89,13 @@ impl<E: Clone> Uses<E> {
 
 impl Network {
     /// Whether a node of the forward pass is made of parameters alone.
-    pub(super) fn is_ahead(&self, node: usize) -> bool {
+    pub(crate) fn is_ahead(&self, node: usize) -> bool {
         let node = &self.nodes[node];
-        let is_parameter =
-            |value: &Value| matches!(self.values[value.0].maker, Maker::Parameter(_));
-        node.work.moves() && node.inputs.iter().all(is_parameter)
+        node.work.moves()
+            && node
+                .inputs
+                .iter()
+                .all(|&input| self.is_of_parameters(input))
     }
 }
 

@@ -6,6 +6,7 @@ use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::segments::{self, Addresses, Divisor, Related};
 use flashcliff_network::cuda::DeviceSegments;
+use flashcliff_network::messages::Bodies;
 use flashcliff_network::{Axis, Keep, Network, Reduction, Rows, Segments};
 
 use crate::compare::{Case, compare};
@@ -21,6 +22,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("messages::sums_of_16_bits", sums_of_16_bits);
     tests.add("messages::energies", energies);
     tests.add("messages::forces", forces);
+    tests.add("messages::bodies", bodies);
 }
 
 /// A node with many edges, some with none, and edges in no order.
@@ -151,4 +153,21 @@ fn forces() {
     let mut case = case(network, [force, seed]);
     case.by = vec![positions, one];
     compare("forces", &case);
+}
+
+/// CGENN's network of bodies, whose first weights are parts of others.
+fn bodies() {
+    for (channels, layers) in [(3, 2), (28, 1)] {
+        let options = Bodies { channels, layers };
+        let (mut network, ends, _) = options.network().unwrap();
+        let axes = network.shape(ends.way).unwrap().to_vec();
+        let seed = network.features("seed", &axes);
+        let rows = Rows::of_graphs(1, 15, 40);
+        let mut case = Case::new(network, [ends.way, seed], rows);
+        case.by = vec![ends.bodies];
+        case.relations = vec![edges(15, 40), edges(15, 40)];
+        let other: Vec<usize> = (0..40).map(|edge| edge * 11 % 15).collect();
+        case.relations[1] = Segments::new(&other, 15).unwrap();
+        compare(&format!("bodies, {channels} channels"), &case);
+    }
 }

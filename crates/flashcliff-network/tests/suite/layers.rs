@@ -72,6 +72,7 @@ fn each_parameter_of_a_block_has_a_start_and_what_drops_has_none() {
             let is_fine = match start {
                 Start::Constant(at) => [0.0, 1.0].contains(at),
                 Start::Uniform { bound, .. } => bound.is_finite() && *bound > 0.0,
+                Start::Normal(deviation) => *deviation > 0.0,
                 Start::Bounds(bounds) => bounds.len() == last.size(1),
             };
             assert!(is_fine, "{name}: {start:?}");

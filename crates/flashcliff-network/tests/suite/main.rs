@@ -10,6 +10,7 @@ mod gradients;
 mod graphs;
 mod layers;
 mod masks;
+mod messages;
 mod networks;
 mod plans;
 mod products;

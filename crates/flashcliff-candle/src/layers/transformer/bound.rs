@@ -180,6 +180,7 @@ fn init(vb: &VarBuilder, name: &str, start: &Start) -> Init {
             lo: mean - bound,
             up: mean + bound,
         },
+        Start::Normal(stdev) => Init::Randn { mean: 0.0, stdev },
         Start::Bounds(ref bounds) => {
             note_bounds(vb, name, bounds);
             uniform(1.0)

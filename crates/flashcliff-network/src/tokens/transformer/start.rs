@@ -29,6 +29,8 @@ pub enum Start {
         /// The largest distance to it.
         bound: f64,
     },
+    /// Normal around 0, with a standard deviation.
+    Normal(f64),
     /// Uniform around 0, with a bound for each index of the last axis.
     Bounds(Vec<f64>),
 }

@@ -1,0 +1,168 @@
+//! Perceptrons of CGENN's layers, and messages between neighbours.
+
+use flashcliff::GradeSet;
+use flashcliff::ops::{self, LinearOptions};
+
+use super::MessageLayers;
+use crate::relation::{Reduction, Relation};
+use crate::{Error, Value};
+
+/// The ends of edges: two relations from [edges](crate::Axis::Edges) to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbours {
+    /// The node that an edge brings its message to: `i`.
+    pub receivers: Relation,
+    /// The node that an edge comes from: `j`.
+    pub senders: Relation,
+}
+
+/// The sizes and options of a layer of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolution {
+    /// The channels of nodes, before and after the layer.
+    pub channels: usize,
+    /// The channels of messages, and of hidden layers of both perceptrons.
+    pub hidden: usize,
+    /// The scalars of an edge.
+    pub edge_scalars: usize,
+    /// The layers of each perceptron, at least 1. Default: 2.
+    pub layers: usize,
+    /// What sums of messages are divided by. Default: the number of messages.
+    pub aggregation: Reduction,
+    /// Whether the result is added to the nodes. Default: yes.
+    pub residual: bool,
+}
+
+impl Convolution {
+    /// CGENN's layer of so many channels, without scalars of edges.
+    pub fn new(channels: usize) -> Self {
+        Self {
+            channels,
+            hidden: channels,
+            edge_scalars: 0,
+            layers: 2,
+            aggregation: Reduction::Mean,
+            residual: true,
+        }
+    }
+}
+
+impl MessageLayers {
+    /// A perceptron of so many layers, each a linear map, a gate, a product and a norm: CGENN's `CEMLP`. The layers are `layers.0.0` to `layers.0.3`, and so on.
+    ///
+    /// # Errors
+    /// The errors of [`Network::operator`](crate::Network::operator).
+    pub fn perceptron(
+        &mut self,
+        prefix: &str,
+        x: Value,
+        [from, hidden, to]: [usize; 3],
+        layers: usize,
+    ) -> Result<Value, Error> {
+        let end = if layers > 1 { hidden } else { to };
+        let first = self.linear(&format!("{prefix}.layers.0.0"), x, [from, end], true)?;
+        self.behind_first(prefix, first, [hidden, to], layers)
+    }
+
+    /// The layers of a perceptron behind its first linear map.
+    fn behind_first(
+        &mut self,
+        prefix: &str,
+        first: Value,
+        [hidden, to]: [usize; 2],
+        layers: usize,
+    ) -> Result<Value, Error> {
+        let mut x = first;
+        for layer in 0..layers.max(1) {
+            let own = |part: usize| format!("{prefix}.layers.{layer}.{part}");
+            let channels = if layer + 1 < layers { hidden } else { to };
+            if layer > 0 {
+                x = self.linear(&own(0), x, [hidden, channels], true)?;
+            }
+            x = self.silu(&own(1), x, channels)?;
+            x = self.product(&own(2), x, channels)?;
+            x = self.norm(&own(3), x, channels)?;
+        }
+        Ok(x)
+    }
+
+    /// Messages between neighbours: CGENN's `EGCL`.
+    ///
+    /// ```text
+    /// m_e = edge_model([h_i - h_j, a_e]),  h_i' = h_i + node_model([h_i, mean over edges e to i of m_e])
+    /// ```
+    ///
+    /// The scalars `a` of edges are `[1, edges, edge_scalars]`. The first linear map of the edges acts on nodes, of which there are fewer.
+    ///
+    /// # Errors
+    /// [`Error::Count`] for scalars that are there without channels, or the other way round; the errors of [`Network::operator`](crate::Network::operator) and
+    /// of [`Network::difference`](crate::Network::difference).
+    pub fn convolution(
+        &mut self,
+        prefix: &str,
+        h: Value,
+        (neighbours, scalars): (&Neighbours, Option<Value>),
+        options: &Convolution,
+    ) -> Result<Value, Error> {
+        let Convolution {
+            channels,
+            hidden,
+            layers,
+            ..
+        } = *options;
+        if scalars.is_some() != (options.edge_scalars > 0) {
+            return Err(Error::Count {
+                node: format!("{prefix}: scalars of edges"),
+                expected: usize::from(options.edge_scalars > 0).to_string(),
+                got: usize::from(scalars.is_some()),
+            });
+        }
+        let edges = format!("{prefix}.edge_model");
+        let first = self.first_of_edges(&edges, h, (neighbours, scalars), options)?;
+        let message = self.behind_first(&edges, first, [hidden; 2], layers)?;
+        let (receivers, by) = (neighbours.receivers, options.aggregation);
+        let aggregated = self.network.segment_sum(message, receivers, by)?;
+        let both = self.network.join(&[h, aggregated], 2)?;
+        let sizes = [channels + hidden, hidden, channels];
+        let update = self.perceptron(&format!("{prefix}.node_model"), both, sizes, layers)?;
+        match options.residual {
+            true => self.network.scaled_sum([h, update], 1.0),
+            false => Ok(update),
+        }
+    }
+
+    /// The first linear map of the perceptron of edges: `W (h_i - h_j) + V a_e + b`.
+    fn first_of_edges(
+        &mut self,
+        prefix: &str,
+        h: Value,
+        (neighbours, scalars): (&Neighbours, Option<Value>),
+        options: &Convolution,
+    ) -> Result<Value, Error> {
+        let ends = [neighbours.receivers, neighbours.senders];
+        let (name, from, to) = (
+            format!("{prefix}.layers.0.0"),
+            options.channels,
+            options.hidden,
+        );
+        let Some(scalars) = scalars else {
+            let difference = self.network.difference(h, ends)?;
+            return self.linear(&name, difference, [from, to], true);
+        };
+        let weight = self.weight(&name, [from + options.edge_scalars, to], true);
+        let bias = self.bias(&name, to);
+        let parts = [from, options.edge_scalars];
+        let parts = self.network.split(weight, 1, &parts)?;
+        let mapped = self.map(h, parts[0])?;
+        let difference = self.network.difference(mapped, ends)?;
+        let grades = [1, self.algebra().grade_count() - 1];
+        let of_scalars = self.network.split(parts[1], 2, &grades)?[0];
+        let options = LinearOptions::default().with_grades(GradeSet::single(0));
+        let map = ops::mv_linear(self.algebra(), &options)?;
+        let own = self.network.operator(&map, &[scalars, of_scalars, bias])?;
+        let own = self
+            .network
+            .extend_blades(own, self.algebra().blade_count())?;
+        self.network.scaled_sum([difference, own], 1.0)
+    }
+}

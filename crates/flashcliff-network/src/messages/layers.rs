@@ -1,0 +1,153 @@
+//! CGENN's layers, as nodes of a network.
+
+use flashcliff::ops::{self, LinearOptions, SteerableOptions};
+use flashcliff::{Algebra, Bias, Invariant};
+
+use crate::tokens::Start;
+use crate::{Error, Network, Value};
+
+/// A network that gets layers of CGENN, with the starts of their parameters. Each method adds a layer, whose parameters have names behind a prefix.
+///
+/// ```
+/// use flashcliff::{Algebra, Signature};
+/// use flashcliff_network::Axis;
+/// use flashcliff_network::messages::MessageLayers;
+///
+/// let space = Algebra::new(Signature::new(3, 0, 0)?)?;
+/// let mut layers = MessageLayers::new(space);
+/// let x = layers.network.input("x", &[Axis::Fixed(8), Axis::Rows, Axis::Fixed(3)]);
+/// let y = layers.linear("embedding", x, [3, 28], false)?;
+/// layers.silu("gate", y, 28)?;
+/// let names: Vec<&str> = layers.network.parameters().iter().map(|&own| layers.network.name(own)).collect();
+/// assert_eq!(names, ["embedding.weight", "embedding.bias", "gate.a", "gate.b"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MessageLayers {
+    /// The network so far.
+    pub network: Network,
+    algebra: Algebra,
+    starts: Vec<Start>,
+}
+
+impl MessageLayers {
+    /// A network without layers.
+    pub fn new(algebra: Algebra) -> Self {
+        Self {
+            network: Network::new(),
+            algebra,
+            starts: Vec::new(),
+        }
+    }
+
+    /// The algebra.
+    pub fn algebra(&self) -> Algebra {
+        self.algebra
+    }
+
+    /// How each parameter starts, in the order of [`Network::parameters`].
+    pub fn starts(&self) -> &[Start] {
+        &self.starts
+    }
+
+    /// Adds a parameter behind a prefix.
+    pub(super) fn parameter(
+        &mut self,
+        prefix: &str,
+        name: &str,
+        shape: &[usize],
+        start: Start,
+    ) -> Value {
+        self.starts.push(start);
+        self.network.parameter(&format!("{prefix}.{name}"), shape)
+    }
+
+    /// The weight of a linear map, `[out, in, grades]`, or `[out, in]` for one matrix: normal, with standard deviation `1 / sqrt(in)`.
+    pub(super) fn weight(
+        &mut self,
+        prefix: &str,
+        [from, to]: [usize; 2],
+        per_grade: bool,
+    ) -> Value {
+        let grades = per_grade.then(|| self.algebra.grade_count());
+        let shape: Vec<usize> = [to, from].into_iter().chain(grades).collect();
+        let start = Start::Normal(1.0 / (from as f64).sqrt());
+        self.parameter(prefix, "weight", &shape, start)
+    }
+
+    /// The bias of a linear map, which starts at 0.
+    pub(super) fn bias(&mut self, prefix: &str, channels: usize) -> Value {
+        self.parameter(prefix, "bias", &[channels], Start::Constant(0.0))
+    }
+
+    /// A linear map of channels with a bias, with a matrix for each grade or one for all: CGENN's `MVLinear`.
+    ///
+    /// # Errors
+    /// The errors of [`Network::operator`].
+    pub fn linear(
+        &mut self,
+        prefix: &str,
+        x: Value,
+        channels: [usize; 2],
+        per_grade: bool,
+    ) -> Result<Value, Error> {
+        let weight = self.weight(prefix, channels, per_grade);
+        let bias = self.bias(prefix, channels[1]);
+        let options = LinearOptions::default().with_per_grade(per_grade);
+        let map = ops::mv_linear(self.algebra, &options)?;
+        self.network.operator(&map, &[x, weight, bias])
+    }
+
+    /// A linear map for each grade without bias, whose weight is there.
+    pub(super) fn map(&mut self, x: Value, weight: Value) -> Result<Value, Error> {
+        let options = LinearOptions::default().with_bias(Bias::None);
+        let map = ops::mv_linear(self.algebra, &options)?;
+        self.network.operator(&map, &[x, weight])
+    }
+
+    /// The gate of each grade by its squared norm, and of scalars by themselves: CGENN's `MVSiLU`.
+    ///
+    /// # Errors
+    /// The errors of [`Network::operator`].
+    pub fn silu(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
+        let shape = [channels, self.algebra.grade_count()];
+        let a = self.parameter(prefix, "a", &shape, Start::Constant(1.0));
+        let b = self.parameter(prefix, "b", &shape, Start::Constant(0.0));
+        let silu = ops::mv_silu(self.algebra, Invariant::Mag2)?;
+        self.network.operator(&silu, &[x, a, b])
+    }
+
+    /// The product of each channel with a normalised linear map of all channels, weighted by path, beside a linear map: CGENN's
+    /// `SteerableGeometricProductLayer`.
+    ///
+    /// # Errors
+    /// The errors of [`Network::operator`].
+    pub fn product(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
+        let (algebra, grades) = (self.algebra, self.algebra.grade_count());
+        let start = Start::Normal(1.0 / (grades as f64).sqrt());
+        let weight = self.parameter(prefix, "weight", &[channels, algebra.path_count()], start);
+        let norm = format!("{prefix}.normalization");
+        let a = self.parameter(&norm, "a", &[channels, grades], Start::Constant(0.0));
+        let left = self.linear(&format!("{prefix}.linear_left"), x, [channels; 2], true)?;
+        let right = self.weight(&format!("{prefix}.linear_right"), [channels; 2], true);
+        let right = self.map(x, right)?;
+        let product = ops::steerable_product(algebra, &SteerableOptions::default())?;
+        self.network
+            .operator(&product, &[x, right, weight, a, left])
+    }
+
+    /// The norm over channels: CGENN's `MVLayerNorm`.
+    ///
+    /// # Errors
+    /// The errors of [`Network::operator`].
+    pub fn norm(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
+        let norm = ops::mv_layer_norm(self.algebra)?;
+        let shape = norm.inputs()[1].dims.iter().map(|dim| match dim {
+            flashcliff::Dim::Fixed(size) => *size,
+            _ => channels,
+        });
+        let shape: Vec<usize> = shape.collect();
+        let a = self.parameter(prefix, "a", &shape, Start::Constant(1.0));
+        self.network.operator(&norm, &[x, a])
+    }
+}

@@ -1,0 +1,465 @@
+//! CGENN's network of charged bodies, beside formulas written out edge by edge.
+
+use std::collections::HashMap;
+
+use flashcliff::{Algebra, Dtype, ProductKind, Signature};
+use flashcliff_network::messages::{Bodies, Convolution, MessageLayers};
+use flashcliff_network::{
+    Axis, Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices, Value, file,
+};
+
+use crate::networks::{numbers, room, slices};
+
+const BLADES: usize = 8;
+const GRADES: [usize; BLADES] = [0, 1, 1, 1, 2, 2, 2, 3];
+/// Squares of blade norms in Cl(3,0,0) are 1.
+const EDGES: [[i64; 2]; 7] = [[0, 1], [1, 0], [2, 1], [0, 2], [3, 4], [4, 3], [3, 3]];
+const NODES: usize = 5;
+
+/// A multivector for each channel of a node or an edge.
+type Row = Vec<[f64; BLADES]>;
+
+fn algebra() -> Algebra {
+    Algebra::new(Signature::of(3, 0, 0)).unwrap()
+}
+
+/// The reference: parameters by name, and CGENN's formulas.
+struct Reference {
+    parameters: HashMap<String, Vec<f64>>,
+    /// The sign and the blade of each product of two blades.
+    table: Vec<Vec<(f64, usize)>>,
+    /// The numbers of paths from two grades to a third.
+    paths: HashMap<(usize, usize, usize), usize>,
+}
+
+impl Reference {
+    fn new(network: &Network, parameters: &[Vec<f64>]) -> Self {
+        let names = network.parameters().iter().map(|&own| network.name(own));
+        let named = names.map(str::to_owned).zip(parameters.iter().cloned());
+        let table = product_table();
+        let mut paths = HashMap::new();
+        // Row by row: by the left grade, then that of the result, then the right grade.
+        for left in 0..4 {
+            for to in 0..4 {
+                for right in 0..4 {
+                    let meets = (0..BLADES).any(|a| {
+                        (0..BLADES).any(|b| {
+                            GRADES[a] == left && GRADES[b] == right && GRADES[table[a][b].1] == to
+                        })
+                    });
+                    if meets {
+                        let number = paths.len();
+                        paths.insert((left, to, right), number);
+                    }
+                }
+            }
+        }
+        Self {
+            parameters: named.collect(),
+            table,
+            paths,
+        }
+    }
+
+    fn get(&self, prefix: &str, name: &str) -> &[f64] {
+        let name = format!("{prefix}.{name}");
+        self.parameters
+            .get(&name)
+            .unwrap_or_else(|| panic!("{name}"))
+    }
+
+    /// `[out, in, grades]`, or `[out, in]`; the bias is there unless the name is missing.
+    fn linear(&self, prefix: &str, x: &Row, per_grade: bool) -> Row {
+        let weight = self.get(prefix, "weight");
+        let grades = if per_grade { 4 } else { 1 };
+        let (from, out) = (x.len(), weight.len() / x.len() / grades);
+        let bias = self.parameters.get(&format!("{prefix}.bias"));
+        let mut y = vec![[0.0; BLADES]; out];
+        for (m, y) in y.iter_mut().enumerate() {
+            for (n, x) in x.iter().enumerate() {
+                for blade in 0..BLADES {
+                    let grade = if per_grade { GRADES[blade] } else { 0 };
+                    y[blade] += weight[(m * from + n) * grades + grade] * x[blade];
+                }
+            }
+            y[0] += bias.map_or(0.0, |bias| bias[m]);
+        }
+        y
+    }
+
+    fn silu(&self, prefix: &str, x: &Row) -> Row {
+        let (a, b) = (self.get(prefix, "a"), self.get(prefix, "b"));
+        let each = |(channel, x): (usize, &[f64; BLADES])| {
+            let mut y = *x;
+            for blade in 0..BLADES {
+                let grade = GRADES[blade];
+                let invariant = match grade {
+                    0 => x[0],
+                    _ => square(x, grade),
+                };
+                let at = channel * 4 + grade;
+                y[blade] *= 1.0 / (1.0 + (-(a[at] * invariant + b[at])).exp());
+            }
+            y
+        };
+        x.iter().enumerate().map(each).collect()
+    }
+
+    fn product(&self, prefix: &str, x: &Row) -> Row {
+        let right = self.linear(&format!("{prefix}.linear_right"), x, true);
+        let left = self.linear(&format!("{prefix}.linear_left"), x, true);
+        let (a, weight) = (
+            self.get(&format!("{prefix}.normalization"), "a"),
+            self.get(prefix, "weight"),
+        );
+        let mut y = left;
+        for (channel, y) in y.iter_mut().enumerate() {
+            let mut r = right[channel];
+            for blade in 0..BLADES {
+                let grade = GRADES[blade];
+                let norm = (square(&right[channel], grade).powi(2) + 1e-16).powf(0.25);
+                let sigmoid = 1.0 / (1.0 + (-a[channel * 4 + grade]).exp());
+                r[blade] /= sigmoid * (norm - 1.0) + 1.0 + 1e-6;
+            }
+            for i in 0..BLADES {
+                for k in 0..BLADES {
+                    let (sign, j) = self.table[i][k];
+                    let path = self.paths[&(GRADES[i], GRADES[j], GRADES[k])];
+                    let weight = weight[channel * self.paths.len() + path];
+                    y[j] += weight * sign * x[channel][i] * r[k];
+                }
+            }
+            y.iter_mut().for_each(|y| *y /= 2_f64.sqrt());
+        }
+        y
+    }
+
+    fn norm(&self, prefix: &str, x: &Row) -> Row {
+        let a = self.get(prefix, "a");
+        let norms = x.iter().map(|x| {
+            let square: f64 = (0..4).map(|grade| square(x, grade)).sum();
+            (square.powi(2) + 1e-16).powf(0.25)
+        });
+        let mean = norms.sum::<f64>() / x.len() as f64 + 1e-6;
+        let each = |(x, a): (&[f64; BLADES], &f64)| x.map(|x| a * x / mean);
+        x.iter().zip(a).map(each).collect()
+    }
+
+    fn perceptron(&self, prefix: &str, x: &Row, layers: usize) -> Row {
+        (0..layers).fold(x.clone(), |x, layer| {
+            let own = |part: usize| format!("{prefix}.layers.{layer}.{part}");
+            let x = self.linear(&own(0), &x, true);
+            let x = self.silu(&own(1), &x);
+            let x = self.product(&own(2), &x);
+            self.norm(&own(3), &x)
+        })
+    }
+
+    fn convolution(&self, prefix: &str, h: &[Row], scalars: &[f64]) -> Vec<Row> {
+        let message = |(at, [i, j]): (usize, &[i64; 2])| {
+            let pairs = h[*i as usize].iter().zip(&h[*j as usize]);
+            let mut x: Row = pairs
+                .map(|(i, j)| std::array::from_fn(|blade| i[blade] - j[blade]))
+                .collect();
+            if let Some(&scalar) = scalars.get(at) {
+                let mut own = [0.0; BLADES];
+                own[0] = scalar;
+                x.push(own);
+            }
+            (
+                *i as usize,
+                self.perceptron(&format!("{prefix}.edge_model"), &x, 2),
+            )
+        };
+        let messages: Vec<(usize, Row)> = EDGES.iter().enumerate().map(message).collect();
+        let update = |(node, h): (usize, &Row)| {
+            let own: Vec<&Row> = messages
+                .iter()
+                .filter(|(to, _)| *to == node)
+                .map(|(_, own)| own)
+                .collect();
+            let mut x = h.clone();
+            for channel in 0..h.len() {
+                x.push(std::array::from_fn(|blade| {
+                    let sum: f64 = own.iter().map(|row| row[channel][blade]).sum();
+                    sum / own.len().max(1) as f64
+                }));
+            }
+            let update = self.perceptron(&format!("{prefix}.node_model"), &x, 2);
+            let pairs = h.iter().zip(update);
+            pairs
+                .map(|(h, u)| std::array::from_fn(|blade| h[blade] + u[blade]))
+                .collect()
+        };
+        h.iter().enumerate().map(update).collect()
+    }
+}
+
+/// The squared norm of a grade.
+fn square(x: &[f64; BLADES], grade: usize) -> f64 {
+    let own = (0..BLADES).filter(|&blade| GRADES[blade] == grade);
+    own.map(|blade| x[blade] * x[blade]).sum()
+}
+
+/// Products of blades, by sorting the vectors that they are products of.
+fn product_table() -> Vec<Vec<(f64, usize)>> {
+    let blades: [&[u8]; BLADES] = [&[], &[1], &[2], &[3], &[1, 2], &[1, 3], &[2, 3], &[1, 2, 3]];
+    let product = |a: &[u8], b: &[u8]| {
+        let (mut all, mut sign) = ([a, b].concat(), 1.0);
+        while let Some(at) = (1..all.len()).find(|&at| all[at - 1] >= all[at]) {
+            match all[at - 1] == all[at] {
+                true => drop(all.drain(at - 1..=at)),
+                false => {
+                    all.swap(at - 1, at);
+                    sign = -sign;
+                }
+            }
+        }
+        let blade = blades.iter().position(|own| *own == all.as_slice());
+        (sign, blade.unwrap())
+    };
+    let row = |a: &&[u8]| blades.iter().map(|b| product(a, b)).collect();
+    blades.iter().map(row).collect()
+}
+
+/// Tensors `[blades, rows, channels]` as rows.
+fn rows_of(x: &[f64], rows: usize) -> Vec<Row> {
+    let channels = x.len() / BLADES / rows;
+    let row = |row: usize| {
+        let channel = |channel: usize| {
+            std::array::from_fn(|blade| x[(blade * rows + row) * channels + channel])
+        };
+        (0..channels).map(channel).collect()
+    };
+    (0..rows).map(row).collect()
+}
+
+fn relations() -> [Segments; 2] {
+    [0, 1].map(|end| Segments::new(&EDGES.map(|edge| edge[end]), NODES).unwrap())
+}
+
+fn batch() -> Rows {
+    Rows::of_graphs(1, NODES, EDGES.len())
+}
+
+fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+    let mut outputs = room(plan);
+    let [inputs, parameters] = [inputs, parameters].map(slices);
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let relations = relations();
+    let scales = Scales {
+        relations: &relations,
+        ..Scales::default()
+    };
+    let mut memory = Cpu::new(plan).unwrap();
+    let done = memory.run(plan, &sources, &mut outputs, scales, &mut |_| {});
+    done.unwrap();
+    outputs
+}
+
+/// Numbers of parameters around 0, and of gates around 1.
+fn parameters_of(network: &Network) -> Vec<Vec<f64>> {
+    let values = network.parameters();
+    let mut numbers = numbers(network, values, batch(), 7);
+    for (own, &value) in numbers.iter_mut().zip(values) {
+        let scale = if network.name(value).ends_with('a') {
+            1.0
+        } else {
+            0.5
+        };
+        own.iter_mut().for_each(|x| *x *= scale);
+    }
+    numbers
+}
+
+fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (got, expected) in got.iter().zip(expected) {
+        assert!(
+            (got - expected).abs() <= bound * (1.0 + expected.abs()),
+            "{got}, {expected}"
+        );
+    }
+}
+
+#[test]
+fn paths_and_products_are_those_of_the_algebra() {
+    let network = Bodies::default().network().unwrap().0;
+    let reference = Reference::new(&network, &[]);
+    assert_eq!(reference.paths.len(), algebra().path_count());
+    // Another statement of the table: the product of the library, blade by blade.
+    let product = flashcliff::ops::product(algebra(), ProductKind::Geometric, None, None).unwrap();
+    for (a, row) in reference.table.iter().enumerate() {
+        for (b, &(sign, blade)) in row.iter().enumerate() {
+            let one = |at: usize| -> Vec<f64> {
+                (0..BLADES)
+                    .map(|own| f64::from(u8::from(own == at)))
+                    .collect()
+            };
+            let (x, y) = (one(a), one(b));
+            let tensor = |data| flashcliff::Tensor::new(data, &[BLADES, 1, 1]).unwrap();
+            let o = product.results(&[tensor(&x), tensor(&y)]).unwrap();
+            let mut expected = vec![0.0; BLADES];
+            expected[blade] = sign;
+            assert_eq!(o[0], expected);
+        }
+    }
+}
+
+#[test]
+fn the_network_of_bodies_is_that_of_the_formulas() {
+    let (network, ends, starts) = Bodies {
+        channels: 3,
+        layers: 2,
+    }
+    .network()
+    .unwrap();
+    assert_eq!(starts.len(), network.parameters().len());
+    let parameters = parameters_of(&network);
+    let inputs = numbers(&network, network.inputs(), batch(), 3);
+    let plan = network.plan(&[ends.way], batch(), [Dtype::F64; 2]).unwrap();
+    let got = run(&plan, [&inputs, &parameters]);
+    let reference = Reference::new(&network, &parameters);
+    let mut h: Vec<Row> = rows_of(&inputs[0], NODES)
+        .iter()
+        .map(|x| reference.linear("embedding", x, false))
+        .collect();
+    for layer in 0..2 {
+        h = reference.convolution(&format!("layers.{layer}"), &h, &inputs[1]);
+    }
+    let way: Vec<Row> = h
+        .iter()
+        .map(|h| reference.linear("projection.0", h, true))
+        .collect();
+    let expected: Vec<f64> = (1..4)
+        .flat_map(|blade| way.iter().map(move |own| own[0][blade]))
+        .collect();
+    assert_near(&got[0], &expected, 1e-12);
+}
+
+/// Without scalars of edges the first linear map has the difference itself.
+#[test]
+fn edges_without_scalars_are_those_of_the_formulas() {
+    let mut layers = MessageLayers::new(algebra());
+    let network = &mut layers.network;
+    let [receivers, senders] = ["receivers", "senders"]
+        .map(|name| network.relation(name, Axis::Edges, Axis::Rows).unwrap());
+    let x = network.input("x", &[Axis::Fixed(BLADES), Axis::Rows, Axis::Fixed(3)]);
+    let neighbours = flashcliff_network::messages::Neighbours { receivers, senders };
+    let options = Convolution::new(3);
+    let y = layers
+        .convolution("own", x, (&neighbours, None), &options)
+        .unwrap();
+    let other = layers.convolution("other", x, (&neighbours, Some(x)), &options);
+    assert!(other.is_err(), "scalars without channels");
+    let network = layers.network;
+    let parameters = parameters_of(&network);
+    let inputs = numbers(&network, network.inputs(), batch(), 3);
+    let plan = network.plan(&[y], batch(), [Dtype::F64; 2]).unwrap();
+    let got = run(&plan, [&inputs, &parameters]);
+    let reference = Reference::new(&network, &parameters);
+    let expected = reference.convolution("own", &rows_of(&inputs[0], NODES), &[]);
+    let got = rows_of(&got[0], NODES);
+    for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
+        assert_near(got, expected, 1e-12);
+    }
+}
+
+#[test]
+fn gradients_of_bodies_are_those_of_differences() {
+    let (mut network, ends, _) = Bodies {
+        channels: 2,
+        layers: 1,
+    }
+    .network()
+    .unwrap();
+    let axes = network.shape(ends.way).unwrap().to_vec();
+    let seed = network.features("seed", &axes);
+    let mut by = network.parameters().to_vec();
+    by.extend([ends.bodies, ends.products]);
+    let pairs = network
+        .gradients_by(ends.way, seed, &by, Keep::All)
+        .unwrap();
+    assert_eq!(pairs.len(), by.len());
+    let mut outputs = vec![ends.way];
+    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+    let plan = network.plan(&outputs, batch(), [Dtype::F64; 2]).unwrap();
+    let mut parameters = parameters_of(&network);
+    let inputs = numbers(&network, network.inputs(), batch(), 3);
+    let gradients = run(&plan, [&inputs, &parameters]);
+    let seed = &inputs[2];
+    for at in 0..parameters.len() {
+        // Some elements of each.
+        for element in (0..parameters[at].len()).step_by(3) {
+            let before = parameters[at][element];
+            let mut moved = |to: f64| -> f64 {
+                parameters[at][element] = to;
+                let way = run(&plan, [&inputs, &parameters]);
+                way[0].iter().zip(seed).map(|(a, b)| a * b).sum()
+            };
+            let step = 1e-5;
+            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
+            moved(before);
+            let got = gradients[at + 1][element];
+            assert!(
+                (got - difference).abs() < 1e-6 * (1.0 + got.abs()),
+                "{}: {got}, {difference}",
+                network.name(network.parameters()[at])
+            );
+        }
+    }
+}
+
+/// The count of CGENN's repository, and its names.
+#[test]
+fn parameters_are_those_of_the_published_network() {
+    let (network, _, _) = Bodies::default().network().unwrap();
+    let sizes = network.parameters().iter().map(|&own| {
+        let axes = network.shape(own).unwrap().iter();
+        axes.map(|axis| axis.size(1)).product::<usize>()
+    });
+    assert_eq!(sizes.sum::<usize>(), 134_625);
+    let has = |name: &str| {
+        let mut names = network.parameters().iter().map(|&own| network.name(own));
+        assert!(names.any(|own| own == name), "{name}");
+    };
+    has("embedding.weight");
+    has("layers.2.edge_model.layers.0.0.weight");
+    has("layers.0.node_model.layers.1.2.normalization.a");
+    has("layers.1.edge_model.layers.1.2.linear_left.bias");
+    has("projection.0.bias");
+}
+
+/// A stored network has its relations, and gives the same bits.
+#[test]
+fn files_have_relations() {
+    let (network, ends, _) = Bodies {
+        channels: 2,
+        layers: 1,
+    }
+    .network()
+    .unwrap();
+    let parameters = parameters_of(&network);
+    let inputs = numbers(&network, network.inputs(), batch(), 3);
+    let mut bytes = Vec::new();
+    let stored = slices(&parameters);
+    file::write(&mut bytes, &network, &[("way", ends.way)], &stored).unwrap();
+    let read = file::read(bytes).unwrap();
+    let names: Vec<&str> = read
+        .network()
+        .relations()
+        .map(|own| read.network().relation_name(own))
+        .collect();
+    assert_eq!(names, ["receivers", "senders"]);
+    let of = |network: &Network, way: Value| {
+        let plan = network.plan(&[way], batch(), [Dtype::F64; 2]).unwrap();
+        run(&plan, [&inputs, &parameters])
+    };
+    assert_eq!(
+        of(read.network(), read.outputs()[0].1),
+        of(&network, ends.way)
+    );
+}
