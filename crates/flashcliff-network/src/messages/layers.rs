@@ -28,6 +28,7 @@ pub struct MessageLayers {
     pub network: Network,
     algebra: Algebra,
     starts: Vec<Start>,
+    stored: Vec<Vec<usize>>,
 }
 
 impl MessageLayers {
@@ -37,6 +38,7 @@ impl MessageLayers {
             network: Network::new(),
             algebra,
             starts: Vec::new(),
+            stored: Vec::new(),
         }
     }
 
@@ -50,14 +52,22 @@ impl MessageLayers {
         &self.starts
     }
 
-    /// Adds a parameter behind a prefix.
-    pub(super) fn parameter(
+    /// The shape of each parameter in a state dict of CGENN, in the order of [`Network::parameters`]: that of the network with axes of one element.
+    pub fn stored_shapes(&self) -> &[Vec<usize>] {
+        &self.stored
+    }
+
+    /// Adds a parameter behind a prefix. A state dict has so many axes of one element in front of it, and behind it.
+    fn parameter(
         &mut self,
         prefix: &str,
         name: &str,
-        shape: &[usize],
+        (shape, [before, behind]): (&[usize], [usize; 2]),
         start: Start,
     ) -> Value {
+        let ones = |count: usize| vec![1; count];
+        self.stored
+            .push([ones(before), shape.to_vec(), ones(behind)].concat());
         self.starts.push(start);
         self.network.parameter(&format!("{prefix}.{name}"), shape)
     }
@@ -72,12 +82,12 @@ impl MessageLayers {
         let grades = per_grade.then(|| self.algebra.grade_count());
         let shape: Vec<usize> = [to, from].into_iter().chain(grades).collect();
         let start = Start::Normal(1.0 / (from as f64).sqrt());
-        self.parameter(prefix, "weight", &shape, start)
+        self.parameter(prefix, "weight", (&shape, [0; 2]), start)
     }
 
     /// The bias of a linear map, which starts at 0.
     pub(super) fn bias(&mut self, prefix: &str, channels: usize) -> Value {
-        self.parameter(prefix, "bias", &[channels], Start::Constant(0.0))
+        self.parameter(prefix, "bias", (&[channels], [1; 2]), Start::Constant(0.0))
     }
 
     /// A linear map of channels with a bias, with a matrix for each grade or one for all: CGENN's `MVLinear`.
@@ -110,9 +120,9 @@ impl MessageLayers {
     /// # Errors
     /// The errors of [`Network::operator`].
     pub fn silu(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
-        let shape = [channels, self.algebra.grade_count()];
-        let a = self.parameter(prefix, "a", &shape, Start::Constant(1.0));
-        let b = self.parameter(prefix, "b", &shape, Start::Constant(0.0));
+        let shape = (&[channels, self.algebra.grade_count()][..], [1, 0]);
+        let a = self.parameter(prefix, "a", shape, Start::Constant(1.0));
+        let b = self.parameter(prefix, "b", shape, Start::Constant(0.0));
         let silu = ops::mv_silu(self.algebra, Invariant::Mag2)?;
         self.network.operator(&silu, &[x, a, b])
     }
@@ -125,9 +135,11 @@ impl MessageLayers {
     pub fn product(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
         let (algebra, grades) = (self.algebra, self.algebra.grade_count());
         let start = Start::Normal(1.0 / (grades as f64).sqrt());
-        let weight = self.parameter(prefix, "weight", &[channels, algebra.path_count()], start);
+        let shape = [channels, algebra.path_count()];
+        let weight = self.parameter(prefix, "weight", (&shape, [0; 2]), start);
         let norm = format!("{prefix}.normalization");
-        let a = self.parameter(&norm, "a", &[channels, grades], Start::Constant(0.0));
+        let shape = (&[channels, grades][..], [0; 2]);
+        let a = self.parameter(&norm, "a", shape, Start::Constant(0.0));
         let left = self.linear(&format!("{prefix}.linear_left"), x, [channels; 2], true)?;
         let right = self.weight(&format!("{prefix}.linear_right"), [channels; 2], true);
         let right = self.map(x, right)?;
@@ -142,12 +154,12 @@ impl MessageLayers {
     /// The errors of [`Network::operator`].
     pub fn norm(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
         let norm = ops::mv_layer_norm(self.algebra)?;
-        let shape = norm.inputs()[1].dims.iter().map(|dim| match dim {
-            flashcliff::Dim::Fixed(size) => *size,
-            _ => channels,
-        });
-        let shape: Vec<usize> = shape.collect();
-        let a = self.parameter(prefix, "a", &shape, Start::Constant(1.0));
+        // The operator has the parameters of a channel behind it, CGENN an axis in front.
+        let start = Start::Constant(1.0);
+        let a = self.parameter(prefix, "a", (&[channels, 1], [0; 2]), start);
+        if let Some(stored) = self.stored.last_mut() {
+            stored.reverse();
+        }
         self.network.operator(&norm, &[x, a])
     }
 }

@@ -159,15 +159,18 @@ fn forces() {
 fn bodies() {
     for (channels, layers) in [(3, 2), (28, 1)] {
         let options = Bodies { channels, layers };
-        let (mut network, ends, _) = options.network().unwrap();
-        let axes = network.shape(ends.way).unwrap().to_vec();
+        let (layers, ends) = options.layers().unwrap();
+        let mut network = layers.network;
+        let axes = network.shape(ends.positions).unwrap().to_vec();
         let seed = network.features("seed", &axes);
-        let rows = Rows::of_graphs(1, 15, 40);
-        let mut case = Case::new(network, [ends.way, seed], rows);
+        let rows = Rows::of_graphs(3, 15, 40);
+        let mut case = Case::new(network, [ends.positions, seed], rows);
         case.by = vec![ends.bodies];
         case.relations = vec![edges(15, 40), edges(15, 40)];
         let other: Vec<usize> = (0..40).map(|edge| edge * 11 % 15).collect();
         case.relations[1] = Segments::new(&other, 15).unwrap();
+        let graphs: Vec<usize> = (0..15).map(|node| node / 5).collect();
+        case.relations.push(Segments::new(&graphs, 3).unwrap());
         compare(&format!("bodies, {channels} channels"), &case);
     }
 }

@@ -234,12 +234,14 @@ fn rows_of(x: &[f64], rows: usize) -> Vec<Row> {
     (0..rows).map(row).collect()
 }
 
-fn relations() -> [Segments; 2] {
-    [0, 1].map(|end| Segments::new(&EDGES.map(|edge| edge[end]), NODES).unwrap())
+fn relations() -> [Segments; 3] {
+    let [receivers, senders] = [0, 1].map(|end| Segments::new(&EDGES.map(|edge| edge[end]), NODES));
+    let graphs = Segments::new(&GRAPHS, 2).unwrap();
+    [receivers.unwrap(), senders.unwrap(), graphs]
 }
 
 fn batch() -> Rows {
-    Rows::of_graphs(1, NODES, EDGES.len())
+    Rows::of_graphs(2, NODES, EDGES.len())
 }
 
 fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
@@ -287,7 +289,7 @@ fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
 
 #[test]
 fn paths_and_products_are_those_of_the_algebra() {
-    let network = Bodies::default().network().unwrap().0;
+    let network = Bodies::default().layers().unwrap().0.network;
     let reference = Reference::new(&network, &[]);
     assert_eq!(reference.paths.len(), algebra().path_count());
     // Another statement of the table: the product of the library, blade by blade.
@@ -309,34 +311,53 @@ fn paths_and_products_are_those_of_the_algebra() {
     }
 }
 
+/// Three bodies in one graph, two in another.
+const GRAPHS: [i64; NODES] = [0, 0, 0, 1, 1];
+
 #[test]
 fn the_network_of_bodies_is_that_of_the_formulas() {
-    let (network, ends, starts) = Bodies {
+    let (layers, ends) = Bodies {
         channels: 3,
         layers: 2,
     }
-    .network()
+    .layers()
     .unwrap();
-    assert_eq!(starts.len(), network.parameters().len());
+    assert_eq!(layers.starts().len(), layers.network.parameters().len());
+    let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let plan = network.plan(&[ends.way], batch(), [Dtype::F64; 2]).unwrap();
-    let got = run(&plan, [&inputs, &parameters]);
+    let plan = network.plan(&[ends.positions], batch(), [Dtype::F64; 2]);
+    let got = run(&plan.unwrap(), [&inputs, &parameters]);
     let reference = Reference::new(&network, &parameters);
-    let mut h: Vec<Row> = rows_of(&inputs[0], NODES)
-        .iter()
-        .map(|x| reference.linear("embedding", x, false))
-        .collect();
+    let body = |node: usize| &inputs[0][7 * node..][..7];
+    let centre = |graph: i64, axis: usize| {
+        let own = (0..NODES).filter(|&node| GRAPHS[node] == graph);
+        let all: Vec<f64> = own.map(|node| body(node)[1 + axis]).collect();
+        all.iter().sum::<f64>() / all.len() as f64
+    };
+    let embedded = |node: usize| {
+        let mut x = vec![[0.0; BLADES]; 3];
+        x[0][0] = body(node)[0];
+        for axis in 0..3 {
+            x[1][1 + axis] = body(node)[1 + axis] - centre(GRAPHS[node], axis);
+            x[2][1 + axis] = body(node)[4 + axis];
+        }
+        reference.linear("embedding", &x, false)
+    };
+    let mut h: Vec<Row> = (0..NODES).map(embedded).collect();
+    let products = EDGES.map(|ends| ends.iter().map(|&end| body(end as usize)[0]).product());
     for layer in 0..2 {
-        h = reference.convolution(&format!("layers.{layer}"), &h, &inputs[1]);
+        h = reference.convolution(&format!("layers.{layer}"), &h, &products);
     }
-    let way: Vec<Row> = h
-        .iter()
-        .map(|h| reference.linear("projection.0", h, true))
-        .collect();
-    let expected: Vec<f64> = (1..4)
-        .flat_map(|blade| way.iter().map(move |own| own[0][blade]))
-        .collect();
+    let position = |axis: usize| {
+        let bodies = h.iter().enumerate();
+        bodies
+            .map(|(node, h)| {
+                body(node)[1 + axis] + reference.linear("projection.0", h, true)[0][1 + axis]
+            })
+            .collect::<Vec<f64>>()
+    };
+    let expected: Vec<f64> = (0..3).flat_map(position).collect();
     assert_near(&got[0], &expected, 1e-12);
 }
 
@@ -347,6 +368,9 @@ fn edges_without_scalars_are_those_of_the_formulas() {
     let network = &mut layers.network;
     let [receivers, senders] = ["receivers", "senders"]
         .map(|name| network.relation(name, Axis::Edges, Axis::Rows).unwrap());
+    network
+        .relation("graphs", Axis::Rows, Axis::Graphs)
+        .unwrap();
     let x = network.input("x", &[Axis::Fixed(BLADES), Axis::Rows, Axis::Fixed(3)]);
     let neighbours = flashcliff_network::messages::Neighbours { receivers, senders };
     let options = Convolution::new(3);
@@ -370,27 +394,28 @@ fn edges_without_scalars_are_those_of_the_formulas() {
 
 #[test]
 fn gradients_of_bodies_are_those_of_differences() {
-    let (mut network, ends, _) = Bodies {
+    let (layers, ends) = Bodies {
         channels: 2,
         layers: 1,
     }
-    .network()
+    .layers()
     .unwrap();
-    let axes = network.shape(ends.way).unwrap().to_vec();
+    let mut network = layers.network;
+    let axes = network.shape(ends.positions).unwrap().to_vec();
     let seed = network.features("seed", &axes);
     let mut by = network.parameters().to_vec();
-    by.extend([ends.bodies, ends.products]);
+    by.push(ends.bodies);
     let pairs = network
-        .gradients_by(ends.way, seed, &by, Keep::All)
+        .gradients_by(ends.positions, seed, &by, Keep::All)
         .unwrap();
     assert_eq!(pairs.len(), by.len());
-    let mut outputs = vec![ends.way];
+    let mut outputs = vec![ends.positions];
     outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
     let plan = network.plan(&outputs, batch(), [Dtype::F64; 2]).unwrap();
     let mut parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
     let gradients = run(&plan, [&inputs, &parameters]);
-    let seed = &inputs[2];
+    let seed = &inputs[1];
     for at in 0..parameters.len() {
         // Some elements of each.
         for element in (0..parameters[at].len()).step_by(3) {
@@ -416,7 +441,8 @@ fn gradients_of_bodies_are_those_of_differences() {
 /// The count of CGENN's repository, and its names.
 #[test]
 fn parameters_are_those_of_the_published_network() {
-    let (network, _, _) = Bodies::default().network().unwrap();
+    let (layers, _) = Bodies::default().layers().unwrap();
+    let network = &layers.network;
     let sizes = network.parameters().iter().map(|&own| {
         let axes = network.shape(own).unwrap().iter();
         axes.map(|axis| axis.size(1)).product::<usize>()
@@ -431,35 +457,60 @@ fn parameters_are_those_of_the_published_network() {
     has("layers.0.node_model.layers.1.2.normalization.a");
     has("layers.1.edge_model.layers.1.2.linear_left.bias");
     has("projection.0.bias");
+    let stored = |name: &str| {
+        let mut pairs = network.parameters().iter().zip(layers.stored_shapes());
+        let found = pairs.find(|(own, _)| network.name(**own) == name);
+        found.unwrap().1.as_slice()
+    };
+    assert_eq!(stored("embedding.weight"), [28, 3]);
+    assert_eq!(stored("embedding.bias"), [1, 28, 1]);
+    assert_eq!(stored("layers.0.edge_model.layers.0.0.weight"), [28, 29, 4]);
+    assert_eq!(stored("layers.0.edge_model.layers.0.1.a"), [1, 28, 4]);
+    assert_eq!(stored("layers.0.edge_model.layers.0.2.weight"), [28, 20]);
+    assert_eq!(
+        stored("layers.0.edge_model.layers.0.2.normalization.a"),
+        [28, 4]
+    );
+    assert_eq!(stored("layers.0.edge_model.layers.0.3.a"), [1, 28]);
+    assert_eq!(stored("layers.0.node_model.layers.0.0.weight"), [28, 56, 4]);
 }
 
 /// A stored network has its relations, and gives the same bits.
 #[test]
 fn files_have_relations() {
-    let (network, ends, _) = Bodies {
+    let (layers, ends) = Bodies {
         channels: 2,
         layers: 1,
     }
-    .network()
+    .layers()
     .unwrap();
+    let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
     let mut bytes = Vec::new();
     let stored = slices(&parameters);
-    file::write(&mut bytes, &network, &[("way", ends.way)], &stored).unwrap();
+    file::write(
+        &mut bytes,
+        &network,
+        &[("positions", ends.positions)],
+        &stored,
+    )
+    .unwrap();
     let read = file::read(bytes).unwrap();
     let names: Vec<&str> = read
         .network()
         .relations()
         .map(|own| read.network().relation_name(own))
         .collect();
-    assert_eq!(names, ["receivers", "senders"]);
-    let of = |network: &Network, way: Value| {
-        let plan = network.plan(&[way], batch(), [Dtype::F64; 2]).unwrap();
+    assert_eq!(names, ["receivers", "senders", "graphs"]);
+    let of = |network: &Network, positions: Value| {
+        let plan = network
+            .plan(&[positions], batch(), [Dtype::F64; 2])
+            .unwrap();
         run(&plan, [&inputs, &parameters])
     };
     assert_eq!(
         of(read.network(), read.outputs()[0].1),
-        of(&network, ends.way)
+        of(&network, ends.positions)
     );
 }
