@@ -15,6 +15,7 @@ use candle_core::{DType, Device, Shape, Tensor, Var};
 use candle_nn::init::{FanInOut, NormalOrUniform};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
+use flashcliff_network::tokens::Start;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Distribution, StandardNormal, StandardUniform};
@@ -244,6 +245,22 @@ impl SimpleBackend for Parameters {
 
 /// The text between the name of a variable and its bounds.
 const WITHIN: &str = " within ";
+
+/// How the parameter of a described layer is drawn.
+pub(crate) fn of_start(vb: &VarBuilder, name: &str, start: &Start) -> Init {
+    match *start {
+        Start::Constant(value) => Init::Const(value),
+        Start::Uniform { mean, bound } => Init::Uniform {
+            lo: mean - bound,
+            up: mean + bound,
+        },
+        Start::Normal(stdev) => Init::Randn { mean: 0.0, stdev },
+        Start::Bounds(ref bounds) => {
+            note_bounds(vb, name, bounds);
+            uniform(1.0)
+        }
+    }
+}
 
 /// Tells the backend of a builder by what the values of a variable are multiplied when they are drawn: a number for each index of its last
 /// axis. As choices are, it is told by a name that no tensor has.

@@ -111,7 +111,11 @@ fn later_steps(architecture: Architecture, way: Way) -> ([usize; OF_OTHERS.len()
         Way::Planned | Way::Planted => Objective::new(&model, ROWS, 1).unwrap(),
     };
     let points = [ROWS, architecture.points(), architecture.dim()];
-    let feed = Feed::new(vec![tensor(&points), tensor(&[ROWS])], ROWS, 8).unwrap();
+    let targets = match architecture.targets() {
+        1 => vec![ROWS],
+        targets => vec![ROWS, targets],
+    };
+    let feed = Feed::new(vec![tensor(&points), tensor(&targets)], ROWS, 8).unwrap();
     let order: Vec<u32> = (0..ROWS as u32).collect();
     feed.load(&order.repeat(FIRST + COUNTED)).unwrap();
     let mut step = Step::new(&feed, Capture::Off, |batch| {
@@ -157,6 +161,7 @@ fn later_steps_take_no_memory_of_ours() {
         Architecture::Hulls,
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
+        Architecture::Bodies,
     ];
     for architecture in tasks {
         let (others, ours) = later_steps(architecture, Way::Planned);

@@ -9,6 +9,13 @@ use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions, LossScaleSta
 
 const ROWS: usize = 4;
 const REGRESSION: Architecture = Architecture::Regression { width: 12 };
+/// The models that have plans.
+const PLANNED: [Architecture; 4] = [
+    Architecture::Hulls,
+    REGRESSION,
+    Architecture::Volumes,
+    Architecture::Bodies,
+];
 
 fn power(exponent: i32) -> f64 {
     2.0_f64.powi(exponent)
@@ -188,10 +195,15 @@ impl Run {
         let number = |at: usize| ((at * 37 + seed * 11) % 29) as f32 / 14.0 - 1.0;
         let count = shape.0 * shape.1 * shape.2;
         let points: Vec<f32> = (0..count).map(number).collect();
-        let targets: Vec<f32> = (0..ROWS).map(|at| number(at + 5) * size as f32).collect();
+        let count = ROWS * architecture.targets();
+        let targets: Vec<f32> = (0..count).map(|at| number(at + 5) * size as f32).collect();
+        let shape_of_targets = match architecture.targets() {
+            1 => vec![ROWS],
+            targets => vec![ROWS, targets],
+        };
         let batch = [
             Tensor::from_vec(points, shape, &Device::Cpu).unwrap(),
-            Tensor::from_vec(targets, ROWS, &Device::Cpu).unwrap(),
+            Tensor::from_vec(targets, shape_of_targets, &Device::Cpu).unwrap(),
         ];
         let loss = self.objective.evaluate(&batch).unwrap();
         self.adam
@@ -234,7 +246,7 @@ impl Run {
 /// Products with a power of two round nothing, so a scaled run is the run, whether its gradients come from a plan or from candle's graph.
 #[test]
 fn a_scale_changes_no_bit() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         let scaled = LossScaleOptions {
             interval: 2,
             ..LossScaleOptions::default()

@@ -6,10 +6,11 @@ use candle_core::{DType, Device, Tensor};
 use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
 use flashcliff_candle::models::{Architecture, Model};
 
-const ALL: [Architecture; 3] = [
+const ALL: [Architecture; 4] = [
     Architecture::Hulls,
     Architecture::Regression { width: 7 },
     Architecture::Volumes,
+    Architecture::Bodies,
 ];
 
 fn model(architecture: Architecture, dtype: DType) -> Model {
@@ -32,6 +33,7 @@ fn parameter_counts() {
     assert_eq!(count(Architecture::Regression { width: 580 }), 344_077);
     assert_eq!(count(Architecture::Regression { width: 380 }), 149_877);
     assert_eq!(count(Architecture::Volumes), 48_913);
+    assert_eq!(count(Architecture::Bodies), 134_625);
 }
 
 #[test]
@@ -166,7 +168,8 @@ fn reflected(points: &Tensor) -> Tensor {
 
 #[test]
 fn reflections_change_the_sign_of_volumes_and_nothing_else() {
-    for architecture in ALL {
+    let invariant = |own: &Architecture| *own != Architecture::Bodies;
+    for architecture in ALL.into_iter().filter(invariant) {
         let model = model(architecture, DType::F64);
         let points = points(architecture, 3);
         let before = values(&model.forward(&points).unwrap());
@@ -179,6 +182,27 @@ fn reflections_change_the_sign_of_volumes_and_nothing_else() {
         let expected: Vec<f64> = before.iter().map(|y| sign * y).collect();
         assert_close(&after, &expected, 1e-10, architecture.name());
     }
+}
+
+/// Bodies that are reflected and moved are so afterwards too.
+#[test]
+fn bodies_commute_with_reflections_and_translations() {
+    let model = model(Architecture::Bodies, DType::F64);
+    let bodies = points(Architecture::Bodies, 3);
+    let part = |from: usize, len: usize| bodies.narrow(2, from, len).unwrap();
+    let by = Tensor::new(&[1.5, -0.5, 2.0], &Device::Cpu).unwrap();
+    let moved = |x: &Tensor| reflected(x).broadcast_add(&by).unwrap();
+    let parts = [part(0, 1), moved(&part(1, 3)), reflected(&part(4, 3))];
+    let other = Tensor::cat(&parts, 2).unwrap();
+    let before = model.forward(&bodies).unwrap().reshape((3, 5, 3)).unwrap();
+    let after = model.forward(&other).unwrap();
+    assert_close(&values(&after), &values(&moved(&before)), 1e-10, "bodies");
+    let stays = values(&part(1, 3));
+    let moves = values(&before)
+        .iter()
+        .zip(stays)
+        .any(|(a, b)| (a - b).abs() > 1e-3);
+    assert!(moves);
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Segments {
     }
 
     /// The sizes of both axes: of the rows, and of the targets.
-    fn sizes(&self) -> [usize; 2] {
+    pub(crate) fn sizes(&self) -> [usize; 2] {
         [self.0.targets.len(), self.count()]
     }
 }
@@ -197,8 +197,12 @@ impl fmt::Debug for Segments {
     }
 }
 
-/// Checks that a run has the segments of each relation, with the sizes of its plan.
-pub(crate) fn check(relations: &[Relation], rows: Rows, given: &[[usize; 2]]) -> Result<(), Error> {
+/// Checks that a run has the segments of each relation, of these rows and targets, with the sizes of its plan.
+pub(crate) fn check(
+    relations: impl ExactSizeIterator<Item = Relation>,
+    rows: Rows,
+    given: impl ExactSizeIterator<Item = [usize; 2]>,
+) -> Result<(), Error> {
     if given.len() != relations.len() {
         return Err(Error::Length {
             what: "the segments of relations",
@@ -207,30 +211,16 @@ pub(crate) fn check(relations: &[Relation], rows: Rows, given: &[[usize; 2]]) ->
             got: given.len(),
         });
     }
-    for (relation, &[from, to]) in relations.iter().zip(given) {
+    for (relation, given) in relations.zip(given) {
         let sizes = [relation.from, relation.to].map(|axis| axis.size(rows));
-        if let Some((expected, got)) = sizes
-            .into_iter()
-            .zip([from, to])
-            .find(|(expected, got)| expected != got)
-        {
+        if let Some(at) = (0..2).find(|&at| sizes[at] != given[at]) {
             return Err(Error::Length {
                 what: "the rows of relation",
                 index: relation.number,
-                expected,
-                got,
+                expected: sizes[at],
+                got: given[at],
             });
         }
     }
     Ok(())
-}
-
-/// Checks the segments of a run on the CPU.
-pub(crate) fn check_segments(
-    relations: &[Relation],
-    rows: Rows,
-    given: &[Segments],
-) -> Result<(), Error> {
-    let sizes: Vec<[usize; 2]> = given.iter().map(Segments::sizes).collect();
-    check(relations, rows, &sizes)
 }

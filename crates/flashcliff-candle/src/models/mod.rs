@@ -1,5 +1,6 @@
-//! CGENN's invariant models of point sets, GATr and its model of gravity, and one type that trains them all.
+//! CGENN's invariant models of point sets and its model of charged bodies, GATr and its model of gravity, and one type that trains them all.
 
+mod bodies;
 mod gatr;
 mod gravity;
 mod hulls;
@@ -11,6 +12,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 
+pub use bodies::Bodies;
 pub use gatr::{Gatr, GatrOptions};
 pub use gravity::Gravity;
 pub use hulls::Hulls;
@@ -38,6 +40,8 @@ pub enum Architecture {
     Volumes,
     /// [`Gravity`]: the positions of four bodies after some time.
     Gravity,
+    /// [`Bodies`]: the positions of five charged bodies after some time.
+    Bodies,
 }
 
 /// Options of a [`Model`].
@@ -62,13 +66,14 @@ pub struct Losses {
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`, `gravity`.
+    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `bodies`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
             Self::Regression { .. } => "regression",
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
+            Self::Bodies => "bodies",
         }
     }
 
@@ -79,6 +84,7 @@ impl Architecture {
             Self::Regression { .. } => regression::POINTS,
             Self::Volumes => volumes::POINTS,
             Self::Gravity => gravity::POINTS,
+            Self::Bodies => bodies::POINTS,
         }
     }
 
@@ -88,6 +94,7 @@ impl Architecture {
             Self::Hulls | Self::Regression { .. } => 5,
             Self::Volumes => 3,
             Self::Gravity => gravity::ROW,
+            Self::Bodies => bodies::ROW,
         }
     }
 
@@ -95,7 +102,7 @@ impl Architecture {
     /// [`Objective::is_planned`](crate::objective::Objective::is_planned).
     pub fn has_plan(self) -> bool {
         match self {
-            Self::Hulls | Self::Regression { .. } | Self::Volumes => true,
+            Self::Hulls | Self::Regression { .. } | Self::Volumes | Self::Bodies => true,
             Self::Gravity => false,
         }
     }
@@ -110,6 +117,7 @@ impl Architecture {
         match self {
             Self::Hulls | Self::Regression { .. } | Self::Volumes => 1,
             Self::Gravity => gravity::TARGETS,
+            Self::Bodies => bodies::TARGETS,
         }
     }
 }
@@ -120,6 +128,7 @@ enum Network {
     Regression(Regression),
     Volumes(Volumes),
     Gravity(Gravity),
+    Bodies(Bodies),
 }
 
 /// A network and its parameters.
@@ -193,6 +202,7 @@ impl Model {
             Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
             Architecture::Gravity => Network::Gravity(Gravity::with_dropout(dropout, vb)?),
+            Architecture::Bodies => Network::Bodies(Bodies::new(vb)?),
         };
         Ok(Self {
             architecture,
@@ -222,6 +232,7 @@ impl Model {
             Network::Regression(network) => network.forward(points),
             Network::Volumes(network) => network.forward(points),
             Network::Gravity(network) => network.forward(points),
+            Network::Bodies(network) => network.forward(points),
         }
     }
 
@@ -268,6 +279,7 @@ impl Model {
             Network::Hulls(network) => network.describe(&mut description),
             Network::Regression(network) => network.describe(&mut description),
             Network::Volumes(network) => network.describe(&mut description),
+            Network::Bodies(network) => return network.described().map(Some),
             Network::Gravity(_) => return Ok(None),
         };
         Ok(Some(description.finish(prediction?)))

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
 use candle_core::{Storage, Tensor};
-use flashcliff_network::{Cpu, Plan, Scales, Sources};
+use flashcliff_network::{Cpu, Plan, Scales, Segments, Sources};
 use parking_lot::RwLockReadGuard;
 
 use super::operations::Reports;
@@ -60,6 +60,7 @@ impl<T: Scalar> OnCpu<T> {
         let scales = Scales {
             error: part.scale,
             gradient: loss_scale,
+            relations: tensors.relations,
             ..Scales::default()
         };
         let mut watch = |call| reports.call(call);
@@ -95,11 +96,12 @@ impl<T: Scalar> OnCpu<T> {
     }
 }
 
-/// The tensors of a batch and those of parameters.
+/// The tensors of a batch and those of parameters, and the segments of relations.
 #[derive(Clone, Copy)]
 pub(super) struct Lent<'t> {
     pub(super) batch: &'t [Tensor],
     pub(super) parameters: &'t [Tensor],
+    pub(super) relations: &'t [Segments],
 }
 
 impl<'t, T: Scalar> Sources<T> for Lent<'t> {

@@ -26,6 +26,19 @@ pub(crate) struct Described {
     /// The prediction and its target.
     pub(crate) ends: [Value; 2],
     pub(crate) tensors: Vec<Tensor>,
+    /// The graphs that samples are, if the network has relations.
+    pub(crate) graphs: Option<OfGraphs>,
+}
+
+/// Samples that are complete graphs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfGraphs {
+    /// The nodes of each graph.
+    pub(crate) nodes: usize,
+    /// The numbers of a node, in a batch of points `[samples, nodes, numbers]`.
+    pub(crate) numbers: usize,
+    /// The numbers of a target, in a batch of targets `[samples, targets]`.
+    pub(crate) targets: usize,
 }
 
 impl Described {
@@ -66,6 +79,7 @@ impl Described {
                 .iter()
                 .map(|var| var.as_tensor().clone())
                 .collect(),
+            graphs: None,
         })
     }
 }
@@ -176,6 +190,7 @@ impl Description {
             network: self.network,
             ends: [prediction, target],
             tensors: self.tensors,
+            graphs: None,
         }
     }
 }

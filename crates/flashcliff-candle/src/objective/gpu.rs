@@ -4,10 +4,11 @@ use candle_core::backend::BackendDevice;
 use candle_core::{CudaDevice, CudaStorage, DType, Storage, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::{CUdeviceptr, CUstreamCaptureStatus};
+use flashcliff::cuda::segments::Addresses;
 use flashcliff::cuda::{self, LossScaling, driver_error, network};
 use flashcliff::{Device, Dtype};
 use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment};
-use flashcliff_network::{Network, Plan, Value};
+use flashcliff_network::{Network, Plan, Rows, Value};
 
 use super::buckets::Bucket;
 use super::operations::Reports;
@@ -16,6 +17,7 @@ use super::room::Room;
 use crate::Error;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{View, misplaced, with_views, writable};
+use crate::op::graphs::Graphs;
 use crate::op::node;
 use crate::optim::LossScale;
 use crate::precision;
@@ -49,12 +51,12 @@ impl OnGpu {
     /// Takes the memory of a plan, if the device has room for it. The types are those of the features and of the model.
     pub(super) fn new(
         (network, outputs): (&Network, &[Value]),
-        batch: Batch<'_>,
+        (batch, rows): (Batch<'_>, Rows),
         device: &CudaDevice,
         types: [Dtype; 2],
     ) -> Result<(Self, Room), Error> {
         let library = library::device(device)?;
-        let (rows, precision) = (batch.rows / batch.parts, precision::of_operators());
+        let precision = precision::of_operators();
         let gpu = Gpu::new(network, &[outputs], rows, types, &library, precision)?;
         let [packed, workspaces] = [gpu.packed_bytes(0), gpu.workspace_bytes(0)];
         let room = Room::of(gpu.plan(), batch).on_gpu(packed, workspaces);
@@ -108,12 +110,15 @@ impl OnGpu {
     /// the scale of the loss.
     pub(super) fn run(
         &mut self,
-        parameters: &[Tensor],
+        (parameters, graphs): (&[Tensor], Option<&Graphs>),
         parts: &[(Part, Vec<Tensor>)],
         loss_scale: Option<&LossScale>,
         reports: Reports<'_>,
         mut watch: Option<Watch<'_>>,
     ) -> Result<(), Error> {
+        let (stream, ordinal) = (self.device.cuda_stream(), self.library.ordinal());
+        let relations = graphs.map(|own| own.addresses(ordinal, &stream));
+        let relations = relations.transpose()?.unwrap_or_default();
         // Marks of a timeline lie between calls on one line.
         let forks = reports.0.is_none() && is_captured(&self.device.cuda_stream())?;
         with_views(parameters, |parameters| {
@@ -124,7 +129,7 @@ impl OnGpu {
                 with_views(batch, |batch| {
                     with_views(&ends, |ends| {
                         let given = [parameters, batch, ends];
-                        self.run_part(given, *part, forks, reports, watch)
+                        self.run_part((given, &relations), *part, forks, reports, watch)
                     })
                 })?;
             }
@@ -135,7 +140,7 @@ impl OnGpu {
     /// Launches a part from the parameters, the batch, and the error with the scale of the loss.
     fn run_part(
         &mut self,
-        [parameters, batch, ends]: [&[View<'_>]; 3],
+        ([parameters, batch, ends], relations): ([&[View<'_>]; 3], &[Addresses]),
         part: Part,
         forks: bool,
         reports: Reports<'_>,
@@ -173,7 +178,7 @@ impl OnGpu {
             loss_scale: loss_scale.transpose()?,
             sequences: None,
             draw: None,
-            relations: &[],
+            relations,
         };
         let buckets = watch.as_ref().map_or(&[][..], |watch| watch.buckets);
         let stops: Vec<usize> = buckets.iter().map(|bucket| bucket.call).collect();

@@ -4,10 +4,10 @@ use std::cell::OnceCell;
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::Dtype;
-use flashcliff_network::{Axis, Keep, Plan};
+use flashcliff_network::{Axis, Keep, Network, Plan, Rows};
 
 use super::cpu::{Lent, OnCpu};
-use super::description::Described;
+use super::description::{Described, OfGraphs};
 #[cfg(feature = "cuda")]
 use super::gpu::{self, OnGpu};
 use super::operations::{Operations, Reports};
@@ -16,6 +16,7 @@ use super::{Features, ObjectiveOptions};
 use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory;
+use crate::op::graphs::Graphs;
 use crate::op::in_place;
 use crate::optim::LossScale;
 use crate::timeline;
@@ -30,6 +31,10 @@ pub(super) struct Planned {
     pub(super) gradients: Vec<Option<usize>>,
     /// The name and the shape of each tensor of a batch.
     pub(super) inputs: Vec<(String, Vec<usize>)>,
+    /// The targets of a row.
+    targets: usize,
+    /// The graphs of a part of a batch, if the network has relations.
+    graphs: Option<Graphs>,
     /// The memory that was taken.
     pub(super) room: Room,
     /// The operations that a timeline hears of, made when there is one.
@@ -76,13 +81,9 @@ impl Planned {
             mut network,
             ends: [prediction, target],
             tensors,
+            graphs: of_graphs,
         } = described;
-        let inputs = network.inputs().iter().map(|&input| {
-            let shape = network.shape(input).unwrap_or_default();
-            let shape = shape.iter().map(|axis| axis.size(batch.rows));
-            (network.name(input).to_owned(), shape.collect())
-        });
-        let inputs = inputs.collect();
+        let inputs = inputs(&network, batch.rows, of_graphs);
         let keep = match options.gradient_checkpointing {
             true => Keep::BetweenBlocks,
             false => Keep::All,
@@ -97,12 +98,15 @@ impl Planned {
         let mut outputs = vec![loss];
         outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
         let types = types(options.features, dtype);
-        let rows = batch.rows / batch.parts;
+        let share = batch.rows / batch.parts;
+        let graphs = of_graphs.map(|own| Graphs::complete(share, own.nodes));
+        let graphs = graphs.transpose()?;
+        let rows = graphs.as_ref().map_or(Rows::from(share), Graphs::rows);
         let (place, room) = match (device, dtype) {
             #[cfg(feature = "cuda")]
             (Device::Cuda(device), _) => {
                 let network = (&network, &outputs[..]);
-                let (gpu, room) = OnGpu::new(network, batch, device, types)?;
+                let (gpu, room) = OnGpu::new(network, (batch, rows), device, types)?;
                 (Place::Gpu(Box::new(gpu)), room)
             }
             _ => {
@@ -121,6 +125,8 @@ impl Planned {
             tensors,
             gradients,
             inputs,
+            targets: of_graphs.map_or(1, |own| own.targets),
+            graphs,
             room,
             operations: OnceCell::new(),
             error: None,
@@ -154,7 +160,7 @@ impl Planned {
         let factor = loss_scale.map_or(Ok(1.0), |scale| Ok::<_, Error>(scale.state()?.scale))?;
         self.observe();
         for index in 0..parts {
-            let own = part([rows, parts], index);
+            let own = self.part(rows, index);
             match parts {
                 // Nothing is allocated.
                 1 => self.run_part(batch, own, factor)?,
@@ -168,6 +174,7 @@ impl Planned {
         let lent = Lent {
             batch,
             parameters: &self.tensors,
+            relations: self.graphs.as_ref().map_or(&[], Graphs::segments),
         };
         let reports = reports(&self.operations);
         match &mut self.place {
@@ -175,6 +182,14 @@ impl Planned {
             Place::F64(cpu) => cpu.run(lent, part, factor, reports),
             #[cfg(feature = "cuda")]
             Place::Gpu(_) => Ok(()),
+        }
+    }
+
+    /// A part of a batch of so many rows.
+    fn part(&self, rows: usize, index: usize) -> Part {
+        Part {
+            scale: 1.0 / (rows * self.targets) as f64,
+            adds: index > 0,
         }
     }
 
@@ -211,17 +226,17 @@ impl Planned {
         watch: Option<gpu::Watch<'_>>,
     ) -> Result<Tensor, Error> {
         self.observe();
-        let Place::Gpu(gpu) = &mut self.place else {
-            return Err(memory::misplaced("objective"));
-        };
         let parts: Result<Vec<_>, Error> = (0..parts)
             .map(|index| {
                 let tensors = tensors_of_part(batch, [rows, parts], index)?;
-                Ok((part([rows, parts], index), tensors))
+                Ok((self.part(rows, index), tensors))
             })
             .collect();
+        let Place::Gpu(gpu) = &mut self.place else {
+            return Err(memory::misplaced("objective"));
+        };
         gpu.run(
-            &self.tensors,
+            (&self.tensors, self.graphs.as_ref()),
             &parts?,
             loss_scale,
             reports(&self.operations),
@@ -262,11 +277,19 @@ fn reports(operations: &OnceCell<Operations>) -> Reports<'_> {
     Reports(operations.get().filter(|_| timeline::is_recording()))
 }
 
-fn part([rows, _]: [usize; 2], index: usize) -> Part {
-    Part {
-        scale: 1.0 / rows as f64,
-        adds: index > 0,
-    }
+/// The name of each tensor of a batch, and its shape.
+fn inputs(network: &Network, rows: usize, graphs: Option<OfGraphs>) -> Vec<(String, Vec<usize>)> {
+    let own = network.inputs().iter().enumerate();
+    let own = own.map(|(at, &input)| {
+        let axes = network.shape(input).unwrap_or_default().iter();
+        let shape = match (graphs, at) {
+            (None, _) => axes.map(|axis| axis.size(rows)).collect(),
+            (Some(own), 0) => vec![rows, own.nodes, own.numbers],
+            (Some(own), _) => vec![rows, own.targets],
+        };
+        (network.name(input).to_owned(), shape)
+    });
+    own.collect()
 }
 
 /// The tensors of a part of a batch of so many rows in so many parts.

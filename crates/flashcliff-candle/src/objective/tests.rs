@@ -12,6 +12,13 @@ use crate::models::{Architecture, Hulls, Model, ModelOptions};
 use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
+/// The models that have plans.
+const PLANNED: [Architecture; 4] = [
+    Architecture::Hulls,
+    REGRESSION,
+    Architecture::Volumes,
+    Architecture::Bodies,
+];
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -66,7 +73,7 @@ fn assert_near(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64) {
 
 #[test]
 fn a_plan_gives_the_numbers_of_the_graph() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         for (dtype, bound) in [(DType::F64, 1e-12), (DType::F32, 1e-4)] {
             let model = Model::new(architecture, 3, dtype).unwrap();
             let mut planned = Objective::new(&model, 6, 1).unwrap();
@@ -153,7 +160,7 @@ fn networks_with_dropout_take_numbers_for_each_part() {
 /// Numbers that the batch before left in the buffers do not matter.
 #[test]
 fn bits_depend_on_the_batch_alone() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         let model = Model::new(architecture, 3, DType::F32).unwrap();
         let batches = [1, 2].map(|seed| batch(architecture, 6, seed, DType::F32));
         for parts in [1, 3] {
@@ -170,7 +177,7 @@ fn bits_depend_on_the_batch_alone() {
 
 #[test]
 fn parts_give_the_numbers_of_the_whole_batch() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         let model = Model::new(architecture, 3, DType::F64).unwrap();
         let batch = batch(architecture, 12, 1, DType::F64);
         let mut whole = Objective::new(&model, 12, 1).unwrap();
@@ -258,7 +265,7 @@ const CHECKPOINTING: ObjectiveOptions = ObjectiveOptions {
 
 #[test]
 fn gradients_with_checkpointing_are_the_same_bit_for_bit() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         for (dtype, parts) in [(DType::F32, 1), (DType::F32, 3), (DType::F64, 1)] {
             let model = Model::new(architecture, 3, dtype).unwrap();
             let mut kept = Objective::new(&model, 6, parts).unwrap();
@@ -290,7 +297,7 @@ fn checkpointing_keeps_the_values_between_blocks() {
 /// Each gradient is in one bucket, behind the call that completes it; buckets are of about the same size.
 #[test]
 fn buckets_are_complete_behind_their_calls() {
-    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+    for architecture in PLANNED {
         let model = Model::new(architecture, 3, DType::F32).unwrap();
         let objective = Objective::new(&model, 6, 1).unwrap();
         let Work::Planned(planned) = &objective.work else {

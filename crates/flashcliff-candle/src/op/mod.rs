@@ -19,6 +19,7 @@ pub(crate) mod constants;
 pub(crate) mod function;
 pub(crate) mod gpu;
 mod gradients;
+pub(crate) mod graphs;
 pub(crate) mod in_place;
 pub(crate) mod network;
 pub(crate) mod node;

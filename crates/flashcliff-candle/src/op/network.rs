@@ -14,6 +14,7 @@ use flashcliff::{Dtype, Pass};
 use flashcliff_network::cache::Cache;
 use flashcliff_network::{Axis, Differentiated, Network, Plan, Rows, Value};
 
+use super::graphs::Graphs;
 use super::node::{self, Argument};
 use crate::Error;
 use crate::layers::transformer::{Draw, Sequences};
@@ -34,6 +35,20 @@ pub(crate) struct Around {
     pub(crate) sequences: Option<(Sequences, Option<Sequences>)>,
     /// The random numbers of dropout.
     pub(crate) draw: Option<Draw>,
+    /// The graphs, whose nodes are the items, if the network has relations.
+    pub(crate) graphs: Option<Graphs>,
+}
+
+impl Around {
+    /// The part of a call on graphs.
+    pub(crate) fn of_graphs(graphs: &Graphs) -> Self {
+        Self {
+            rows: graphs.rows(),
+            sequences: None,
+            draw: None,
+            graphs: Some(graphs.clone()),
+        }
+    }
 }
 
 /// A network with the tensors of its parameters, in the shapes that it sees.

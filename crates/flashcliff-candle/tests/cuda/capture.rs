@@ -24,6 +24,7 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Hulls,
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
+        Architecture::Bodies,
         Architecture::Gravity,
     ];
     for architecture in all {

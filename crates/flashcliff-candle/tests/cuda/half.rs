@@ -31,6 +31,7 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Hulls,
         Architecture::Regression { width: 40 },
         Architecture::Volumes,
+        Architecture::Bodies,
     ];
     for architecture in all {
         let name = architecture.name();

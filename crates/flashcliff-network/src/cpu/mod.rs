@@ -265,8 +265,8 @@ fn run<T: Number, S: Sources<T>>(
         scales,
     };
     run.check_sequences()?;
-    let relations: Vec<Relation> = plan.network().relations().collect();
-    relation::check_segments(&relations, plan.batch(), scales.relations)?;
+    let given = scales.relations.iter().map(Segments::sizes);
+    relation::check(plan.network().relations(), plan.batch(), given)?;
     run.stage(stage, watch)
 }
 

@@ -81,8 +81,7 @@ fn each_row<T: Number>(
         return;
     }
     let of_task = (TASK / inner).max(1);
-    let tasks: Vec<(usize, &mut [T])> = o.chunks_mut(of_task * inner).enumerate().collect();
-    threads::for_each(tasks.into_iter(), |(task, own)| {
+    threads::for_each_part(o, of_task * inner, |task, own| {
         for (at, o) in own.chunks_exact_mut(inner).enumerate() {
             let row = task * of_task + at;
             compute(row / rows, row % rows, o);

@@ -30,7 +30,7 @@ use flashcliff::cuda::{
 use flashcliff::{Device, Dtype};
 
 use crate::plan::{self, Plan, Saves, Target};
-use crate::relation::{self, Relation};
+use crate::relation;
 use crate::{Error, Network, Rows, Value};
 use beside::{Beside, Line};
 pub use lent::{Draw, Lent, Sequences};
@@ -292,13 +292,8 @@ impl Gpu {
                 got,
             });
         }
-        let relations: Vec<Relation> = network.relations().collect();
-        let sizes: Vec<[usize; 2]> = lent
-            .relations
-            .iter()
-            .map(|own| [own.rows, own.targets])
-            .collect();
-        relation::check(&relations, self.plan.batch(), &sizes)?;
+        let given = lent.relations.iter().map(|own| [own.rows, own.targets]);
+        relation::check(network.relations(), self.plan.batch(), given)?;
         if let Some(sequences) = &lent.sequences {
             lent::check(sequences, self.plan.batch())?;
         }

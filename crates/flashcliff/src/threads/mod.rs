@@ -116,6 +116,29 @@ pub fn for_each<I: Send>(items: impl ExactSizeIterator<Item = I> + Send, work: i
     each(items, |item| at_most(1, || work(item)));
 }
 
+/// Runs work on parts of a slice, each of so many elements but for the last one, like [`for_each`]. In contrast to that it allocates nothing. Work gets the number of
+/// its part.
+///
+/// ```
+/// let mut numbers = [0; 5];
+/// flashcliff::threads::for_each_part(&mut numbers, 2, |part, own| own.fill(part));
+/// assert_eq!(numbers, [0, 0, 1, 1, 2]);
+/// ```
+pub fn for_each_part<T: Send>(
+    data: &mut [T],
+    elements: usize,
+    work: impl Fn(usize, &mut [T]) + Sync,
+) {
+    let parts = data.len().div_ceil(elements.max(1));
+    if parts <= 1 || count() == 1 {
+        let all = data.chunks_mut(elements.max(1)).enumerate();
+        return all.for_each(|(part, own)| work(part, own));
+    }
+    workers::each_part(data, [parts, elements], |part, own| {
+        at_most(1, || work(part, own));
+    });
+}
+
 /// Runs work in which [`count`] does not change after the first call: the size of a workspace and the work in it must
 /// agree.
 pub(crate) fn steady<T>(work: impl FnOnce() -> T) -> T {

@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Result, Tensor};
-use candle_nn::{Init, VarBuilder};
+use candle_nn::VarBuilder;
 use flashcliff_network::tokens::{Beside, Layers, Start};
 use flashcliff_network::{Axis, Value};
 
@@ -14,7 +14,7 @@ use super::scope::{Mask, Scope};
 use super::{Call, Channels, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
-use crate::init::{note_bounds, uniform};
+use crate::init::of_start;
 use crate::op;
 use crate::op::network::Node;
 
@@ -166,25 +166,9 @@ impl Inner {
             let axes = network.shape(value).unwrap_or_default().iter();
             let shape: Vec<usize> = axes.map(|axis| axis.size(0)).collect();
             let name = network.name(value);
-            vb.get_with_hints(shape, name, init(vb, name, start))
+            vb.get_with_hints(shape, name, of_start(vb, name, start))
         };
         Ok(all.map(make).collect::<Result<_>>()?)
-    }
-}
-
-/// How a parameter is drawn.
-fn init(vb: &VarBuilder, name: &str, start: &Start) -> Init {
-    match *start {
-        Start::Constant(value) => Init::Const(value),
-        Start::Uniform { mean, bound } => Init::Uniform {
-            lo: mean - bound,
-            up: mean + bound,
-        },
-        Start::Normal(stdev) => Init::Randn { mean: 0.0, stdev },
-        Start::Bounds(ref bounds) => {
-            note_bounds(vb, name, bounds);
-            uniform(1.0)
-        }
     }
 }
 

@@ -54,6 +54,7 @@ impl Inner {
                 rows,
                 sequences,
                 draw: call.draw.cloned(),
+                graphs: None,
             },
             kind: Kind {
                 mask,

@@ -199,6 +199,12 @@ impl Call {
             }),
             None => None,
         };
+        let relations = match around.and_then(|own| own.graphs.as_ref()) {
+            Some(graphs) => {
+                graphs.addresses(self.device.cuda_stream().context().ordinal(), stream)?
+            }
+            None => Vec::new(),
+        };
         let lent = Lent {
             inputs,
             parameters,
@@ -209,7 +215,7 @@ impl Call {
             loss_scale: None,
             sequences,
             draw,
-            relations: &[],
+            relations: &relations,
         };
         let course = Course {
             forks: false,

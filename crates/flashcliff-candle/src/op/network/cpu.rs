@@ -11,6 +11,7 @@ use super::{Key, NetworkFunction, Staged};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::{Array, Function, Slots};
+use crate::op::graphs::Graphs;
 use crate::timeline::Operation;
 
 /// The plan of a forward pass, and the values that its gradients read.
@@ -113,12 +114,14 @@ impl NetworkFunction {
         };
         let own = plan.calls(stage);
         let sequences = self.around.as_ref().and_then(|own| own.sequences.as_ref());
+        let graphs = self.around.as_ref().and_then(|own| own.graphs.as_ref());
         let scales = Scales {
             draw: self.draw()?,
             sequences: sequences.map(|(items, context)| {
                 let context = context.as_ref().map_or(&[][..], |own| own.offsets());
                 [items.offsets(), context]
             }),
+            relations: graphs.map_or(&[][..], Graphs::segments),
             ..Scales::default()
         };
         self.reporting((staged, plan), stage, |report| {

@@ -1,0 +1,111 @@
+//! The model of charged bodies.
+
+use std::sync::{Arc, OnceLock};
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Module, VarBuilder};
+use flashcliff_network::cache::Cache;
+use flashcliff_network::messages::{self, BodyEnds};
+use flashcliff_network::tokens::Start;
+use flashcliff_network::{Axis, Network, Value};
+
+use crate::Error;
+use crate::choices;
+use crate::init::of_start;
+use crate::objective::description::{Described, OfGraphs};
+use crate::op::graphs::Graphs;
+use crate::op::network::{Around, Node};
+
+/// Bodies of a sample.
+pub(super) const POINTS: usize = 5;
+/// Numbers of a body: charge, position, velocity.
+pub(super) const ROW: usize = 7;
+/// Numbers of a target: a position for each body.
+pub(super) const TARGETS: usize = 3 * POINTS;
+
+/// Where charged bodies are after some time, from their charges, positions and velocities. It commutes with rotations, reflections and translations.
+///
+/// Bodies are the nodes of complete graphs, of which each sample is one. [`messages::Bodies`] describes the network: 28 channels, three layers of messages,
+/// 134,625 parameters, named as in CGENN.
+///
+/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); the task is that of EGNN (arXiv 2102.09844).
+#[derive(Clone, Debug)]
+pub struct Bodies(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    network: Network,
+    ends: BodyEnds,
+    parameters: Vec<Tensor>,
+    node: OnceLock<Node>,
+    /// The graphs of batches, by their samples.
+    graphs: Cache<usize, Graphs>,
+}
+
+impl Bodies {
+    /// The model with parameters from `vb`.
+    ///
+    /// # Errors
+    /// The errors of the core and of the builder.
+    pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
+        let (layers, ends) = messages::Bodies::default().layers()?;
+        choices::note_algebra(&vb, layers.algebra());
+        let own = layers.network.parameters().iter();
+        let own = own.zip(layers.starts().iter().zip(layers.stored_shapes()));
+        let make = |(&value, (begin, shape)): (&Value, (&Start, &Vec<usize>))| {
+            let name = layers.network.name(value);
+            vb.get_with_hints(shape.as_slice(), name, of_start(&vb, name, begin))
+        };
+        Ok(Self(Arc::new(Inner {
+            parameters: own.map(make).collect::<Result<_>>()?,
+            network: layers.network,
+            ends,
+            node: OnceLock::new(),
+            graphs: Cache::default(),
+        })))
+    }
+
+    /// The model as a network, to its prediction and the target.
+    pub(super) fn described(&self) -> std::result::Result<Described, Error> {
+        let Inner {
+            network,
+            ends,
+            parameters,
+            ..
+        } = &*self.0;
+        let mut network = network.clone();
+        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(3)];
+        let target = network.input("targets", &axes);
+        // Points as multivectors have coordinates as the prediction has them, behind a zero.
+        let target = network.points(target)?;
+        let target = network.split(target, 0, &[1, 3])?[1];
+        Ok(Described {
+            network,
+            ends: [ends.positions, target],
+            tensors: parameters.clone(),
+            graphs: Some(OfGraphs {
+                nodes: POINTS,
+                numbers: ROW,
+                targets: TARGETS,
+            }),
+        })
+    }
+}
+
+impl Module for Bodies {
+    /// Positions `[samples, 15]`, three coordinates for each body, of bodies `[samples, 5, 7]`.
+    fn forward(&self, bodies: &Tensor) -> Result<Tensor> {
+        let (samples, nodes, row) = bodies.dims3()?;
+        let own = &*self.0;
+        let node = own.node.get_or_init(|| {
+            let (network, output) = (own.network.clone(), own.ends.positions);
+            Node::of("bodies", network, output, own.parameters.clone())
+        });
+        let made = |&samples: &usize| Graphs::complete(samples, nodes);
+        let graphs = own.graphs.get(samples, made)?;
+        let bodies = bodies.reshape((samples, nodes, 1, row))?;
+        let positions = node.apply(&[&bodies], Some(Around::of_graphs(&graphs)))?;
+        let positions = positions.reshape((3, samples * nodes))?.t()?;
+        positions.contiguous()?.reshape((samples, nodes * 3))
+    }
+}
