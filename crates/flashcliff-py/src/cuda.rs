@@ -64,7 +64,7 @@ impl Devices {
         let specs = operator.outputs().iter();
         Ok(RunPlan {
             outputs: specs.map(|spec| spec.shape(&dims)).collect(),
-            workspace: on_gpu.run_workspace_bytes(&dims, dtypes)?,
+            workspace: on_gpu.run_workspace_bytes(&operator.in_long_rows(&dims), dtypes)?,
             is_large: false,
         })
     }
@@ -72,7 +72,7 @@ impl Devices {
     /// # Safety
     /// The contract of [`Self::forward`] holds for the tensors of the run.
     pub(crate) unsafe fn run(&self, operator: &Operator, run: &Run, gpu: Gpu) -> Result<(), Error> {
-        let dims = bind(operator, &run.inputs)?;
+        let dims = operator.in_long_rows(&bind(operator, &run.inputs)?);
         let on_gpu = self.get(operator, gpu)?;
         let dtypes = dtypes(operator, &run.inputs);
         let specs = operator.outputs();
@@ -80,14 +80,9 @@ impl Devices {
         // SAFETY: the caller promises it.
         unsafe {
             let mut inputs = Vec::with_capacity(run.inputs.len());
-            for input in &run.inputs {
-                let address = input.address as u64;
-                inputs.push(Tensor::from_raw(
-                    address,
-                    input.dtype,
-                    &input.shape,
-                    gpu.ordinal,
-                )?);
+            for (input, spec) in run.inputs.iter().zip(operator.inputs()) {
+                let (address, shape) = (input.address as u64, spec.shape(&dims));
+                inputs.push(Tensor::from_raw(address, input.dtype, &shape, gpu.ordinal)?);
             }
             let mut outputs = Vec::with_capacity(run.outputs.len());
             for ((output, shape), spec) in run.outputs.iter().zip(&shapes).zip(specs) {

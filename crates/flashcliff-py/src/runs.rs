@@ -1,10 +1,12 @@
 //! Runs of operators with any number of outputs, over memory that Python owns.
 
 use flashcliff::host_memory::Spans;
-use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, TensorMut, memory};
+use flashcliff::{
+    Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut, TensorSpec, memory,
+};
 
 use crate::convert::{Space, View};
-use crate::host::{add_inputs, bind, count, dtype, own_workspace, slice_mut, tensors};
+use crate::host::{add_inputs, bind, count, dtype, own_workspace, slice, slice_mut};
 
 /// The tensors of a run.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(crate) fn plan(operator: &Operator, inputs: &[View]) -> Result<RunPlan, Erro
     let dtype = dtype(operator, inputs)?;
     let specs = operator.outputs().iter();
     let outputs: Vec<Vec<usize>> = specs.map(|spec| spec.shape(&dims)).collect();
-    let elements = workspace_len(operator, &dims, dtype);
+    let elements = workspace_len(operator, &operator.in_long_rows(&dims), dtype);
     let made: usize = outputs.iter().map(|shape| count(shape)).sum();
     let is_large =
         made.saturating_add(elements) as u128 * dtype.bytes() as u128 >= memory::THRESHOLD;
@@ -68,12 +70,11 @@ pub(crate) unsafe fn run(operator: &Operator, run: &Run) -> Result<(), Error> {
 /// # Safety
 /// The contract of [`run`] holds, with elements of type `T`.
 unsafe fn run_as<T: Element>(operator: &Operator, run: &Run) -> Result<(), Error> {
-    let dims = bind(operator, &run.inputs)?;
-    let shapes: Vec<Vec<usize>> = operator
-        .outputs()
-        .iter()
-        .map(|spec| spec.shape(&dims))
-        .collect();
+    let dims = operator.in_long_rows(&bind(operator, &run.inputs)?);
+    let shapes_of = |specs: &[TensorSpec]| -> Vec<Vec<usize>> {
+        specs.iter().map(|spec| spec.shape(&dims)).collect()
+    };
+    let (given, shapes) = (shapes_of(operator.inputs()), shapes_of(operator.outputs()));
     let mut spans = Spans::new::<T>(operator);
     add_inputs(&mut spans, operator, &run.inputs)?;
     for ((output, shape), spec) in run.outputs.iter().zip(&shapes).zip(operator.outputs()) {
@@ -87,7 +88,12 @@ unsafe fn run_as<T: Element>(operator: &Operator, run: &Run) -> Result<(), Error
     let mut own = own_workspace::<T>(operator.run_workspace_len::<T>(&dims), workspace);
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
-        let inputs = tensors::<T>(&run.inputs)?;
+        let inputs = run
+            .inputs
+            .iter()
+            .zip(&given)
+            .map(|(input, shape)| Tensor::new(slice(input.address, count(shape)), shape));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let outputs = run.outputs.iter().zip(&shapes).map(|(output, shape)| {
             let output = output.map(|output| slice_mut(output, count(shape)));
             output

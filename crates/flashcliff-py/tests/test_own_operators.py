@@ -106,6 +106,15 @@ def test_the_inner_product_has_the_grades_of_differences():
     assert torch.allclose(inner(x, y), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_items_have_the_bits_that_they_have_alone():
+    """Kernels see tensors of few channels in longer rows, unless an expression is about a row or a channel."""
+    x, y = two(SPACE, batch=(400,), channels=2)
+    whole = inner(x, y)
+    for row, channel in ((0, 0), (133, 1), (399, 1)):
+        alone = [z[:, row : row + 1, channel : channel + 1].contiguous() for z in (x, y)]
+        assert torch.equal(inner(*alone)[:, 0, 0], whole[:, row, channel])
+
+
 @operator(SPACE)
 def interaction(u: Multivector, v: Multivector, w: PerChannel):
     """CAN's ``u v + u ^ v``, with a weight."""

@@ -10,6 +10,7 @@ use crate::{Element, Gate, Tier, algebra, interpreter};
 pub(crate) struct Known {
     digest: Digest,
     source: ir::Program,
+    is_of_items: bool,
     /// Whether kernels of the build may be used.
     with_kernels: bool,
     /// The kernels of the build, or of a crate that compiled the program itself.
@@ -59,6 +60,7 @@ impl Known {
         known.unwrap_or_else(|| {
             KNOWN.add(Self {
                 digest,
+                is_of_items: source.is_of_items(),
                 source,
                 with_kernels,
                 compiled,
@@ -99,6 +101,11 @@ impl Known {
     /// Inputs, parameters, outputs and expressions.
     pub(crate) fn source(&self) -> &ir::Program {
         &self.source
+    }
+
+    /// Whether each item is computed on its own.
+    pub(crate) fn is_of_items(&self) -> bool {
+        self.is_of_items
     }
 
     /// The number of components of each lane input.

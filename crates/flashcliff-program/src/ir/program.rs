@@ -263,6 +263,25 @@ impl Program {
         !self.row_values.is_empty() || !self.totals.is_empty()
     }
 
+    /// Whether each item, a lane of a row, is computed on its own: no argument, result or expression is about a row, about a channel of all rows,
+    /// or about their number.
+    pub fn is_of_items(&self) -> bool {
+        let is_of_item = |id| {
+            !matches!(
+                self.graph.node(id),
+                Node::Param { .. }
+                    | Node::RowValue(_)
+                    | Node::RowSum(_)
+                    | Node::Uniform(Uniform::InvChannels | Uniform::Count(_))
+            )
+        };
+        let mut inputs = self.inputs.iter();
+        inputs.all(|input| input.width == Width::Channels)
+            && self.arguments.len() == self.inputs.len()
+            && self.results.len() == self.outputs.len()
+            && self.graph.ids().all(is_of_item)
+    }
+
     /// Marks a place where a plan may store `values` and read them back.
     pub fn cut(&mut self, values: Vec<Id>) -> Vec<Id> {
         let cut = self.cuts.len();

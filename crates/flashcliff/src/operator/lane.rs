@@ -106,6 +106,11 @@ impl LaneOperator {
         Ok(Self::of(algebra.program(name, left, right)?))
     }
 
+    /// Whether each item is computed on its own.
+    pub(super) fn is_of_items(&self) -> bool {
+        self.program.is_of_items()
+    }
+
     /// The operator of a program, without a gate.
     pub(crate) fn of(program: &'static Known) -> Self {
         Self {

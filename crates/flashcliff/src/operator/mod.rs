@@ -7,6 +7,7 @@ mod evaluation;
 pub(crate) mod footprint;
 mod fully_connected;
 pub(crate) mod gemm;
+mod items;
 mod lane;
 mod linear;
 mod linear_sgp;
