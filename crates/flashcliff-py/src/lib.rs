@@ -25,6 +25,7 @@ mod optim;
 mod options;
 mod places;
 mod program;
+mod rotor;
 mod runs;
 mod slots;
 mod threads;
@@ -63,6 +64,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
+    module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())
 }

@@ -68,6 +68,10 @@ LAYERS = [
     Way("exp", lambda: (lambda b: rotors.exp(b, PGA), (torch.randn(6, 3, 4),))),
     Way("log", lambda: (lambda r: rotors.log(r, R3), (rotors.exp(torch.randn(3, 3, 4), R3),))),
     Way("inverse", lambda: (lambda r: rotors.inverse(r, PGA), (torch.randn(8, 3, 4),))),
+    Way(
+        "interpolate",
+        lambda: (lambda a, b: rotors.interpolate(a, b, 0.3, PGA), tuple(torch.randn(2, 8, 3, 4))),
+    ),
 ]
 
 

@@ -144,12 +144,39 @@ def test_null_bivectors_are_translations():
 
 
 def test_large_arguments_are_right_or_no_numbers():
-    b = torch.tensor([255.0, -200.0, 1e3], dtype=REAL).view(1, 1, 3)
+    angles = (255.0, -200.0, 1e3, -1e8)
+    b = torch.tensor([*angles, 2.0**27], dtype=REAL).view(1, 1, -1)
     r = rotors.exp(b, (2, 0, 0))
-    for index, angle in enumerate((255.0, -200.0)):
+    for index, angle in enumerate(angles):
         assert abs(r[0, 0, index].item() - math.cos(angle)) < 1e-12
         assert abs(r[1, 0, index].item() - math.sin(angle)) < 1e-12
-    assert r[:, 0, 2].isnan().all()
+    assert r[:, 0, -1].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_boosts_beyond_all_numbers_of_a_type_are_no_numbers(dtype):
+    """And they have no gradient, whatever that of the result is."""
+    rapidity = math.log(torch.finfo(dtype).max)
+    b = torch.tensor([0.5, rapidity + 2], dtype=dtype).view(1, 1, 2).requires_grad_()
+    r = rotors.exp(b, (1, 1, 0))
+    assert r[..., 0].isfinite().all() and r[..., 1].isnan().all()
+    (gradient,) = torch.autograd.grad((r * r.new_tensor([1.0, 0.0])).sum(), b)
+    assert gradient[0, 0, 0] != 0 and gradient[0, 0, 1] == 0
+
+
+@pytest.mark.parametrize("batch, channels", [(8191, 1), (512, 3), (6, 128), (2, 257)])
+def test_items_have_the_bits_that_they_have_alone(batch, channels):
+    """Kernels see tensors of few channels in longer rows."""
+    b = random_bivectors((3, 0, 1), 0.7, items=batch * channels).view(6, batch, channels)
+    b.requires_grad_()
+    r = rotors.exp(b, (3, 0, 1))
+    (gradient,) = torch.autograd.grad(r.square().sum(), b)
+    for row, channel in ((0, 0), (batch - 1, channels - 1), (batch // 3, channels // 2)):
+        alone = b[:, row : row + 1, channel : channel + 1].detach().requires_grad_()
+        one = rotors.exp(alone, (3, 0, 1))
+        (slope,) = torch.autograd.grad(one.square().sum(), alone)
+        assert torch.equal(one[:, 0, 0], r[:, row, channel])
+        assert torch.equal(slope[:, 0, 0], gradient[:, row, channel])
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -258,11 +285,45 @@ def test_the_direction_of_a_rotation_is_what_the_documentation_says():
     assert (moved - torch.tensor([math.cos(0.2), -math.sin(0.2)], dtype=REAL)).abs().max() < 1e-15
 
 
-def test_half_precision_is_computed_in_single_precision():
-    b = random_bivectors((3, 0, 1), 1.0).to(torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_results_are_rounded_once(dtype):
+    b, other = (random_bivectors((3, 0, 1), 1.0, seed=seed).to(dtype) for seed in (0, 1))
     got = rotors.exp(b, (3, 0, 1))
-    assert got.dtype == torch.bfloat16
-    assert torch.equal(got, rotors.exp(b.float(), (3, 0, 1)).to(torch.bfloat16))
+    assert got.dtype == dtype
+    assert torch.equal(got, rotors.exp(b.to(REAL), (3, 0, 1)).to(dtype))
+    ends = got, rotors.exp(other, (3, 0, 1))
+    between = rotors.interpolate(*ends, 0.3, (3, 0, 1))
+    wanted = rotors.interpolate(*(end.to(REAL) for end in ends), 0.3, (3, 0, 1))
+    assert torch.equal(between, wanted.to(dtype))
+
+
+@pytest.mark.parametrize("signature", [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
+def test_versors_without_bivectors(signature):
+    """Rotors are numbers, and nothing lies between versors."""
+    assert torch.equal(rotors.exp(torch.zeros(0, 2, 3), signature), torch.ones(1, 2, 3))
+    r = torch.tensor([2.0, -3.0, 0.0]).view(1, 1, 3)
+    assert rotors.log(r, signature).shape == (0, 1, 3)
+    unit = torch.tensor([1.0, -1.0, math.nan]).view(1, 1, 3)
+    torch.testing.assert_close(rotors.normalized(r, signature), unit, equal_nan=True)
+    still = rotors.interpolate(r[..., :1], r[..., 1:2], 0.7, signature)
+    assert torch.equal(still, unit[..., :1])
+    assert rotors.interpolate(r[..., :1], r[..., 2:], 0.7, signature).isnan().all()
+
+
+def test_positions_of_all_kinds():
+    a, b = (rotors.exp(random_bivectors((3, 0, 0), 0.6, seed=seed), (3, 0, 0)) for seed in (0, 1))
+    wanted = rotors.interpolate(a, b, 1.0, (3, 0, 0))
+    for t in (1, torch.tensor(1), torch.ones(4), torch.ones(1, 1, dtype=torch.int32)):
+        assert torch.equal(rotors.interpolate(a, b, t, (3, 0, 0)), wanted)
+    t = torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=REAL, requires_grad=True)
+
+    def run(t):
+        return rotors.interpolate(a, b, t, (3, 0, 0))
+
+    assert torch.autograd.gradcheck(run, (t,))
+    each = torch.func.vmap(run)(t)
+    for k in range(4):
+        assert torch.equal(each[k], run(t[k].item()))
 
 
 def test_errors_say_what_was_expected():

@@ -87,8 +87,55 @@ def test_whole_graphs_compile(signature):
     assert (gradients[0] - gradients[1]).abs().max() < 1e-12 * gradients[0].abs().max()
 
 
+def test_the_third_derivative_of_an_interpolation():
+    b = random_bivectors((3, 0, 1), 0.4, items=1, seed=5)
+    ends = rotors.exp(b, (3, 0, 1)), rotors.exp(b.flip(0), (3, 0, 1))
+    weights = torch.linspace(-1, 1, 8, dtype=torch.float64).view(8, 1, 1)
+
+    def curvature(*given):
+        x = rotors.interpolate(*given, (3, 0, 1))
+        for _ in range(2):
+            (x,) = torch.autograd.grad((weights * x).sum(), given[0], create_graph=True)
+        return x
+
+    t = torch.tensor(0.3, dtype=torch.float64)
+    given = [tensor.requires_grad_() for tensor in (*ends, t)]
+    assert torch.autograd.gradcheck(curvature, given, fast_mode=True)
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("signature", RINGS)
+@pytest.mark.parametrize("signature", [(3, 0, 0), (3, 0, 1)])
+def test_second_derivatives_on_a_gpu_are_those_of_the_cpu(signature):
+    for function, x in functions(signature).values():
+        found = []
+        for device in ("cpu", "cuda"):
+            leaf = x.detach().to(device).requires_grad_()
+            value = function(leaf).square().sum()
+            (slope,) = torch.autograd.grad(value, leaf, create_graph=True)
+            found.append(torch.autograd.grad(slope.square().sum(), leaf)[0].cpu())
+        assert (found[0] - found[1]).abs().max() < 1e-10 * (1 + found[0].abs().max())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("batch, channels", [(1021, 1), (512, 3), (3, 128)])
+def test_a_gpu_takes_every_type_and_any_number_of_items(dtype, batch, channels):
+    """Kernels see tensors of few channels in longer rows. Sines of both differ in the last bit, which changes few roundings."""
+    b = random_bivectors((3, 0, 1), 0.7, items=batch * channels).view(6, batch, channels).to(dtype)
+    found = []
+    for device in ("cpu", "cuda"):
+        leaf = b.to(device).requires_grad_()
+        r = rotors.exp(leaf, (3, 0, 1))
+        assert r.dtype == dtype
+        middle = rotors.interpolate(r, r.flip(1), 0.3, (3, 0, 1))
+        found.append((middle.cpu(), torch.autograd.grad(middle.square().sum(), leaf)[0].cpu()))
+    for mine, other in zip(*found):
+        error = (mine.double() - other.double()).abs().max()
+        assert error < 64 * max(torch.finfo(dtype).eps, 1e-12) * (1 + mine.double().abs().max())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("signature", PLANAR + RINGS)
 def test_a_gpu_agrees_with_the_cpu(signature):
     for function, x in functions(signature).values():
         results = []

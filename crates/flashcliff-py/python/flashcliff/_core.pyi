@@ -279,6 +279,10 @@ class Program:
     def digest(self) -> str: ...
     def operator(self, gate: str, eps: float) -> Operator: ...
 
+def rotor_operator(algebra: Algebra, map: str, odd: bool) -> Operator | None:
+    """A map of rotors on float64: ``exp``, ``log``, ``inverse``, ``normalized``, ``between`` or ``along``. ``None`` if the algebra has no blades
+    of a grade that it reads or writes."""
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""

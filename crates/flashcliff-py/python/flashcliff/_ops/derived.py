@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 
 from .. import _core
 from .._derived.table import OPS
+from ..algebra import by_name
 from . import asked, batches, doors, run, shapes
 from .op import CACHED, Op, operator, present
 
@@ -103,7 +104,7 @@ def operator_of(of: str) -> _core.Operator:
 @lru_cache(maxsize=4 * CACHED)
 def _made(of: str) -> _core.Operator:
     name, algebra, given, options, steps = json.loads(of)
-    made = _OWN.get(name)
+    made = _OWN.get(name) or _of_rotors(name, algebra, options)
     if made is None:
         options = tuple(tuple(option) if isinstance(option, list) else option for option in options)
         made = operator(_ROWS[name], algebra, tuple(given), options)
@@ -136,6 +137,30 @@ def own_key(made: _core.Operator, content: str) -> str:
     name = f"own {content}"
     _OWN.setdefault(name, made)
     return json.dumps([name, "", [], [], ""])
+
+
+_ROTORS = "rotors"
+"""The name in keys of maps of rotors."""
+
+
+@lru_cache(maxsize=CACHED)
+def rotor_key(map: str, algebra: str, odd: bool) -> str | None:
+    """The key of a map of rotors (:func:`_core.rotor_operator`); ``None`` if there is no such operator.
+
+    Args:
+        map: the name of the map.
+        algebra: the name of the algebra.
+        odd: whether versors have the odd grades.
+    """
+    options = [map, odd]
+    if _of_rotors(_ROTORS, algebra, options) is None:
+        return None
+    return json.dumps([_ROTORS, algebra, [], options, ""])
+
+
+def _of_rotors(name: str, algebra: str, options: Sequence[Any]) -> _core.Operator | None:
+    """The operator of a key of a map of rotors."""
+    return _core.rotor_operator(by_name(algebra)._core, *options) if name == _ROTORS else None
 
 
 @lru_cache(maxsize=4 * CACHED)
