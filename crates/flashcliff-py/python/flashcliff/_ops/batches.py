@@ -24,6 +24,9 @@ def over(function: Callable[..., Any], grads: Sequence[Tensor | None]) -> Gradie
         function: from the gradients to results, of which some may be ``None``.
         grads: the gradients.
     """
+    # Compiled autograd traces backward passes, and cannot trace questions about batches; it has none.
+    if torch.compiler.is_compiling():
+        return list(function(grads))
     level = next((_level(grad) for grad in grads if grad is not None and is_batch(grad)), 0)
     if not level:
         return list(function(grads))

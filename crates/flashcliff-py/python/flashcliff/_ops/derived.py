@@ -163,9 +163,14 @@ def _of_rotors(name: str, algebra: str, options: Sequence[Any]) -> _core.Operato
     return _core.rotor_operator(by_name(algebra)._core, *options) if name == _ROTORS else None
 
 
-@lru_cache(maxsize=4 * CACHED)
+@torch.compiler.assume_constant_result
 def _then(of: str, *steps: str) -> str:
     """The key with further steps."""
+    return _made_key(of, steps)
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _made_key(of: str, steps: tuple[str, ...]) -> str:
     *head, so_far = json.loads(of)
     return json.dumps([*head, so_far + "".join(steps)])
 
