@@ -87,6 +87,19 @@ def test_whole_graphs_compile(signature):
     assert (gradients[0] - gradients[1]).abs().max() < 1e-12 * gradients[0].abs().max()
 
 
+def test_compiled_autograd():
+    """The gradients of calls that ran outside of any graph, as a graph."""
+    for function, x in functions((3, 0, 1)).values():
+        leaf = x.detach().requires_grad_()
+        (wanted,) = torch.autograd.grad(function(leaf).square().sum(), leaf)
+        torch._dynamo.reset()
+        loss = function(leaf).square().sum()
+        compiler = torch.compile(backend="eager", fullgraph=True)
+        with torch._dynamo.compiled_autograd._enable(compiler):
+            loss.backward()
+        assert torch.equal(leaf.grad, wanted)
+
+
 def test_the_third_derivative_of_an_interpolation():
     b = random_bivectors((3, 0, 1), 0.4, items=1, seed=5)
     ends = rotors.exp(b, (3, 0, 1)), rotors.exp(b.flip(0), (3, 0, 1))

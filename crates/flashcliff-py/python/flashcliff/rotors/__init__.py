@@ -9,8 +9,9 @@ An odd versor, such as a reflection, holds the blades of the odd grades, and fun
 ``odd``.
 
 Each map is one operator, an interpolation four, on the CPU and on GPUs, where they are compiled when they are first used. They have
-derivatives of every order, and work with ``torch.func`` and ``torch.compile``. All types are computed in float64, and results are rounded
-once. :func:`action` is made of operations of PyTorch. Results are the same from run to run on one device.
+derivatives of every order, an interpolation at least the first three, and work with ``torch.func`` and ``torch.compile``. All types are
+computed in float64, and results are rounded once. :func:`action` is made of operations of PyTorch. Results are the same from run to run on
+one device.
 
 Items without a result, such as the logarithm of -1, the inverse of zero, or what is made of an item that is not finite, are
 NaN in all their parts. Their gradient is exactly zero, whatever that of the result is, so they leave weights that all items
@@ -18,7 +19,7 @@ share alone: it is the value that shows them.
 
 Sources: Roelfs and De Keninck, "Graded symmetry groups: plane and simple" (2021, arXiv 2107.03771); Dorst and De Keninck,
 "Guided tour to the plane-based geometric algebra PGA" (2022). The functions are those of the papers; how they are computed
-is our own.
+is our own. In four and five dimensions parts of versors may be up to 1e75, and down to 1e-75.
 """
 
 from __future__ import annotations
