@@ -55,18 +55,26 @@ impl Split {
     /// # Errors
     /// [`TaskError::PredictionCount`] if there are more or fewer predictions than targets.
     pub fn mean_squared_error(&self, predictions: &[f32]) -> Result<f64, TaskError> {
-        if predictions.len() != self.targets.len() {
-            return Err(TaskError::PredictionCount {
-                expected: self.targets.len(),
-                got: predictions.len(),
-            });
-        }
-        let mut sum = 0.0;
-        for (prediction, target) in predictions.iter().zip(&self.targets) {
-            sum += (f64::from(*prediction) - f64::from(*target)).powi(2);
-        }
-        Ok(sum / self.targets.len() as f64)
+        mean_squared_error(predictions, &self.targets)
     }
+}
+
+/// The mean of squared differences, summed in `f64`, in order.
+///
+/// # Errors
+/// [`TaskError::PredictionCount`].
+pub(crate) fn mean_squared_error(predictions: &[f32], targets: &[f32]) -> Result<f64, TaskError> {
+    if predictions.len() != targets.len() {
+        return Err(TaskError::PredictionCount {
+            expected: targets.len(),
+            got: predictions.len(),
+        });
+    }
+    let mut sum = 0.0;
+    for (prediction, target) in predictions.iter().zip(targets) {
+        sum += (f64::from(*prediction) - f64::from(*target)).powi(2);
+    }
+    Ok(sum / targets.len() as f64)
 }
 
 /// Training, validation and test data of a task.
