@@ -16,6 +16,16 @@ pub enum TaskError {
         /// The size that was asked for.
         got: usize,
     },
+    /// A split is larger than the published data.
+    #[error("the {split} set has {most} samples at most, as the published data, got {got}")]
+    TooManySamples {
+        /// The split.
+        split: SplitName,
+        /// The largest size.
+        most: usize,
+        /// The size that was asked for.
+        got: usize,
+    },
     /// The system has no memory for a split.
     #[error(
         "the {split} set of {samples} samples needs at least {bytes} bytes, which the system does not give: ask for fewer samples"

@@ -7,7 +7,8 @@
 //! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
 //! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
 //!
-//! [`jets`] are of another kind: classes of particle jets, with the error of the best possible classifier.
+//! Two more are of another kind: [`bodies`], graphs of charged bodies, number for number the published data of EGNN, and [`jets`],
+//! classes of particle jets, with the error of the best possible classifier.
 //!
 //! This crate knows no framework and no model: data are vectors of `f32` with a shape, and predictions come as a slice.
 //!
@@ -40,6 +41,7 @@
 //! in `f64`, then rounded to `f32`. A test compares checksums, so a new version of this crate does not change the data
 //! unnoticed.
 
+pub mod bodies;
 mod dataset;
 mod error;
 mod gravity;

@@ -1,0 +1,180 @@
+//! The bodies of one trajectory, in the published program's order of operations.
+
+use std::array::from_fn;
+
+use super::legacy::LegacyRng;
+use super::{BODIES, DIM};
+
+const SPEED: f64 = 0.5;
+const TIME_STEP: f64 = 0.001;
+/// The largest component of a force.
+const MAX_FORCE: f64 = 100.0;
+/// Half the width of the box that the bodies start in.
+const WALL: f64 = 5.0;
+/// Normal numbers that the program draws after a trajectory, for noise of variance 0 on 49 frames of positions and of velocities.
+const NOISE: usize = 2 * 49 * DIM * BODIES;
+
+/// A number of each body, one axis after the other.
+pub(super) type Axes = [[f64; BODIES]; DIM];
+
+/// The bodies at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct System {
+    pub(super) charges: [f64; BODIES],
+    pub(super) positions: Axes,
+    pub(super) velocities: Axes,
+}
+
+impl System {
+    /// The start of the next trajectory. The stream is then where the trajectory after it begins.
+    pub(super) fn draw(rng: &mut LegacyRng) -> Self {
+        let charges = from_fn(|_| if rng.uniform() < 0.5 { -1.0 } else { 1.0 });
+        let mut normals = || from_fn(|_| from_fn(|_| rng.normal()));
+        let mut system = Self {
+            charges,
+            positions: normals(),
+            velocities: normals(),
+        };
+        rng.skip_normals(NOISE);
+        system.scale_velocities();
+        system.reflect();
+        system
+    }
+
+    /// Does to the stream what [`Self::draw`] does.
+    pub(super) fn skip(rng: &mut LegacyRng) {
+        rng.skip_uniforms(BODIES);
+        rng.skip_normals(2 * DIM * BODIES + NOISE);
+    }
+
+    fn scale_velocities(&mut self) {
+        let squares = squares(&self.velocities);
+        for axis in &mut self.velocities {
+            *axis = from_fn(|i| axis[i] * SPEED / squares[i].sqrt());
+        }
+    }
+
+    /// Brings bodies behind a wall back, and turns their velocities inwards.
+    fn reflect(&mut self) {
+        let positions = self.positions.as_flattened_mut().iter_mut();
+        for (x, v) in positions.zip(self.velocities.as_flattened_mut()) {
+            if *x > WALL {
+                (*x, *v) = (2.0 * WALL - *x, -v.abs());
+            }
+            if *x < -WALL {
+                (*x, *v) = (-2.0 * WALL - *x, v.abs());
+            }
+        }
+    }
+
+    /// Moves the bodies by some steps: a kick, then a drift. There are no walls any more.
+    pub(super) fn advance(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let forces = self.forces();
+            let bodies = self.positions.as_flattened_mut().iter_mut();
+            let bodies = bodies.zip(self.velocities.as_flattened_mut());
+            for ((x, v), force) in bodies.zip(forces.as_flattened()) {
+                *v += TIME_STEP * force;
+                *x += TIME_STEP * *v;
+            }
+        }
+    }
+
+    fn forces(&self) -> Axes {
+        let strengths = self.strengths();
+        self.positions.map(|x| {
+            from_fn(|i| {
+                let pushes = (0..BODIES).map(|j| strengths[i][j] * (x[i] - x[j]));
+                pushes.sum::<f64>().clamp(-MAX_FORCE, MAX_FORCE)
+            })
+        })
+    }
+
+    /// `q_i q_j / r_ij^3`, and 0 of a body to itself.
+    ///
+    /// Squares of distances are `x_i^2 + x_j^2 - 2 x_i . x_j`, whose last product is a chain of fused multiplications and additions, as that
+    /// of BLAS on CPUs that have them.
+    fn strengths(&self) -> [[f64; BODIES]; BODIES] {
+        let [x, y, z] = &self.positions;
+        let squares = squares(&self.positions);
+        let mut strengths = [[0.0; BODIES]; BODIES];
+        for i in 0..BODIES {
+            for j in 0..i {
+                let dot = z[i].mul_add(z[j], y[i].mul_add(y[j], x[i] * x[j]));
+                let square = squares[i] + squares[j] - 2.0 * dot;
+                let strength = self.charges[i] * self.charges[j] / square.powf(1.5);
+                (strengths[i][j], strengths[j][i]) = (strength, strength);
+            }
+        }
+        strengths
+    }
+}
+
+/// The square of the length of each body's vector.
+fn squares([x, y, z]: &Axes) -> [f64; BODIES] {
+    from_fn(|i| x[i] * x[i] + y[i] * y[i] + z[i] * z[i])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(seed: u32) -> Vec<System> {
+        let mut rng = LegacyRng::new(seed);
+        (0..6).map(|_| System::draw(&mut rng)).collect()
+    }
+
+    #[test]
+    fn walls_reflect_positions_and_turn_velocities_inwards() {
+        let mut system = System {
+            charges: [1.0; BODIES],
+            positions: [[0.0, 5.25, -5.5, 6.0, -5.0]; DIM],
+            velocities: [[0.1, 0.2, 0.3, -0.4, -0.5]; DIM],
+        };
+        system.reflect();
+        assert_eq!(system.positions[2], [0.0, 4.75, -4.5, 4.0, -5.0]);
+        assert_eq!(system.velocities[0], [0.1, -0.2, 0.3, -0.4, -0.5]);
+    }
+
+    /// The sum over pairs of `q_i q_j / r_ij`.
+    fn potential(system: &System) -> f64 {
+        let [x, y, z] = &system.positions;
+        let pairs = (0..BODIES).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let energy = |(i, j): (usize, usize)| {
+            let square = (x[i] - x[j]).powi(2) + (y[i] - y[j]).powi(2) + (z[i] - z[j]).powi(2);
+            system.charges[i] * system.charges[j] / square.sqrt()
+        };
+        pairs.map(energy).sum()
+    }
+
+    #[test]
+    fn forces_are_the_slopes_of_the_potential() {
+        for start in starts(9) {
+            let forces = start.forces();
+            let step = 1e-5;
+            for (axis, along) in forces.iter().enumerate() {
+                assert!(along.iter().sum::<f64>().abs() < 1e-12, "forces cancel");
+                for (body, force) in along.iter().enumerate() {
+                    let moved = |by: f64| {
+                        let mut system = start.clone();
+                        system.positions[axis][body] += by;
+                        potential(&system)
+                    };
+                    let slope = (moved(step) - moved(-step)) / (2.0 * step);
+                    assert!((force + slope).abs() < 1e-6 * force.abs().max(1.0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_forces_are_cut() {
+        let mut system = starts(0).remove(0);
+        for axis in 0..DIM {
+            system.positions[axis][1] = system.positions[axis][0] + 1e-3;
+        }
+        for along in system.forces() {
+            assert_eq!([along[0].abs(), along[1]], [100.0, -along[0]]);
+        }
+    }
+}
