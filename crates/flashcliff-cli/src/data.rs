@@ -11,7 +11,7 @@ use flashcliff_tasks::{Sizes, jets};
 use crate::error::Error;
 use crate::op::store::Results;
 use crate::output::Overwrite;
-use crate::train::{TaskName, default_sizes};
+use crate::train::{TaskName, default_data_seed, default_sizes};
 
 /// What there are samples of.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,7 @@ impl ValueEnum for Samples {
             Self::Task(TaskName::Regression),
             Self::Task(TaskName::Volumes),
             Self::Task(TaskName::Gravity),
+            Self::Task(TaskName::Nbody),
             Self::Jets,
         ]
     }
@@ -56,7 +57,7 @@ The file has inputs [samples, points, numbers of a point] and targets [samples, 
 those of `flashcliff train` with the same sizes and seed. target_scale and target_shift, [1] each, make targets in their own units of stored ones:
 target * target_scale + target_shift.
 
-Points of gravity are bodies: mass, position, velocity; the targets are their positions afterwards, body after body.
+Points of gravity and nbody are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
 
 Jets have particles [jets, 80, 4] (energy and momentum, zeros behind the last one), counts [jets], labels [jets] (1 of signal) and log_ratios [jets], what the
 best possible classifier would answer if it knew the frame of a jet.")]
@@ -82,9 +83,9 @@ pub(crate) struct DataArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<usize>,
 
-    /// Seed of the samples.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// Seed of the samples [default: 0; nbody: 43].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 }
 
 /// Runs the command.
@@ -104,8 +105,11 @@ pub(crate) fn run(args: &DataArgs) -> Result<(), Error> {
     };
     let mut tensors = Results::default();
     match args.samples_of {
-        Samples::Task(task) => write_task(task, sizes, args.seed, &mut tensors)?,
-        Samples::Jets => write_jets(sizes, args.seed, &mut tensors)?,
+        Samples::Task(task) => {
+            let seed = args.seed.unwrap_or(default_data_seed(task));
+            write_task(task, sizes, seed, &mut tensors)?;
+        }
+        Samples::Jets => write_jets(sizes, args.seed.unwrap_or(0), &mut tensors)?,
     }
     Ok(output.commit(&tensors.serialize()?)?)
 }

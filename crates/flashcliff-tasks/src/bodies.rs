@@ -33,9 +33,10 @@ mod system;
 
 use rayon::prelude::*;
 
-use crate::dataset::mean_squared_error;
-use crate::{Observer, Sizes, SplitName, TaskError};
+use crate::dataset::{Dataset, Split, mean_squared_error};
+use crate::{Observer, Sizes, SplitName, Task, TaskError};
 use legacy::LegacyRng;
+pub(crate) use reported::{CGENN, MVN};
 pub use reported::{REPORTED, Reported};
 use system::{Axes, System};
 
@@ -43,6 +44,8 @@ use system::{Axes, System};
 pub const BODIES: usize = 5;
 /// Dimension of space.
 pub const DIM: usize = 3;
+/// Numbers of a body of [`Task::Bodies`]: charge, position, velocity.
+pub(crate) const ROW: usize = 1 + 2 * DIM;
 /// The frame of the inputs.
 pub const FROM_FRAME: usize = 30;
 /// The frame of the targets.
@@ -93,6 +96,22 @@ impl BodiesSplit {
     /// [`TaskError::PredictionCount`] unless `predictions` has the length of [`Self::targets`].
     pub fn mean_squared_error(&self, predictions: &[f32]) -> Result<f64, TaskError> {
         mean_squared_error(predictions, &self.targets)
+    }
+
+    /// The samples as rows of numbers.
+    fn split(&self) -> Split {
+        let bodies = self.charges.iter().zip(self.positions.chunks_exact(DIM));
+        let bodies = bodies.zip(self.velocities.chunks_exact(DIM));
+        let row = |((&charge, x), v): ((&f32, &[f32]), &[f32])| {
+            let numbers = [charge].into_iter().chain(x.iter().copied());
+            numbers.chain(v.iter().copied()).collect::<Vec<f32>>()
+        };
+        Split {
+            inputs: bodies.flat_map(row).collect(),
+            shape: [self.len(), BODIES, ROW],
+            targets: self.targets.clone(),
+            target_len: BODIES * DIM,
+        }
     }
 
     fn of(samples: &[Sample]) -> Self {
@@ -154,6 +173,19 @@ pub fn generate(sizes: Sizes, seed: u32, observer: Observer<'_>) -> Result<Bodie
         train: BodiesSplit::of(train),
         val: BodiesSplit::of(val),
         test: BodiesSplit::of(test),
+    })
+}
+
+/// The data of [`Task::Bodies`], by the lower bits of the seed.
+pub(crate) fn task(sizes: Sizes, seed: u64, observer: Observer<'_>) -> Result<Dataset, TaskError> {
+    let data = generate(sizes, seed as u32, observer)?;
+    Ok(Dataset {
+        task: Task::Bodies,
+        train: data.train.split(),
+        val: data.val.split(),
+        test: data.test.split(),
+        target_scale: 1.0,
+        target_shift: 0.0,
     })
 }
 

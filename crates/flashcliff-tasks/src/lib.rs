@@ -6,6 +6,7 @@
 //! | [`Task::Regression`] | 2 in R^5 from N(0, I) | an O(5)-invariant function | EMLP, arXiv 2104.09459; CGENN |
 //! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
 //! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
+//! | [`Task::Bodies`] | 5 bodies: charge, position, velocity | their positions after a unit of time | EGNN, arXiv 2102.09844 |
 //!
 //! Two more are of another kind: [`bodies`], graphs of charged bodies, number for number the published data of EGNN, and [`jets`],
 //! classes of particle jets, with the error of the best possible classifier.
@@ -92,19 +93,33 @@ pub enum Task {
     ///
     /// Source: GATr (Brehmer et al., NeurIPS 2023, arXiv 2305.18415), the simulator of its repository.
     Gravity,
+    /// Positions of five charged bodies after a unit of time, from their charges, positions and velocities: [`bodies`] has the data with parts of their own.
+    ///
+    /// A sample has five rows of charge, three coordinates and three components of the velocity, and fifteen targets: three coordinates for each body. With
+    /// the seed [`bodies::SEED`] the data are those of the published files.
+    ///
+    /// Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844).
+    Bodies,
 }
 
 impl Task {
     /// Every task.
-    pub const ALL: [Self; 4] = [Self::Hulls, Self::Regression, Self::Volumes, Self::Gravity];
+    pub const ALL: [Self; 5] = [
+        Self::Hulls,
+        Self::Regression,
+        Self::Volumes,
+        Self::Gravity,
+        Self::Bodies,
+    ];
 
-    /// The name in lower case: `hulls`, `regression`, `volumes` or `gravity`.
+    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity` or `nbody`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
             Self::Regression => "regression",
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
+            Self::Bodies => "nbody",
         }
     }
 
@@ -115,6 +130,7 @@ impl Task {
             Self::Regression => regression::POINTS,
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::BODIES,
+            Self::Bodies => bodies::BODIES,
         }
     }
 
@@ -125,6 +141,7 @@ impl Task {
             Self::Regression => regression::DIM,
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::ROW,
+            Self::Bodies => bodies::ROW,
         }
     }
 
@@ -133,6 +150,7 @@ impl Task {
         match self {
             Self::Hulls | Self::Regression | Self::Volumes => 1,
             Self::Gravity => gravity::BODIES * gravity::DIM,
+            Self::Bodies => bodies::BODIES * bodies::DIM,
         }
     }
 
@@ -142,7 +160,7 @@ impl Task {
     ///
     /// # Errors
     /// [`TaskError::TooFewSamples`] if the training set is empty, or for [`Task::Regression`] has fewer than two samples, of
-    /// which it takes the standard deviation. [`TaskError::OutOfMemory`] if there is no memory for the data.
+    /// which it takes the standard deviation. [`TaskError::TooManySamples`] for more of [`Task::Bodies`] than [`bodies::DRAWN`]. [`TaskError::OutOfMemory`] if there is no memory for the data.
     /// [`TaskError::Hull`] if rounding leaves the hull of a sample undecided.
     pub fn generate(self, sizes: Sizes, seed: u64) -> Result<Dataset, TaskError> {
         self.generate_observed(sizes, seed, &keep_on)
@@ -173,6 +191,7 @@ impl Task {
             Self::Regression => regression::generate(sizes, seed, observer),
             Self::Volumes => volumes::generate(sizes, seed, observer),
             Self::Gravity => gravity::generate(sizes, seed, observer),
+            Self::Bodies => bodies::task(sizes, seed, observer),
         }
     }
 }

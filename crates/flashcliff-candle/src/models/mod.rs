@@ -66,14 +66,14 @@ pub struct Losses {
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `bodies`.
+    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
             Self::Regression { .. } => "regression",
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
-            Self::Bodies => "bodies",
+            Self::Bodies => "nbody",
         }
     }
 

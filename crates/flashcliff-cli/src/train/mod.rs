@@ -11,7 +11,7 @@
 //! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `ranks`, `supervisor`, `team`, `follow` - runs on several GPUs, one process each.
 //! * `saver` - when a run is saved, and what happens when that fails.
-//! * `progress` - bars.
+//! * `progress` - bars; `ramps` - the learning rate of charged bodies.
 //! * `curve`, `metrics`, `report` - the results.
 //!
 //! Results depend on the settings and the SIMD tier, or the kind of GPU. They do not depend on the number of threads or on interruptions.
@@ -28,6 +28,7 @@ mod metrics;
 mod optimiser;
 mod precision;
 mod progress;
+mod ramps;
 mod ranks;
 mod rehearsal;
 mod report;
@@ -89,10 +90,12 @@ Several GPUs: --gpus N starts a process for each. torchrun starts them too, on o
 flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole batch, a
 multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
 1; the state is saved.
-Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64.
+Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
 regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
-and the names of weights count the layers of dropout, as in GATr.")]
+and the names of weights count the layers of dropout, as in GATr.
+Nbody has CGENN's settings: --lr 0.004, --weight-decay 0.0001, and without --schedule the rate grows over a 64th of the run and falls over the last quarter. The data
+are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says another.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
@@ -113,11 +116,11 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that of --seed].
+    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that of --seed; nbody: 43].
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
-    /// Learning rate [default: 0.001; gravity: 0.0003].
+    /// Learning rate [default: 0.001; gravity: 0.0003; nbody: 0.004].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
@@ -128,11 +131,11 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     dropout: Option<f64>,
 
-    /// Validation samples [default: 2048; gravity: 5000].
+    /// Validation samples [default: 2048; gravity: 5000; nbody: 2000].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096; gravity: 5000].
+    /// Test samples [default: 4096; gravity: 5000; nbody: 2000].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
@@ -178,6 +181,8 @@ pub(crate) enum TaskName {
     Volumes,
     /// Positions of four bodies that attract each other, after a tenth of a unit of time (GATr).
     Gravity,
+    /// Positions of five charged bodies after a unit of time (EGNN, CGENN).
+    Nbody,
 }
 
 impl TaskName {
@@ -188,8 +193,14 @@ impl TaskName {
             Self::Regression => Task::Regression,
             Self::Volumes => Task::Volumes,
             Self::Gravity => Task::Gravity,
+            Self::Nbody => Task::Bodies,
         }
     }
+}
+
+/// The seed of the data of a task unless another is asked for.
+pub(crate) fn default_data_seed(task: TaskName) -> u64 {
+    settings::default_data_seed(task.task())
 }
 
 /// The samples that a task has unless others are asked for.

@@ -3,12 +3,13 @@
 use std::num::NonZero;
 
 use flashcliff_candle::models::{Architecture, ModelOptions};
-use flashcliff_tasks::{Sizes, Task};
+use flashcliff_tasks::{Sizes, Task, bodies};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
 use super::optimiser::{Optimiser, name};
 use super::precision::PrecisionName;
+use super::ramps;
 use crate::error::Error;
 use crate::memory::room_for;
 
@@ -18,6 +19,8 @@ const MAX_SAMPLES: usize = 1 << 22;
 const MAX_STEPS: usize = 1 << 28;
 /// How often the validation error is measured in a run.
 const VALIDATIONS: usize = 32;
+/// That of charged bodies, as in CGENN's run.
+const VALIDATIONS_OF_BODIES: usize = 1024;
 /// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;
 /// How often the learning rate of gravity falls in a run, each time by this factor: to a hundredth of what it was. The published run falls
@@ -28,6 +31,14 @@ const DECAY: f64 = 0.398_107_170_553_497_3;
 /// The samples that a task has unless others are asked for.
 pub(super) fn default_sizes(task: Task) -> Sizes {
     Settings::usual(task).sizes()
+}
+
+/// The seed of the data of a task unless another is asked for: that of the published files, if a seed makes them.
+pub(super) fn default_data_seed(task: Task) -> u64 {
+    match task {
+        Task::Bodies => u64::from(bodies::SEED),
+        _ => 0,
+    }
 }
 
 /// The settings of a run, stored with its state.
@@ -53,6 +64,9 @@ pub(super) struct Settings {
     /// The number of steps from one fall of the learning rate to the next, if it falls.
     #[serde(default)]
     decay_every: Option<usize>,
+    /// Whether the learning rate grows at the start and falls at the end, as in CGENN's run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ramps: bool,
     /// States of before there was a choice have the highest.
     #[serde(default)]
     pub(super) precision: PrecisionName,
@@ -74,6 +88,7 @@ impl Settings {
             test_samples: 4096,
             val_every: 1,
             decay_every: None,
+            ramps: false,
             precision: PrecisionName::default(),
         };
         let settings = match task {
@@ -91,6 +106,17 @@ impl Settings {
                     ..Optimiser::default()
                 },
                 ..small(1000, 5001, 64)
+            },
+            // CGENN's run on EGNN's files.
+            Task::Bodies => Self {
+                val_samples: bodies::PUBLISHED.val,
+                test_samples: bodies::PUBLISHED.test,
+                optimiser: Optimiser {
+                    learning_rate: 4e-3,
+                    weight_decay: 1e-4,
+                    ..Optimiser::default()
+                },
+                ..small(bodies::PUBLISHED.train, 131_072, 100)
             },
         };
         settings.with_intervals(true)
@@ -130,10 +156,16 @@ impl Settings {
     /// The settings with the intervals that follow from the steps. The learning rate of gravity falls, if it may.
     fn with_intervals(self, decays: bool) -> Self {
         let each = |parts: usize| (self.steps / parts).max(1);
-        let falls = self.task() == Task::Gravity;
+        let (falls, ramps) = (self.task() == Task::Gravity, self.task() == Task::Bodies);
+        let validations = match self.task() {
+            Task::Gravity => DECAYS,
+            Task::Bodies => VALIDATIONS_OF_BODIES,
+            _ => VALIDATIONS,
+        };
         Self {
-            val_every: each(if falls { DECAYS } else { VALIDATIONS }),
+            val_every: each(validations),
             decay_every: (falls && decays).then(|| each(DECAYS)),
+            ramps: ramps && decays,
             ..self
         }
     }
@@ -196,6 +228,7 @@ impl Settings {
             Task::Regression => (27 << 10, 2 << 10),
             Task::Volumes => (42 << 10, 12 << 10),
             Task::Gravity => (2 << 20, 1600 << 10),
+            Task::Bodies => (900 << 10, 600 << 10),
         };
         let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.
@@ -215,6 +248,10 @@ impl Settings {
     /// the steps that a multiple of the interval counts.
     pub(super) fn learning_rate(&self, step: usize) -> (f64, Option<usize>) {
         let rate = self.optimiser.learning_rate;
+        if self.ramps {
+            let (factor, next) = ramps::factor(step, self.steps);
+            return (rate * factor, next);
+        }
         let Some(every) = self.decay_every else {
             return (rate, None);
         };
@@ -280,6 +317,7 @@ impl Settings {
             },
             Task::Volumes => Architecture::Volumes,
             Task::Gravity => Architecture::Gravity,
+            Task::Bodies => Architecture::Bodies,
         }
     }
 
@@ -301,7 +339,11 @@ impl Settings {
 
     /// The seed of the data.
     pub(super) fn data_seed(&self) -> u64 {
-        self.data_seed.unwrap_or(self.seed)
+        let usual = match self.task() {
+            task @ Task::Bodies => default_data_seed(task),
+            _ => self.seed,
+        };
+        self.data_seed.unwrap_or(usual)
     }
 
     /// The seeds as text for people.
