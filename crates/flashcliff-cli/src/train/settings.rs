@@ -19,8 +19,8 @@ const MAX_SAMPLES: usize = 1 << 22;
 const MAX_STEPS: usize = 1 << 28;
 /// How often the validation error is measured in a run.
 const VALIDATIONS: usize = 32;
-/// That of charged bodies, as in CGENN's run.
-const VALIDATIONS_OF_BODIES: usize = 1024;
+/// The steps from one validation of charged bodies to the next, as in CGENN's run.
+const BETWEEN_VALIDATIONS: usize = 128;
 /// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;
 /// How often the learning rate of gravity falls in a run, each time by this factor: to a hundredth of what it was. The published run falls
@@ -157,13 +157,12 @@ impl Settings {
     fn with_intervals(self, decays: bool) -> Self {
         let each = |parts: usize| (self.steps / parts).max(1);
         let (falls, ramps) = (self.task() == Task::Gravity, self.task() == Task::Bodies);
-        let validations = match self.task() {
-            Task::Gravity => DECAYS,
-            Task::Bodies => VALIDATIONS_OF_BODIES,
-            _ => VALIDATIONS,
-        };
         Self {
-            val_every: each(validations),
+            val_every: match self.task() {
+                Task::Gravity => each(DECAYS),
+                Task::Bodies => BETWEEN_VALIDATIONS.min(self.steps),
+                _ => each(VALIDATIONS),
+            },
             decay_every: (falls && decays).then(|| each(DECAYS)),
             ramps: ramps && decays,
             ..self
