@@ -67,7 +67,8 @@ pub use flashcliff_program::plan::{Excess, Refusal};
 /// The builder of programs, as `flashcliff::program` has it.
 pub mod program {
     pub use flashcliff_program::ir::{
-        Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Uniform,
+        Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Returned,
+        Total, Uniform, Width,
     };
     pub use flashcliff_program::spec::Multivector;
 }

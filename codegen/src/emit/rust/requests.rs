@@ -8,23 +8,43 @@ use quote::quote;
 use super::collection::{Collection, Named, Origin};
 use super::text;
 use crate::Error;
-use flashcliff_program::ir::{Gate, Program, differentiate};
+use flashcliff_program::ir::{Gate, Program, differentiate, gradient, resolved};
 use flashcliff_program::spec::{first_derivatives, second_derivatives};
 
-/// A program that a user wants compiled, with its adjoint, which the backward pass runs.
+/// A program that a user wants compiled, with what its backward pass runs.
 #[derive(Clone, Debug)]
 pub struct Request {
     program: Program,
+    backward: Backward,
     /// The gates for which there are derivatives of second order.
     gates: Vec<Gate>,
 }
 
+/// What computes gradients.
+#[derive(Clone, Copy, Debug)]
+enum Backward {
+    /// The adjoint, which reads what the forward pass saved.
+    Adjoint,
+    /// The gradient as an operator, which saves nothing, for a gate.
+    Gradient(Gate),
+}
+
 impl Request {
-    /// A program and its adjoint.
+    /// A program and its adjoint, which `Operator::backward` runs.
     pub fn of(program: Program) -> Self {
         Self {
             program,
+            backward: Backward::Adjoint,
             gates: Vec::new(),
+        }
+    }
+
+    /// A program and its gradient as an operator, `Operator::gradient`, for operators with a gate. Programs that call no gate have one gradient
+    /// for all gates. Without row sums it is the adjoint, too.
+    pub fn and_gradient(program: Program, gate: Gate) -> Self {
+        Self {
+            backward: Backward::Gradient(gate),
+            ..Self::of(program)
         }
     }
 
@@ -40,8 +60,11 @@ impl Request {
     /// The programs that are compiled, and what each is to the first.
     fn programs(self) -> Result<Vec<(&'static str, Program)>, Error> {
         self.program.check_operator().map_err(Error::Refused)?;
-        let adjoint = differentiate(&self.program);
-        let mut programs = vec![("PROGRAM", self.program.clone()), ("ADJOINT", adjoint)];
+        let backward = match self.backward {
+            Backward::Adjoint => ("ADJOINT", differentiate(&self.program)),
+            Backward::Gradient(gate) => ("GRADIENT", resolved(gate, gradient(&self.program))),
+        };
+        let mut programs = vec![("PROGRAM", self.program.clone()), backward];
         for gate in self.gates {
             let first = first_derivatives(&self.program, gate).into_iter();
             programs.extend(first.map(|program| ("GRADIENT", program)));

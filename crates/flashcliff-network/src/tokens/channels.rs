@@ -1,5 +1,7 @@
 //! The channels of tokens.
 
+use super::programs::Kinds;
+
 /// The number of multivector channels and of scalar channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Channels {
@@ -26,6 +28,14 @@ impl Channels {
     /// The numbers of a token over an algebra of so many blades.
     pub const fn width_over(self, blades: usize) -> usize {
         blades * self.multivectors + self.scalars
+    }
+
+    /// Which of both there are.
+    pub(super) const fn kinds(self) -> Kinds {
+        Kinds {
+            multivectors: self.multivectors > 0,
+            scalars: self.scalars > 0,
+        }
     }
 
     /// These channels and others.

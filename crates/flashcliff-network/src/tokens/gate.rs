@@ -1,29 +1,9 @@
-//! Gated nonlinearities, as a program.
+//! Gated nonlinearities.
 
-use std::f64::consts::PI;
-
-use flashcliff::program::{Function, Graph, Id, Program, Width};
-
-use super::programs::{blades, one, operator};
-use super::{Channels, Geometry, Lanes};
+use super::compiled::operator;
+use super::programs::gate;
+use super::{Channels, GateFunction, Geometry, Lanes};
 use crate::Error;
-
-/// A function of gates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GateFunction {
-    /// The larger of a number and 0.
-    Relu,
-    /// The logistic function.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// A number times its logistic function.
-    Silu,
-    /// A number times its normal distribution function.
-    Gelu,
-    /// GELU with a hyperbolic tangent in place of the normal distribution.
-    GeluTanh,
-}
 
 impl Lanes {
     /// Multivectors times a function of their scalar blade, and a function of scalars: the functions are given in this order.
@@ -35,82 +15,13 @@ impl Lanes {
     pub fn gated(
         geometry: Geometry,
         channels: Channels,
-        [of_multivectors, of_scalars]: [GateFunction; 2],
+        functions: [GateFunction; 2],
     ) -> Result<Self, Error> {
         if channels.multivectors > 0 {
             geometry.check_multivectors("a gate by the scalar blade")?;
         }
         let algebra = geometry.algebra;
-        let mut p = Program::new("scalar_gate", "o = f(x_0) x, t = g(s)");
-        let all = 0..geometry.blades();
-        let x = (channels.multivectors > 0).then(|| p.input("x", blades(algebra, all.clone())));
-        let s = (channels.scalars > 0).then(|| p.input_of(Width::Scalars, "s", one())[0]);
-        if let Some(x) = x {
-            let gate = of_multivectors.of(&mut p.graph, x[0]);
-            let o = x.iter().map(|&x| p.graph.mul(x, gate)).collect();
-            p.output("o", blades(algebra, all), o);
-        }
-        if let Some(s) = s {
-            let t = of_scalars.of(&mut p.graph, s);
-            p.output_of(Width::Scalars, "t", one(), vec![t]);
-        }
+        let p = gate::gated(algebra.cayley(), channels.kinds(), functions);
         Self::new(operator(algebra, &p)?, geometry.blades(), channels)
-    }
-}
-
-impl GateFunction {
-    /// All functions, with their names in other hosts.
-    pub const NAMES: [(&'static str, Self); 6] = [
-        ("relu", Self::Relu),
-        ("sigmoid", Self::Sigmoid),
-        ("tanh", Self::Tanh),
-        ("silu", Self::Silu),
-        ("gelu", Self::Gelu),
-        ("gelu_tanh", Self::GeluTanh),
-    ];
-
-    /// The function of a name; `None` for other names.
-    pub fn of_name(name: &str) -> Option<Self> {
-        let found = Self::NAMES.iter().find(|(own, _)| *own == name);
-        found.map(|(_, function)| *function)
-    }
-
-    /// The function of a value.
-    pub(super) fn of(self, g: &mut Graph, x: Id) -> Id {
-        match self {
-            Self::Relu => {
-                let zero = g.constant(0.0);
-                g.max(x, zero)
-            }
-            Self::Sigmoid => g.call(Function::Sigmoid, x),
-            // 2 sigmoid(2 x) - 1.
-            Self::Tanh => {
-                let (two, one) = (g.constant(2.0), g.constant(1.0));
-                let double = g.mul(two, x);
-                let sigmoid = g.call(Function::Sigmoid, double);
-                let double = g.mul(two, sigmoid);
-                g.sub(double, one)
-            }
-            Self::Silu => {
-                let sigmoid = g.call(Function::Sigmoid, x);
-                g.mul(x, sigmoid)
-            }
-            // x (1 + tanh(y)) / 2 is x sigmoid(2 y).
-            Self::GeluTanh => {
-                let (cubic, slope) = (g.constant(0.044715), g.constant(2.0 * (2.0 / PI).sqrt()));
-                let square = g.mul(x, x);
-                let cube = g.mul(square, x);
-                let more = g.mul(cubic, cube);
-                let sum = g.add(x, more);
-                let y = g.mul(slope, sum);
-                let sigmoid = g.call(Function::Sigmoid, y);
-                g.mul(x, sigmoid)
-            }
-            // The gate of the operator is the normal distribution function.
-            Self::Gelu => {
-                let gate = g.call(Function::Gate { order: 0 }, x);
-                g.mul(x, gate)
-            }
-        }
     }
 }

@@ -6,8 +6,9 @@
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
 //! * `linear` - equivariant linear maps that share an input.
-//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate`, `products` - the programs of the invariant norm, of gated
-//!   nonlinearities, and of geometric products and joins; `programs` - what they share.
+//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate`, `products` - the invariant norm, gated nonlinearities, and
+//!   geometric products and joins.
+//! * `programs` - the programs of these steps; `compiled` - their operators, with kernels of the build script.
 //! * `gains` - factors of grades and of heads.
 //! * `dropout` - dropout of grades.
 //! * `reinserted` - channels of other tokens behind those of each token.
@@ -20,9 +21,12 @@
 //! * `chunk` - samples that are computed together, and their layout.
 //! * `transformer`, `slim` - layers and whole networks of these steps.
 
+#[cfg(all(test, feature = "compiled"))]
+mod ahead;
 pub(crate) mod attention;
 mod channels;
 pub(crate) mod chunk;
+pub(crate) mod compiled;
 pub(crate) mod components;
 pub(crate) mod dropout;
 pub(crate) mod features;
@@ -51,11 +55,11 @@ pub use components::Components;
 pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;
-pub use gate::GateFunction;
 pub use geometry::Geometry;
 pub use lanes::Lanes;
 pub use linear::Linear;
 pub use norm::NormOptions;
+pub use programs::gate::GateFunction;
 pub use reinserted::Reinserted;
 pub use rotary::Rotary;
 pub use slim::{Slim, SlimEnds};

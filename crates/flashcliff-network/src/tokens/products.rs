@@ -1,9 +1,7 @@
-//! Geometric products and joins, as a program.
+//! Geometric products and joins.
 
-use flashcliff::cayley::{self, GradeSet, ProductKind};
-use flashcliff::program::{Graph, Multivector, Program, Width};
-
-use super::programs::{blades, one, operator};
+use super::compiled::operator;
+use super::programs::products::{Products, products};
 use super::{Channels, Geometry, Lanes};
 use crate::Error;
 
@@ -19,63 +17,13 @@ impl Lanes {
     pub fn products(geometry: Geometry, each: usize, scalars: usize) -> Result<Self, Error> {
         geometry.check_multivectors("products")?;
         let algebra = geometry.algebra;
-        let (cayley, all) = (algebra.cayley(), 0..geometry.blades());
-        let mut p = Program::new("products", "o = a b, j = r dual(dual(c) ^ dual(d)), t = s");
-        let mut factors = |names: [&str; 2]| {
-            names.map(|name| Multivector {
-                grades: GradeSet::full(cayley.dim()),
-                components: p.input(name, blades(algebra, all.clone())),
-            })
+        let has = Products {
+            joins: geometry.join,
+            bivectors: geometry.bivectors,
+            scalars: scalars > 0,
         };
-        let pair = factors(["a", "b"]);
-        let joined = geometry.join.then(|| factors(["c", "d"]));
-        let s = (scalars > 0).then(|| p.input_of(Width::Scalars, "s", one()));
-        let g = &mut p.graph;
-        let product = product(g, cayley, ProductKind::Geometric, pair);
-        let zero = g.constant(0.0);
-        let keeps = |blade| geometry.bivectors || cayley.grade_of(blade) != 2;
-        let o = product.map(
-            cayley,
-            |blade, value| if keeps(blade) { value } else { zero },
-        );
-        p.output("o", blades(algebra, all.clone()), o.components);
-        if let Some(joined) = joined {
-            let reference = p.row_value("reference");
-            let g = &mut p.graph;
-            let join = product_of_complements(g, cayley, joined);
-            let j = join.map(cayley, |_, value| g.mul(value, reference));
-            p.output("j", blades(algebra, all), j.components);
-        }
-        if let Some(s) = s {
-            p.output_of(Width::Scalars, "t", one(), s);
-        }
+        let p = products(algebra.cayley(), has);
         let each = Channels::new(each, scalars);
         Self::new(operator(algebra, &p)?, geometry.blades(), each)
     }
-}
-
-fn product(
-    g: &mut Graph,
-    cayley: &cayley::Algebra,
-    kind: ProductKind,
-    [x, y]: [Multivector; 2],
-) -> Multivector {
-    x.product(g, cayley, kind, &y)
-}
-
-/// The join without its reference.
-fn product_of_complements(
-    g: &mut Graph,
-    cayley: &cayley::Algebra,
-    factors: [Multivector; 2],
-) -> Multivector {
-    let product = product(g, cayley, ProductKind::Regressive, factors);
-    let dim = cayley.dim();
-    product.signed(g, cayley, |blade| {
-        let grade = cayley.grade_of(blade);
-        match (grade * (dim - grade)).is_multiple_of(2) {
-            true => 1,
-            false => -1,
-        }
-    })
 }

@@ -1,13 +1,11 @@
 //! L-GATr-slim as a network: a linear layer, blocks of attention and gated linear units, a linear layer, on vectors and scalars.
-//!
-//! * `programs` - the norm and the gated linear unit, as programs.
-
-mod programs;
 
 use std::sync::Arc;
 
 use flashcliff::Operator;
 
+use super::compiled::operator;
+use super::programs::slim;
 use super::transformer::at_least_one;
 use super::{Attention, Channels, GateFunction, Geometry, Lanes, Linear, Step};
 use crate::{Axis, Error, Network, Value};
@@ -113,7 +111,7 @@ impl Slim {
     /// # Errors
     /// None: the program is supported.
     pub fn norm_operator(algebra: flashcliff::Algebra, has_gains: bool) -> Result<Operator, Error> {
-        programs::norm(algebra, has_gains)
+        operator(algebra, &slim::norm(algebra.cayley(), has_gains))
     }
 
     /// The gated linear unit: `f_v(scale <a, b>) v` of vectors `v`, `a`, `b`, and `f(g) s` of scalars `s`, `g`, with the functions `[f_v, f]`.
@@ -125,7 +123,7 @@ impl Slim {
         gates: [GateFunction; 2],
         scale: f64,
     ) -> Result<Operator, Error> {
-        programs::unit(algebra, gates, scale)
+        operator(algebra, &slim::unit(algebra.cayley(), gates, scale))
     }
 
     /// The network, with each block as a [block](Network::block) of its own.

@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use flashcliff::program::{Function, Graph, Id, Program};
-use flashcliff::{Algebra, Gate, Operator, ProgramOptions};
-
-use crate::Error;
+use flashcliff::cayley::Algebra;
+use flashcliff::program::{Function, Graph, Id};
 
 /// The names of some blades.
-pub(super) fn blades(algebra: Algebra, range: Range<usize>) -> Vec<String> {
-    let cayley = algebra.cayley();
-    range.map(|at| cayley.blade_name(at)).collect()
+pub(super) fn blades(algebra: &Algebra, range: Range<usize>) -> Vec<String> {
+    range.map(|at| algebra.blade_name(at)).collect()
 }
 
 /// The name of the component of a scalar.
@@ -21,12 +18,11 @@ pub(super) fn one() -> Vec<String> {
 /// The inner product of the components of two multivectors, which are those of some blades.
 pub(super) fn inner(
     g: &mut Graph,
-    algebra: Algebra,
+    algebra: &Algebra,
     range: Range<usize>,
     [x, y]: [&[Id]; 2],
 ) -> Id {
-    let cayley = algebra.cayley();
-    let signs = range.map(|at| cayley.square_of_blade_norm(at));
+    let signs = range.map(|at| algebra.square_of_blade_norm(at));
     let terms: Vec<(i8, Id)> = signs
         .zip(x.iter().zip(y))
         .filter(|(sign, _)| *sign != 0)
@@ -36,10 +32,9 @@ pub(super) fn inner(
 }
 
 /// The magnitude of the squared norm of components, which are those of some blades.
-pub(super) fn magnitude(g: &mut Graph, algebra: Algebra, mut range: Range<usize>, x: &[Id]) -> Id {
+pub(super) fn magnitude(g: &mut Graph, algebra: &Algebra, mut range: Range<usize>, x: &[Id]) -> Id {
     let square = inner(g, algebra, range.clone(), [x, x]);
-    let cayley = algebra.cayley();
-    if range.all(|at| cayley.square_of_blade_norm(at) >= 0) {
+    if range.all(|at| algebra.square_of_blade_norm(at) >= 0) {
         return square;
     }
     let minus = g.neg(square);
@@ -50,13 +45,4 @@ pub(super) fn magnitude(g: &mut Graph, algebra: Algebra, mut range: Range<usize>
 pub(super) fn one_over_root(g: &mut Graph, n: Id) -> Id {
     let (root, one) = (g.call(Function::Sqrt, n), g.constant(1.0));
     g.div(one, root)
-}
-
-/// The operator of a program, whose gate is the normal distribution function.
-pub(super) fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
-    let options = ProgramOptions {
-        gate: Gate::Gelu,
-        ..ProgramOptions::default()
-    };
-    Ok(Operator::of(algebra, program, &options)?)
 }

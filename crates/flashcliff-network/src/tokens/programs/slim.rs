@@ -1,21 +1,21 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 
+use flashcliff::cayley::Algebra;
 use flashcliff::program::{Id, Program, Uniform, Width};
-use flashcliff::{Algebra, Operator};
 
-use crate::Error;
-use crate::tokens::GateFunction;
-use crate::tokens::programs::{self, inner, magnitude, one, one_over_root, operator};
+use super::gate::GateFunction;
+use super::parts::{self, inner, magnitude, one, one_over_root};
 
 /// The number that is added to the mean squares of norms.
 const EPS: f64 = 0.01;
 
-pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error> {
+/// The norm, with gains or without.
+pub(crate) fn norm(algebra: &Algebra, has_gains: bool) -> Program {
     let mut p = Program::new("slim_norm", "o = a x / r, t = b s / r");
     let x = p.input("x", blades(algebra));
     let s = p.input_of(Width::Scalars, "s", one())[0];
     let gains = has_gains.then(|| [p.param("a", 1)[0], p.param_of(Width::Scalars, "b", 1)[0]]);
-    let size = magnitude(&mut p.graph, algebra, algebra.cayley().grade_range(1), &x);
+    let size = magnitude(&mut p.graph, algebra, algebra.grade_range(1), &x);
     let of_s = p.graph.mul(s, s);
     let (of_x, of_s) = (p.row_sum(size), p.row_sum(of_s));
     let g = &mut p.graph;
@@ -30,19 +30,20 @@ pub(super) fn norm(algebra: Algebra, has_gains: bool) -> Result<Operator, Error>
     };
     let (o, t) = (x.iter().map(|&x| g.mul(x, a)).collect(), g.mul(s, b));
     outputs(&mut p, algebra, o, t);
-    operator(algebra, &p)
+    p
 }
 
-pub(super) fn unit(
-    algebra: Algebra,
+/// The gated linear unit, with the functions of gates of vectors and of scalars.
+pub(crate) fn unit(
+    algebra: &Algebra,
     [of_vectors, of_scalars]: [GateFunction; 2],
     scale: f64,
-) -> Result<Operator, Error> {
+) -> Program {
     let mut p = Program::new("slim_glu", "o = f_v(scale <a, b>) v, t = f(g) s");
     let [v, a, b] = ["v", "a", "b"].map(|name| p.input(name, blades(algebra)));
     let [s, gate] = ["s", "g"].map(|name| p.input_of(Width::Scalars, name, one())[0]);
     let g = &mut p.graph;
-    let vectors = algebra.cayley().grade_range(1);
+    let vectors = algebra.grade_range(1);
     let (product, scale) = (inner(g, algebra, vectors, [&a, &b]), g.constant(scale));
     let product = g.mul(scale, product);
     let (gate_v, gate_s) = (of_vectors.of(g, product), of_scalars.of(g, gate));
@@ -51,14 +52,14 @@ pub(super) fn unit(
         g.mul(s, gate_s),
     );
     outputs(&mut p, algebra, o, t);
-    operator(algebra, &p)
+    p
 }
 
-fn blades(algebra: Algebra) -> Vec<String> {
-    programs::blades(algebra, algebra.cayley().grade_range(1))
+fn blades(algebra: &Algebra) -> Vec<String> {
+    parts::blades(algebra, algebra.grade_range(1))
 }
 
-fn outputs(p: &mut Program, algebra: Algebra, vectors: Vec<Id>, scalars: Id) {
+fn outputs(p: &mut Program, algebra: &Algebra, vectors: Vec<Id>, scalars: Id) {
     p.output("o", blades(algebra), vectors);
     p.output_of(Width::Scalars, "t", one(), vec![scalars]);
 }
