@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use flashcliff::{Dim, Dims, Operator, Tensor, TensorMut, TensorSpec};
 
-use super::Channels;
 use super::chunk::Layout;
 use super::step::{Given, Gradients};
+use super::{Channels, compiled};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
@@ -103,7 +103,7 @@ impl Lanes {
         blades: usize,
         each: Channels,
     ) -> Result<Self, Error> {
-        let operator = operator.into();
+        let operator = compiled::with_kernels(operator.into())?;
         let places = |specs: &[TensorSpec], is_input| places(specs, blades, each, is_input);
         let gradient = operator.gradient()?;
         Ok(Self {

@@ -21,12 +21,10 @@
 //! * `chunk` - samples that are computed together, and their layout.
 //! * `transformer`, `slim` - layers and whole networks of these steps.
 
-#[cfg(all(test, feature = "compiled"))]
-mod ahead;
 pub(crate) mod attention;
 mod channels;
 pub(crate) mod chunk;
-pub(crate) mod compiled;
+mod compiled;
 pub(crate) mod components;
 pub(crate) mod dropout;
 pub(crate) mod features;
@@ -42,6 +40,8 @@ pub(crate) mod norm;
 pub(crate) mod outermorphism;
 mod products;
 mod programs;
+#[cfg(all(test, feature = "compiled"))]
+mod published;
 pub(crate) mod reinserted;
 pub(crate) mod rotary;
 mod slim;

@@ -88,11 +88,12 @@ impl GateFunction {
             }
             // x (1 + tanh(y)) / 2 is x sigmoid(2 y).
             Self::GeluTanh => {
-                let (cubic, slope) = (g.constant(0.044715), g.constant(2.0 * (2.0 / PI).sqrt()));
                 let square = g.mul(x, x);
                 let cube = g.mul(square, x);
+                let cubic = g.constant(0.044715);
                 let more = g.mul(cubic, cube);
                 let sum = g.add(x, more);
+                let slope = g.constant(2.0 * (2.0 / PI).sqrt());
                 let y = g.mul(slope, sum);
                 let sigmoid = g.call(Function::Sigmoid, y);
                 g.mul(x, sigmoid)

@@ -11,9 +11,16 @@ mod parts;
 pub(crate) mod products;
 pub(crate) mod slim;
 
+use flashcliff::program::Program;
+
 /// Whether tokens have channels of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kinds {
     pub(crate) multivectors: bool,
     pub(crate) scalars: bool,
+}
+
+/// The program without expressions that no result needs. Programs of hosts may have some, and kernels are found by all of them.
+pub(crate) fn lean(program: &Program) -> Program {
+    program.rebuilt(|_| true, |_, _| None)
 }

@@ -1,4 +1,6 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
+//!
+//! Their expressions have the order of those of the Python package (`compat/lgatr/layers/slim_operators.py`), so that both find the same kernels.
 
 use flashcliff::cayley::Algebra;
 use flashcliff::program::{Id, Program, Uniform, Width};
@@ -19,17 +21,19 @@ pub(crate) fn norm(algebra: &Algebra, has_gains: bool) -> Program {
     let of_s = p.graph.mul(s, s);
     let (of_x, of_s) = (p.row_sum(size), p.row_sum(of_s));
     let g = &mut p.graph;
+    let total = g.add(of_x, of_s);
     let [channels, scalars] = Width::ALL.map(|width| g.uniform(Uniform::Count(width)));
-    let (total, count) = (g.add(of_x, of_s), g.add(channels, scalars));
+    let count = g.add(channels, scalars);
     let (mean, eps) = (g.div(total, count), g.constant(EPS));
     let sum = g.add(mean, eps);
     let scale = one_over_root(g, sum);
-    let [a, b] = match gains {
-        Some(gains) => gains.map(|gain| g.mul(scale, gain)),
-        None => [scale; 2],
+    let mut times = |gain: Option<Id>, values: &[Id]| -> Vec<Id> {
+        let scale = gain.map_or(scale, |gain| g.mul(scale, gain));
+        values.iter().map(|&value| g.mul(value, scale)).collect()
     };
-    let (o, t) = (x.iter().map(|&x| g.mul(x, a)).collect(), g.mul(s, b));
-    outputs(&mut p, algebra, o, t);
+    let [a, b] = gains.map_or([None; 2], |gains| gains.map(Some));
+    let (o, t) = (times(a, &x), times(b, &[s]));
+    outputs(&mut p, algebra, [o, t]);
     p
 }
 
@@ -46,12 +50,11 @@ pub(crate) fn unit(
     let vectors = algebra.grade_range(1);
     let (product, scale) = (inner(g, algebra, vectors, [&a, &b]), g.constant(scale));
     let product = g.mul(scale, product);
-    let (gate_v, gate_s) = (of_vectors.of(g, product), of_scalars.of(g, gate));
-    let (o, t) = (
-        v.iter().map(|&v| g.mul(v, gate_v)).collect(),
-        g.mul(s, gate_s),
-    );
-    outputs(&mut p, algebra, o, t);
+    let gate_v = of_vectors.of(g, product);
+    let o = v.iter().map(|&v| g.mul(v, gate_v)).collect();
+    let gate_s = of_scalars.of(g, gate);
+    let t = vec![g.mul(s, gate_s)];
+    outputs(&mut p, algebra, [o, t]);
     p
 }
 
@@ -59,7 +62,7 @@ fn blades(algebra: &Algebra) -> Vec<String> {
     parts::blades(algebra, algebra.grade_range(1))
 }
 
-fn outputs(p: &mut Program, algebra: &Algebra, vectors: Vec<Id>, scalars: Id) {
+fn outputs(p: &mut Program, algebra: &Algebra, [vectors, scalars]: [Vec<Id>; 2]) {
     p.output("o", blades(algebra), vectors);
-    p.output_of(Width::Scalars, "t", one(), vec![scalars]);
+    p.output_of(Width::Scalars, "t", one(), scalars);
 }
