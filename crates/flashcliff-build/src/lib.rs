@@ -43,6 +43,8 @@
 //!   module of both. This crate has the names of the builder that `flashcliff` has, so that
 //!   `extern crate flashcliff_build as flashcliff;` makes the module mean the same in both. Operators that were made before
 //!   `register()` stay interpreted.
+//! - A request has the adjoint, which `Operator::backward` runs. A program whose gradient is run as an operator, as networks do, is asked for by
+//!   [`Request::and_gradient`].
 //! - Kernels are compiled for `f32`, and for `f64` if `flashcliff` has its feature `f64`, for all vector units of the target, with the profile
 //!   of the crate. What is not optimised is many times slower. A small crate for the programs alone saves time in builds, and
 //!   `[profile.dev.package.NAME]` optimises it in debug builds too.

@@ -116,7 +116,7 @@ fn file(collection: &Collection) -> TokenStream {
         const _: () = #root::check_version(#version);
 
         /// Registers the kernels of this file for the whole process: `Operator::of` finds them from now on.
-        #[allow(unreachable_pub, unsafe_code, reason = "the crate chooses who calls it; the promise of the generator")]
+        #[allow(unreachable_pub, unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the crate chooses who calls it; tokens have no comments")]
         pub fn register() {
             // SAFETY: the kernels are those of the generator.
             unsafe { #root::register(kernels::PROGRAMS) }
@@ -187,6 +187,20 @@ mod tests {
         let mut all = all.into_iter().chain(second(Gate::Silu));
         assert!(all.all(|program| has(&text, &program)));
         assert!(!second(Gate::Gelu).iter().any(|second| has(&text, second)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_gradient_stands_in_place_of_the_adjoint() -> Result<(), Error> {
+        let mut program = gated_product();
+        let first = program.outputs[0].values[0];
+        let sum = program.row_sum(first);
+        program.outputs[0].values[0] = program.graph.mul(first, sum);
+        let text = requested([Request::and_gradient(program.clone(), Gate::Silu)])?;
+        let gradient = resolved(Gate::Silu, gradient(&program));
+        assert!(has(&text, &program) && has(&text, &gradient));
+        // The adjoint reads the sum that the forward pass saved.
+        assert!(!has(&text, &differentiate(&program)));
         Ok(())
     }
 
