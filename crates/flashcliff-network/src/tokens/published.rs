@@ -30,14 +30,17 @@ const GATES: [[GateFunction; 2]; 2] = [
 /// The programs of GATr, C-GATr, L-GATr and L-GATr-slim, with the options that they are published with, and those of scalars alone.
 pub(crate) fn programs() -> Vec<Program> {
     let [projective, conformal, spacetime] = [[3, 0, 1], [4, 1, 0], [1, 3, 0]].map(algebra);
-    [
+    let mut programs = [
         gatr(&projective, true),
-        gatr(&conformal, false),
         lgatr(&spacetime),
         lgatr_slim(&spacetime),
         norms_and_gates(&spacetime, SCALARS),
     ]
-    .concat()
+    .concat();
+    if cfg!(feature = "compiled-cl410") {
+        programs.extend(gatr(&conformal, false));
+    }
+    programs
 }
 
 fn algebra([p, q, r]: [usize; 3]) -> Algebra {

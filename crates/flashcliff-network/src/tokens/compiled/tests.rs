@@ -66,8 +66,14 @@ fn of_vectors(algebra: Algebra) -> Vec<Lanes> {
 
 /// The steps of published transformers, each with kernels and without.
 fn steps() -> Vec<[Lanes; 2]> {
-    let geometries = [[3, 0, 1], [4, 1, 0], [1, 3, 0]].map(|own| Geometry::of(algebras(own)[0]));
-    let geometries = geometries.into_iter().chain([Geometry::lgatr_2().unwrap()]);
+    let mut signatures = vec![[3, 0, 1], [1, 3, 0]];
+    if cfg!(feature = "compiled-cl410") {
+        signatures.push([4, 1, 0]);
+    }
+    let geometries = signatures
+        .into_iter()
+        .map(|own| Geometry::of(algebras(own)[0]));
+    let geometries = geometries.chain([Geometry::lgatr_2().unwrap()]);
     let of_multivectors = geometries.flat_map(|geometry| {
         let interpreted = Algebra::interpreted(geometry.algebra.signature());
         let bare = Geometry {
