@@ -156,14 +156,21 @@ fn has_own_weights(plan: &Plan, node: &Node, operator: &flashcliff::Operator) ->
     })
 }
 
-/// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes.
+/// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes. Parameters that there are none of have
+/// the type of the lanes.
 fn dtypes_of(plan: &Plan, node: &Node, operator: &flashcliff::Operator) -> Result<Dtypes, Error> {
     let specs = operator.inputs().iter().zip(&node.inputs);
     let lanes = specs.filter(|(spec, _)| !spec.is_parameter());
     let lane = lanes.map(|(_, &input)| input).next();
+    let lanes = plan.spot(lane.unwrap_or(node.outputs[0]))?.dtype;
+    let has_parameters = parameters(node, operator).next().is_some();
     Ok(Dtypes {
-        lanes: plan.spot(lane.unwrap_or(node.outputs[0]))?.dtype,
-        params: plan.types()[1],
+        lanes,
+        params: if has_parameters {
+            plan.types()[1]
+        } else {
+            lanes
+        },
     })
 }
 
