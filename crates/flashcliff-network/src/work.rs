@@ -14,6 +14,9 @@ use crate::tokens::step::Input;
 /// The most values that a node reads.
 pub(crate) const MOST_INPUTS: usize = 24;
 
+/// The most parts of a value along an axis: as many as a kernel takes.
+pub(crate) const MOST_PARTS: usize = 8;
+
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -251,6 +254,10 @@ impl Work {
                 self.related(axes[0], from, to)?
             }
             Self::Join(sides) => self.joined(sides, &axes)?,
+            Self::Split(sides) if sides.parts.len() > MOST_PARTS => {
+                let got = format!("{} parts", sides.parts.len());
+                return Err(self.refuse(&format!("at most {MOST_PARTS} parts"), &got));
+            }
             Self::Split(sides) => {
                 let axes = self.sized(sides, axes[0], sides.whole())?;
                 let own = sides
@@ -418,7 +425,10 @@ impl Work {
             Self::ScaledSum(_) => (1, 2),
             Self::Concatenate(lens) => (lens.len().max(1), MOST_INPUTS),
             Self::Step(step) => (step.inputs().len(), step.inputs().len()),
-            Self::Join(sides) => (sides.there().count(), sides.there().count()),
+            Self::Join(sides) => match sides.parts.len() <= MOST_PARTS {
+                true => (sides.there().count(), sides.there().count()),
+                false => (1, MOST_PARTS),
+            },
             Self::SquaredError => (2, 2),
             _ => (1, 1),
         };

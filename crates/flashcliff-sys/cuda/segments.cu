@@ -113,6 +113,24 @@ __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_const
   store_lanes<S, T, N>(o, own, call.dtype);
 }
 
+// A thread has an element of the whole.
+template <class S>
+__global__ void __launch_bounds__(kThreads) columns_kernel(const __grid_constant__ fc_columns call, int64_t width) {
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= call.rows * width) return;
+  const int64_t row = at / width;
+  int64_t column = at % width;
+  int part = 0;
+  while (column >= call.widths[part]) column -= call.widths[part++];
+  S *own = static_cast<S *>(call.parts[part]), *whole = static_cast<S *>(call.whole);
+  if (own != nullptr) own += row * call.widths[part] + column;
+  if (call.apart == 0) {
+    whole[at] = own != nullptr ? *own : S{};
+  } else if (own != nullptr) {
+    *own = whole[at];
+  }
+}
+
 bool good(const fc_segments &call) {
   const int64_t most = int64_t(1) << 32;
   if (call.outer < 0 || call.rows < 0 || call.targets < 0 || call.inner < 0) return false;
@@ -194,6 +212,27 @@ int run(const fc_segments *call, void *stream) {
 
 }  // namespace
 }  // namespace fc
+
+extern "C" int fc_copy_columns(const fc_columns *call, void *stream) {
+  if (call == nullptr || call->count < 0 || call->count > FC_COLUMN_PARTS || call->rows < 0) return FC_ERROR_BAD_CALL;
+  if (call->dtype < FC_F32 || call->dtype > FC_F16) return FC_ERROR_BAD_CALL;
+  int64_t width = 0;
+  for (int part = 0; part < call->count; part++) {
+    if (call->widths[part] < 0) return FC_ERROR_BAD_CALL;
+    width += call->widths[part];
+  }
+  if (call->rows * width == 0) return 0;
+  if (call->whole == nullptr) return FC_ERROR_BAD_CALL;
+  const unsigned grid = fc::ctas(call->rows * width);
+  if (grid == 0) return FC_ERROR_TOO_LARGE;
+  const auto on = static_cast<cudaStream_t>(stream);
+  switch (call->dtype) {
+    case FC_F64: fc::columns_kernel<double><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
+    case FC_F32: fc::columns_kernel<float><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
+    default: fc::columns_kernel<fc::Bits16><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
+  }
+  return cudaGetLastError();
+}
 
 extern "C" int fc_segment_gather(const fc_segments *call, void *stream) { return fc::run<false>(call, stream); }
 

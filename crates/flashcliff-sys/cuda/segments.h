@@ -48,6 +48,23 @@ int fc_segment_gather(const fc_segments *call, void *stream);
 /* Writes the sum of each target. */
 int fc_segment_sum(const fc_segments *call, void *stream);
 
+/* The most parts of a matrix. */
+#define FC_COLUMN_PARTS 8
+
+/* Columns of a matrix [rows, width] that lie apart, each part as [rows, widths[i]], one behind the other in the matrix. */
+typedef struct fc_columns {
+  void *whole;
+  void *parts[FC_COLUMN_PARTS]; /* null for a part that is not there: its columns are 0, or not copied */
+  int64_t widths[FC_COLUMN_PARTS];
+  int64_t rows;
+  int32_t count;
+  int32_t apart; /* whether parts are written from the whole, else the whole from parts */
+  fc_dtype dtype;
+} fc_columns;
+
+/* Copies parts into the whole, or back. */
+int fc_copy_columns(const fc_columns *call, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -23,6 +23,7 @@ pub const FC_CLIP_FIRST: f64 = 100000.0;
 pub const FC_ADAM_MEMBERS: u32 = 512;
 pub const FC_ADAM_GROUPS: u32 = 16;
 pub const FC_DROPOUT_GRADES: u32 = 9;
+pub const FC_COLUMN_PARTS: u32 = 8;
 pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
 pub const FC_ITEM_RUNS: u32 = 24;
@@ -1548,6 +1549,55 @@ impl Default for fc_segments {
         }
     }
 }
+/// Columns of a matrix \[rows, width\] that lie apart, each part as \[rows, widths\[i\]\], one behind the other in the matrix.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_columns {
+    pub whole: *mut ::core::ffi::c_void,
+    /// null for a part that is not there: its columns are 0, or not copied
+    pub parts: [*mut ::core::ffi::c_void; 8usize],
+    pub widths: [i64; 8usize],
+    pub rows: i64,
+    pub count: i32,
+    /// whether parts are written from the whole, else the whole from parts
+    pub apart: i32,
+    pub dtype: fc_dtype,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_columns"][::core::mem::size_of::<fc_columns>() - 160usize];
+    ["Alignment of fc_columns"][::core::mem::align_of::<fc_columns>() - 8usize];
+    [
+        "Offset of field: fc_columns::whole",
+    ][::core::mem::offset_of!(fc_columns, whole) - 0usize];
+    [
+        "Offset of field: fc_columns::parts",
+    ][::core::mem::offset_of!(fc_columns, parts) - 8usize];
+    [
+        "Offset of field: fc_columns::widths",
+    ][::core::mem::offset_of!(fc_columns, widths) - 72usize];
+    [
+        "Offset of field: fc_columns::rows",
+    ][::core::mem::offset_of!(fc_columns, rows) - 136usize];
+    [
+        "Offset of field: fc_columns::count",
+    ][::core::mem::offset_of!(fc_columns, count) - 144usize];
+    [
+        "Offset of field: fc_columns::apart",
+    ][::core::mem::offset_of!(fc_columns, apart) - 148usize];
+    [
+        "Offset of field: fc_columns::dtype",
+    ][::core::mem::offset_of!(fc_columns, dtype) - 152usize];
+};
+impl Default for fc_columns {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /// The sizes of items.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2632,6 +2682,11 @@ unsafe extern "C" {
     /// Writes the sum of each target.
     pub fn fc_segment_sum(
         call: *const fc_segments,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Copies parts into the whole, or back.
+    pub fn fc_copy_columns(
+        call: *const fc_columns,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Writes the features of all parts.

@@ -548,8 +548,9 @@ fn trained(results: &Path) -> Result<String, Error> {
 ## How accurate trained networks are
 
 Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own, unless its command
-has `--data-seed`. `benches/peers/train_gravity.py PROGRAM --device cuda --commit HASH` makes the row of gravity. Published errors
-are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), and for gravity of GATr's README. Data: [{name}](results/{name}). Machine:
+has `--data-seed`. `benches/peers/train_published.py PROGRAM TASK --device cuda --commit HASH` makes the rows of gravity and of nbody. Published errors
+are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN
+and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). Data: [{name}](results/{name}). Machine:
 {machine}. Commands:
 
 ```sh

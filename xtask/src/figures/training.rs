@@ -71,6 +71,7 @@ impl Training {
             "CGENN, published",
             "GLGENN, published",
             "GATr, published",
+            "MVN, published",
             "s of training a seed",
         ]);
         for (name, task) in self.tasks()? {
@@ -106,6 +107,7 @@ impl Training {
                 of("CGENN")?,
                 of("GLGENN")?,
                 of("GATr")?,
+                of("MVN")?,
                 seconds(&task)?,
             ]);
         }

@@ -1,16 +1,17 @@
 //! The addresses of values, and copies of values that lie one after another.
 
 use flashcliff::Dtype;
-use flashcliff::cuda::cudarc::driver::sys::{self, CUdeviceptr};
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaStream, SyncOnDrop, result};
 use flashcliff::cuda::driver_error;
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::rows::Rows;
+use flashcliff::cuda::segments::{Columns, copy_columns};
 
 use super::Run;
 use super::tokens::Steps;
 use crate::network::Node;
-use crate::plan::{Memory, Spot};
+use crate::plan::Memory;
 use crate::work::{Gradient, Sides};
 use crate::{Error, Value};
 
@@ -109,112 +110,51 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Copies values side by side along an axis.
-    pub(super) fn join_along(
+    /// Copies values side by side along an axis, or the parts of a value apart.
+    pub(super) fn along_axis(
         &self,
         node: &Node,
         sides: &Sides,
+        way: Way,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let whole = self.plan.spot(node.outputs[0])?;
-        if sides.parts.iter().any(|(_, there)| !there) {
-            self.clear(stream, node.outputs[0], 0..whole.len())?;
-        }
-        let (to, mut guards) = (self.address(whole.memory), Guards::new());
-        for (&part, own) in node.inputs.iter().zip(sides.there()) {
-            let part = self.place(part, stream, &mut guards)?;
-            let columns = Columns::new(whole, sides, own);
-            columns.copy(
-                stream,
-                (part, columns.width),
-                (to + columns.from, columns.pitch),
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Copies the parts of a value along an axis.
-    pub(super) fn split_along(
-        &self,
-        node: &Node,
-        sides: &Sides,
-        stream: &CudaStream,
-    ) -> Result<(), Error> {
-        let (whole, mut guards) = (self.plan.spot(node.inputs[0])?, Guards::new());
-        let from = self.place(node.inputs[0], stream, &mut guards)?;
-        for (&part, own) in node.outputs.iter().zip(sides.there()) {
-            let part = self.address(self.plan.spot(part)?.memory);
-            let columns = Columns::new(whole, sides, own);
-            columns.copy(
-                stream,
-                (from + columns.from, columns.pitch),
-                (part, columns.width),
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// Columns of a matrix, in bytes.
-struct Columns {
-    /// The bytes in front of them in a row.
-    from: CUdeviceptr,
-    width: usize,
-    /// The bytes of a row of the matrix.
-    pitch: usize,
-    rows: usize,
-}
-
-impl Columns {
-    /// The columns of a part of a value, by where it begins and its size.
-    fn new(whole: &Spot, sides: &Sides, (from, size): (usize, usize)) -> Self {
-        let (outer, inner) = whole.shape.split_at(sides.axis);
-        let column = inner[1..].iter().product::<usize>() * whole.dtype.bytes();
-        Self {
-            from: (from * column) as CUdeviceptr,
-            width: size * column,
-            pitch: inner[0] * column,
-            rows: outer.iter().product(),
-        }
-    }
-
-    /// Copies them between addresses whose rows lie so many bytes apart.
-    fn copy(
-        &self,
-        stream: &CudaStream,
-        (from, from_pitch): (CUdeviceptr, usize),
-        (to, to_pitch): (CUdeviceptr, usize),
-    ) -> Result<(), Error> {
-        if self.width * self.rows == 0 {
-            return Ok(());
-        }
-        let call = sys::CUDA_MEMCPY2D {
-            srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            srcDevice: from,
-            srcPitch: from_pitch,
-            dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            dstDevice: to,
-            dstPitch: to_pitch,
-            WidthInBytes: self.width,
-            Height: self.rows,
-            srcXInBytes: 0,
-            srcY: 0,
-            srcHost: std::ptr::null(),
-            srcArray: std::ptr::null_mut(),
-            dstXInBytes: 0,
-            dstY: 0,
-            dstHost: std::ptr::null_mut(),
-            dstArray: std::ptr::null_mut(),
+        let mut guards = Guards::new();
+        let apart = way == Way::Apart;
+        let (whole, values) = match way {
+            Way::Together => (node.outputs[0], &node.inputs),
+            Way::Apart => (node.inputs[0], &node.outputs),
         };
-        // SAFETY: both are values of the plan with these sizes; see `Run::value` and `Run::result`.
-        let copied = unsafe { sys::cuMemcpy2DAsync_v2(&call, stream.cu_stream()) };
-        Ok(copied.result().map_err(driver_error("cuMemcpy2DAsync"))?)
+        let spot = self.plan.spot(whole)?;
+        let inner: usize = spot.shape[sides.axis + 1..].iter().product();
+        let mut values = values.iter();
+        let mut parts = Vec::with_capacity(sides.parts.len());
+        for &(size, there) in sides.parts.iter() {
+            let own = if there { values.next() } else { None };
+            let address = match own {
+                Some(&own) => self.place(own, stream, &mut guards)?,
+                None => 0,
+            };
+            parts.push((address, size * inner));
+        }
+        let call = Columns {
+            whole: self.place(whole, stream, &mut guards)?,
+            parts: &parts,
+            rows: spot.shape[..sides.axis].iter().product(),
+            dtype: spot.dtype,
+            apart,
+        };
+        let target = Target {
+            device: self.device,
+            stream: stream.cu_stream(),
+        };
+        // SAFETY: all are values of the plan, of one type; see `Run::value` and `Run::result`.
+        Ok(unsafe { copy_columns(target, &call) }?)
     }
 }
 
 /// Whether parts become a whole, or a whole becomes parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Together,
     Apart,
 }

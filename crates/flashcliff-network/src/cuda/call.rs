@@ -6,6 +6,7 @@ use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::{self, PackedBackward, Scratch, Tensor, TensorMut, network};
 
 use super::Run;
+use super::addresses;
 use super::beside::Line;
 use super::related::Way;
 use crate::network::Node;
@@ -27,8 +28,8 @@ impl Run<'_> {
             Work::Operator(_) => self.forward(call, node, stream, line),
             Work::Gather(along) => self.related(node, Way::Gather, *along, stream),
             Work::SegmentSum(along) => self.related(node, Way::Sum, *along, stream),
-            Work::Join(sides) => self.join_along(node, sides, stream),
-            Work::Split(sides) => self.split_along(node, sides, stream),
+            Work::Join(sides) => self.along_axis(node, sides, addresses::Way::Together, stream),
+            Work::Split(sides) => self.along_axis(node, sides, addresses::Way::Apart, stream),
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),
             Work::Gradient(gradient) => match &*gradient.of {

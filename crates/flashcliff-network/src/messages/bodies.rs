@@ -89,7 +89,7 @@ impl Bodies {
         let out = layers.linear("projection.0", h, [self.channels, 1], true)?;
         // The scalar, the vector, and all else.
         let way = layers.network.split(out, 0, &[1, 3, 4])?[1];
-        let positions = layers.network.scaled_sum([positions, way], 1.0)?;
+        let positions = sum_of_halves(&mut layers.network, [positions, way])?;
         let ends = BodyEnds {
             bodies,
             neighbours,
@@ -125,6 +125,13 @@ impl Bodies {
         let both = network.join(&[scalars, vectors], 0)?;
         network.extend_blades(both, algebra.blade_count())
     }
+}
+
+/// The sum of two values as half the sum of their doubles, which are exact. The gradient of a plain sum is that of its values where it lies, in the type of the
+/// prediction; this one is computed, in the type of each value.
+fn sum_of_halves(network: &mut Network, values: [Value; 2]) -> Result<Value, Error> {
+    let [a, b] = values.map(|own| network.scaled_sum([own, own], 1.0));
+    network.scaled_sum([a?, b?], 0.5)
 }
 
 /// Charges `[1, nodes, 1]`, positions and velocities `[3, nodes, 1]`.

@@ -18,8 +18,8 @@ pub(super) fn wide(network: &Network) -> Vec<bool> {
     for node in &network.nodes {
         match node.work {
             Work::SquaredError => {
-                let ends = [node.inputs[0], node.outputs[0], node.outputs[1]];
-                ends.iter().for_each(|end| wide[end.0] = true);
+                let ends = node.inputs.iter().chain(&node.outputs);
+                ends.for_each(|end| wide[end.0] = true);
             }
             Work::Operator(_) | Work::Step(_) => {
                 let saved = node.outputs.iter().filter(|own| network.is_saved(**own));

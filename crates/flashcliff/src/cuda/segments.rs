@@ -1,4 +1,5 @@
-//! Rows by their relations on a GPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
+//! Rows by their relations on a GPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other. Also columns of
+//! matrices that lie apart.
 
 use std::ffi::c_void;
 
@@ -118,5 +119,55 @@ pub unsafe fn segment_sum(target: Target<'_>, call: &Related) -> Result<(), Erro
     target.launch("fc_segment_sum", |stream| {
         // SAFETY: the caller promises it; the structure lives until the function returns.
         unsafe { sys::fc_segment_sum(&raw, stream) }
+    })
+}
+
+/// Columns of a matrix `[rows, columns]` in parts `[rows, columns of a part]`, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns<'a> {
+    /// The address of the matrix.
+    pub whole: CUdeviceptr,
+    /// The address of each part, and its columns. At address 0 there is none.
+    pub parts: &'a [(CUdeviceptr, usize)],
+    /// The rows.
+    pub rows: usize,
+    /// The type of all elements.
+    pub dtype: Dtype,
+    /// Whether parts are written from the matrix, else the matrix from parts, with zeros for those that are not there.
+    pub apart: bool,
+}
+
+impl Columns<'_> {
+    /// The most parts of a call.
+    pub const MOST_PARTS: usize = sys::FC_COLUMN_PARTS as usize;
+}
+
+/// Copies parts into their matrix, or back.
+///
+/// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph.
+///
+/// # Errors
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for more parts than [`Columns::MOST_PARTS`], and for a matrix at address 0.
+///
+/// # Safety
+/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the work on the stream is done. What is
+/// written overlaps nothing that is read.
+pub unsafe fn copy_columns(target: Target<'_>, call: &Columns<'_>) -> Result<(), Error> {
+    let mut raw = sys::fc_columns {
+        whole: pointer(call.whole),
+        rows: call.rows as i64,
+        count: i32::try_from(call.parts.len()).unwrap_or(i32::MAX),
+        apart: call.apart.into(),
+        dtype: code(call.dtype),
+        ..Default::default()
+    };
+    let places = raw.parts.iter_mut().zip(&mut raw.widths);
+    for ((part, width), &(address, columns)) in places.zip(call.parts) {
+        *part = pointer(address);
+        *width = columns as i64;
+    }
+    target.launch("fc_copy_columns", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_copy_columns(&raw, stream) }
     })
 }
