@@ -7,6 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use flashcliff::segments::Lists as Borrowed;
+pub use flashcliff::segments::Reduction;
+
 use crate::network::Axis;
 use crate::{Error, Rows};
 
@@ -35,36 +38,12 @@ impl Relation {
     }
 }
 
-/// What a sum over the rows of a segment is divided by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reduction {
-    /// By nothing.
-    #[default]
-    Sum,
-    /// By the number of rows. The mean of none is 0.
-    Mean,
-    /// By the square root of the number of rows.
-    RootCount,
-}
-
-impl Reduction {
-    /// The factor of a sum of so many rows.
-    pub(crate) fn factor(self, count: usize) -> f64 {
-        let count = count.max(1) as f64;
-        match self {
-            Self::Sum => 1.0,
-            Self::Mean => 1.0 / count,
-            Self::RootCount => 1.0 / count.sqrt(),
-        }
-    }
-
-    /// The name of a sum.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "segment_sum",
-            Self::Mean => "segment_mean",
-            Self::RootCount => "segment_sum_by_root",
-        }
+/// The name of a sum.
+pub(crate) fn name_of_sum(reduction: Reduction) -> &'static str {
+    match reduction {
+        Reduction::Sum => "segment_sum",
+        Reduction::Mean => "segment_mean",
+        Reduction::RootCount => "segment_sum_by_root",
     }
 }
 
@@ -152,6 +131,15 @@ impl Segments {
     /// The number of targets.
     pub fn count(&self) -> usize {
         self.0.starts.len() - 1
+    }
+
+    /// The lists, as kernels take them.
+    pub(crate) fn lists(&self) -> Borrowed<'_> {
+        Borrowed {
+            targets: self.targets(),
+            starts: self.starts(),
+            order: self.order(),
+        }
     }
 
     /// The rows of a target.

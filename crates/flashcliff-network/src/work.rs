@@ -7,7 +7,7 @@ use flashcliff::Operator;
 
 use crate::Error;
 use crate::network::{Axis, Extent, Set, axes_of_operator, in_words};
-use crate::relation::{Along, Relation};
+use crate::relation::{Along, Relation, name_of_sum};
 use crate::tokens::Step;
 use crate::tokens::step::Input;
 
@@ -162,7 +162,7 @@ impl Work {
             Self::Operator(operator) => operator.name(),
             Self::Gather(Along { minus: None, .. }) => "gather",
             Self::Gather(_) => "difference",
-            Self::SegmentSum(along) => along.reduction.name(),
+            Self::SegmentSum(along) => name_of_sum(along.reduction),
             Self::Join(_) => "join",
             Self::Split(_) => "split",
             Self::Points => "points",

@@ -27,6 +27,7 @@ mod places;
 mod program;
 mod rotor;
 mod runs;
+mod segments;
 mod slots;
 mod threads;
 
@@ -53,6 +54,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(feature = "cuda")]
     module.add_class::<attention::Attention>()?;
     #[cfg(feature = "cuda")]
+    module.add_class::<segments::on_cuda::Segments>()?;
+    #[cfg(feature = "cuda")]
     module.add_class::<optim::Optimiser>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
@@ -64,6 +67,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
+    module.add_function(wrap_pyfunction!(segments::run_segments, module)?)?;
     module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())

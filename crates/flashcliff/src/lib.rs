@@ -92,6 +92,7 @@ mod pass;
 pub mod program;
 mod programs;
 pub mod rotor;
+pub mod segments;
 mod sizes;
 mod symmetry;
 mod tensor;

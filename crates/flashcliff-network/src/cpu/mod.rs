@@ -3,13 +3,13 @@
 mod chunks;
 mod cut;
 mod functions;
-mod related;
 mod sources;
 
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
+use flashcliff::segments::{self, Related};
 use flashcliff::{Operator, Pass, Tensor, TensorMut, memory};
 
 use crate::Error;
@@ -305,12 +305,12 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             Work::Gather(along) => {
                 let (x, o) = (self.read(node, &held, 0)?, self.write(node.outputs[0])?);
                 let inner = self.inner(node, along.relation.to);
-                related::gather(x, &self.segments(*along), inner, o);
+                segments::gather(&self.related(*along, inner), x, o);
             }
             Work::SegmentSum(along) => {
                 let (x, o) = (self.read(node, &held, 0)?, self.write(node.outputs[0])?);
                 let inner = self.inner(node, along.relation.from);
-                related::sum(x, &self.segments(*along), inner, o);
+                segments::segment_sum(&self.related(*along, inner), x, o);
             }
             Work::Join(sides) => self.join(node, &held, sides)?,
             Work::Split(sides) => self.split_along(node, &held, sides)?,
@@ -444,13 +444,14 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         Ok(())
     }
 
-    /// The segments that a gathering or a sum follows.
-    fn segments(&self, along: Along) -> related::Followed<'a> {
-        let own = |relation: Relation| &self.scales.relations[relation.number()];
-        related::Followed {
-            segments: own(along.relation),
+    /// What a gathering or a sum follows.
+    fn related(&self, along: Along, inner: usize) -> Related<'a> {
+        let own = |relation: Relation| self.scales.relations[relation.number()].lists();
+        Related {
+            of: own(along.relation),
             minus: along.minus.map(own),
             reduction: along.reduction,
+            inner,
         }
     }
 

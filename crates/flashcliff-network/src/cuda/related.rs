@@ -5,13 +5,13 @@ use std::sync::Arc;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
 use flashcliff::cuda::items::Target;
-use flashcliff::cuda::segments::{self, Addresses, Divisor};
+use flashcliff::cuda::segments::{self, Addresses};
 use flashcliff::cuda::{allocation_error, driver_error};
 
 use super::Run;
 use super::addresses::Guards;
 use crate::network::Node;
-use crate::relation::{Along, Reduction, Relation, Segments};
+use crate::relation::{Along, Relation, Segments};
 use crate::{Axis, Error};
 
 /// The segments of a relation in memory of a GPU.
@@ -97,11 +97,7 @@ impl Run<'_> {
         let call = segments::Related {
             of: addresses(along.relation),
             minus: along.minus.map(addresses),
-            divisor: match along.reduction {
-                Reduction::Sum => Divisor::One,
-                Reduction::Mean => Divisor::Count,
-                Reduction::RootCount => Divisor::RootCount,
-            },
+            reduction: along.reduction,
             x,
             o: self.address(to.memory),
             outer: size(&axes[..at]),

@@ -4,7 +4,7 @@ use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::DevicePtr;
 use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::items::Target;
-use flashcliff::cuda::segments::{self, Addresses, Divisor, Related};
+use flashcliff::cuda::segments::{self, Addresses, Related};
 use flashcliff_network::cuda::DeviceSegments;
 use flashcliff_network::messages::Bodies;
 use flashcliff_network::{Axis, Keep, Network, Reduction, Rows, Segments};
@@ -94,7 +94,7 @@ fn sums_of_16_bits() {
     let call = Related {
         of,
         minus: None,
-        divisor: Divisor::Count,
+        reduction: Reduction::Mean,
         x: x_there.device_ptr(&stream).0,
         o: o_there.device_ptr(&stream).0,
         outer: 1,

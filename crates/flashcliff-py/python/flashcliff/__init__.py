@@ -4,6 +4,7 @@
   GPUs.
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
 - :func:`flashcliff.operator`: an operator of a function of multivectors, with gradients of every order.
+- :mod:`flashcliff.graphs`: gatherings and sums of rows that belong to others, as messages on graphs need them.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
   of matrices.
@@ -54,6 +55,7 @@ __all__ = [
     "compat",
     "functional",
     "get_num_threads",
+    "graphs",
     "nn",
     "operator",
     "operators",
@@ -65,7 +67,17 @@ __all__ = [
     "testing",
 ]
 
-_MODULES = ("arrays", "compat", "functional", "nn", "operators", "optim", "rotors", "testing")
+_MODULES = (
+    "arrays",
+    "compat",
+    "functional",
+    "graphs",
+    "nn",
+    "operators",
+    "optim",
+    "rotors",
+    "testing",
+)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_core.after_fork)

@@ -231,6 +231,23 @@ class Attention:
     def forward(self, *arguments: object) -> None: ...
     def backward(self, *arguments: object) -> None: ...
 
+class Segments:
+    """Gatherings and sums of segments, on GPUs: of builds with CUDA only."""
+
+    # It is called with what `_ops/segments.py` makes of tensors.
+    def run(self, *arguments: object) -> None: ...
+
+def run_segments(
+    sums: bool,
+    places: tuple[int, int],
+    relations: tuple[tuple[int, ...], tuple[int, ...] | None],
+    sizes: tuple[int, int, int, int],
+    reduction: str,
+    is_f64: bool,
+) -> None:
+    """Gathers rows, or sums segments, on the CPU, from the first address to the second. A relation is the addresses of its lists; sizes are
+    those of the axes in front of rows, rows, targets, and those behind rows."""
+
 def lion_step(
     members: list[tuple[int, int, int, int]],
     is_f64: bool,

@@ -9,18 +9,8 @@ use flashcliff_sys as sys;
 use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
+use crate::segments::Reduction;
 use crate::{Dtype, Error};
-
-/// What a sum of `n` rows is divided by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Divisor {
-    /// 1.
-    One,
-    /// `n`.
-    Count,
-    /// The square root of `n`.
-    RootCount,
-}
 
 /// The addresses of a relation: which of the targets each row belongs to, and the rows of each target. All numbers are `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +35,7 @@ pub struct Related {
     /// A relation of the same rows and targets that subtracts.
     pub minus: Option<Addresses>,
     /// What a sum is divided by.
-    pub divisor: Divisor,
+    pub reduction: Reduction,
     /// The address of what is read.
     pub x: CUdeviceptr,
     /// The address of what is written.
@@ -79,10 +69,10 @@ impl Related {
             rows: self.of.rows as i64,
             targets: self.of.targets as i64,
             inner: self.inner as i64,
-            reduction: match self.divisor {
-                Divisor::One => sys::fc_reduction::FC_REDUCTION_SUM,
-                Divisor::Count => sys::fc_reduction::FC_REDUCTION_MEAN,
-                Divisor::RootCount => sys::fc_reduction::FC_REDUCTION_ROOT_COUNT,
+            reduction: match self.reduction {
+                Reduction::Sum => sys::fc_reduction::FC_REDUCTION_SUM,
+                Reduction::Mean => sys::fc_reduction::FC_REDUCTION_MEAN,
+                Reduction::RootCount => sys::fc_reduction::FC_REDUCTION_ROOT_COUNT,
             },
             dtype: code(self.dtype),
         }

@@ -1,0 +1,18 @@
+"""Rows that belong to others: edges to nodes, nodes to graphs.
+
+- :class:`Relation`: which target each row belongs to.
+- :func:`gather`: for each row what it belongs to; :func:`difference`: the difference of both ends of edges.
+- :func:`segment_sum`: for each target the sum, the mean, or the sum by the root of the number of its rows.
+- :class:`Graph`: the two relations of PyTorch Geometric's ``edge_index``.
+
+A gathering and a sum are each the gradient of the other. Both are one operator on the CPU and on GPUs, with derivatives of every order, and work
+with ``torch.func``, forward mode and ``torch.compile``. Elements of 16 bits are computed in float32 and rounded once, with and without
+autocast. Sums have a fixed order and no atomics, so results are the same bit for bit in every run.
+"""
+
+from .. import _torch as _torch
+from ._graph import Edges, Graph, ends_of
+from ._relation import Relation
+from ._rows import difference, gather, segment_sum
+
+__all__ = ["Edges", "Graph", "Relation", "difference", "ends_of", "gather", "segment_sum"]

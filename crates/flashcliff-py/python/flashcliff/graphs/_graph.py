@@ -1,0 +1,86 @@
+"""Directed graphs, whose edges bring messages from senders to receivers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._relation import Relation
+
+
+class Graph:
+    """The two relations of edges to nodes, from an ``edge_index`` of PyTorch Geometric.
+
+    Its first row are sources, its second row targets, and messages flow from source to target: they are summed at
+    ``edge_index[1]``. Self-loops and edges that are there twice count as any other. For a batch of graphs number the nodes on.
+    CGENN's own code has its receivers in the first row: give it ``edge_index.flip(0)``.
+
+    Shapes:
+        - ``edge_index`` ``[2, edges]``, int32 or int64
+
+    Args:
+        edge_index: the source and the target of each edge.
+        num_nodes: the number of nodes.
+        check: as for :class:`Relation`.
+
+    Raises:
+        TypeError: ``edge_index`` is no tensor of int32 or int64.
+        ValueError: ``edge_index`` has another shape, or a number out of range.
+    """
+
+    receivers: Relation
+    """The node that an edge brings its message to: ``i``."""
+    senders: Relation
+    """The node that an edge comes from: ``j``."""
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, *, check: bool = True) -> None:
+        if not isinstance(edge_index, Tensor):
+            got = type(edge_index).__name__
+            raise TypeError(f"edge_index: expected a torch.Tensor, got {got}")
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+            raise ValueError(f"edge_index: expected [2, edges], got {list(edge_index.shape)}")
+        senders, receivers = edge_index.unbind(0)
+        self.receivers = Relation(receivers, num_nodes, check=check)
+        self.senders = Relation(senders, num_nodes, check=check)
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return self.receivers.count
+
+    @property
+    def num_edges(self) -> int:
+        """The number of edges."""
+        return self.receivers.rows
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The graph on another device."""
+        moved = object.__new__(Graph)
+        moved.receivers, moved.senders = self.receivers.to(device), self.senders.to(device)
+        return moved
+
+    def __repr__(self) -> str:
+        return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, on {self.receivers.device})"
+
+
+Edges = Graph | tuple[Relation, Relation]
+"""A graph, or the receivers and the senders of edges."""
+
+
+def ends_of(edges: Any) -> tuple[Relation, Relation]:
+    """The receivers and the senders of edges.
+
+    Raises:
+        TypeError: these are no :data:`Edges`.
+    """
+    if isinstance(edges, Graph):
+        return edges.receivers, edges.senders
+    if isinstance(edges, (tuple, list)) and len(edges) == 2:
+        receivers, senders = edges
+        if isinstance(receivers, Relation) and isinstance(senders, Relation):
+            return receivers, senders
+    raise TypeError(
+        f"edges: expected a flashcliff.graphs.Graph, or the relations of receivers and senders, got {type(edges).__name__}"
+    )

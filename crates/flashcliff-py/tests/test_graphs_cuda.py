@@ -1,0 +1,123 @@
+"""Relations, gatherings and sums of segments on CUDA: as on the CPU, with bits that repeat, and within CUDA graphs."""
+
+import pytest
+import torch
+from nn_common import difference as off
+from nn_common import random
+
+from flashcliff.graphs import Relation, difference, gather, segment_sum
+
+pytestmark = pytest.mark.cuda
+
+LIMITS = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 0.0, torch.float16: 0.0}
+ROWS, COUNT = 4000, 300
+
+
+def indices():
+    generator = torch.Generator().manual_seed(1)
+    # Half of the rows belong to one target, and the last targets have none.
+    a, b = torch.randint(COUNT - 9, (2, ROWS), generator=generator)
+    a[: ROWS // 2] = 5
+    return a, b
+
+
+def relations(device):
+    return [Relation(index.to(device), COUNT) for index in indices()]
+
+
+def test_relations_are_those_on_the_cpu():
+    for own, wanted in zip(relations("cuda"), relations("cpu")):
+        for name in ("targets", "starts", "order"):
+            assert torch.equal(getattr(own, name).cpu(), getattr(wanted, name))
+        moved = wanted.to("cuda")
+        assert torch.equal(moved.order, own.order)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "root_count"])
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize("channels", [1, 3, 8, 28])
+def test_numbers_and_gradients_are_those_on_the_cpu(dtype, reduce, channels):
+    x = random(8, COUNT, channels).to(dtype)
+    seed = random(8, COUNT, channels, seed=2).to(dtype)
+
+    def run(device):
+        receivers, senders = relations(device)
+        leaf = x.to(device).requires_grad_()
+        rows = difference(leaf, receivers, senders)
+        out = segment_sum(rows, receivers, reduce=reduce)
+        return [own.cpu() for own in (rows, out, *torch.autograd.grad(out, leaf, seed.to(device)))]
+
+    for got, again, wanted in zip(run("cuda"), run("cuda"), run("cpu")):
+        assert got.dtype == dtype
+        assert torch.equal(got, again)
+        if LIMITS[dtype]:
+            assert off(got, wanted) < LIMITS[dtype]
+        else:
+            # Sums of float32 in another order may round to the neighbour.
+            assert off(got.double(), wanted.double()) < 4 * torch.finfo(dtype).eps
+
+
+def test_derivatives():
+    receivers, senders = relations("cuda")
+    few = Relation(receivers.targets[-20:] % 6, 6), Relation(senders.targets[-20:] % 6, 6)
+    x = random(2, 6, 2).cuda().requires_grad_()
+
+    def function(x):
+        return segment_sum(difference(x, *few).square(), few[0], reduce="mean")
+
+    assert torch.autograd.gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True)
+    batch = random(3, 2, 6, 2, seed=1).cuda()
+    each = torch.stack([function(own) for own in batch])
+    assert off(torch.func.vmap(function)(batch), each) < 1e-14
+
+
+def test_nothing_waits_but_the_check():
+    index = indices()[0].cuda()
+    x = random(8, ROWS, 7, dtype=torch.float32).cuda().requires_grad_()
+    segment_sum(x, Relation(index, COUNT)).sum().backward()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        relation = Relation(index, COUNT, check=False)
+        gather(segment_sum(x, relation, reduce="mean"), relation).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def test_a_cuda_graph_reads_the_index_of_its_replay():
+    first, second = (index.cuda() for index in indices())
+    x, index = random(8, ROWS, 7).cuda(), first.clone()
+
+    def run(index):
+        return segment_sum(x, Relation(index, COUNT))
+
+    run(index)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run(index)
+    for own in (first, second):
+        index.copy_(own)
+        graph.replay()
+        assert torch.equal(out, run(own))
+
+
+def test_streams():
+    receivers = relations("cuda")[0]
+    x = random(8, ROWS, 7).cuda()
+    wanted = segment_sum(x, receivers)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        own = x * 2
+        got = segment_sum(own, receivers)
+    stream.synchronize()
+    assert torch.equal(got, wanted * 2)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="got 300 at row 1"):
+        Relation(torch.tensor([0, 300]).cuda(), COUNT)
+    with pytest.raises(RuntimeError, match="same device"):
+        segment_sum(random(8, ROWS, 7), relations("cuda")[0])
