@@ -133,6 +133,7 @@ def _layers() -> list[Subject]:
         *(Subject(f"nn.{name}", make, (x,)) for name, make in one.items()),
         *(Subject(f"nn.{name}", make, (x, x)) for name, make in two.items()),
         Subject("nn.PointEmbedding", lambda: nn.PointEmbedding(R3, 4, 3), (("b", 4, 3),)),
+        Subject("nn.CEMLP", lambda: nn.CEMLP(R3, 4, 5, 3), (x,)),
         Subject("nn.models.Hulls", lambda: nn.models.Hulls(6, 4, 2), (("b", 6, 5),)),
         *(
             Subject(f"cgenn.{name}", lambda make=make: make(cgenn.CliffordAlgebra(metric)), (theirs,))

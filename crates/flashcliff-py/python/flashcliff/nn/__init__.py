@@ -17,13 +17,17 @@ from .grade_norm import GradeNorm
 from .grade_rms import GradeRMSNorm
 from .layer_norm import MVLayerNorm
 from .linear import MVLinear
+from .messages import EGCL
+from .perceptron import CEMLP
 from .products import Product, Sandwich
 from .sgp_norm import SGPNorm
 from .silu import MVSiLU
 from .steerable import SteerableGeometricProduct
 
 __all__ = [
+    "CEMLP",
     "CliffordModule",
+    "EGCL",
     "FCGPNorm",
     "FlashCliffordLayer",
     "FullyConnectedSteerableGeometricProduct",

@@ -20,8 +20,10 @@ from ._module import (
     check_features,
     joined,
 )
+from .transformer import path
 
 
+@path.stands_for
 class MVLinear(CliffordModule):
     r"""A linear map of channels with a matrix for each grade, and a bias.
 

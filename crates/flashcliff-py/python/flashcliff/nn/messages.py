@@ -1,0 +1,152 @@
+"""CGENN's messages between neighbours."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from .. import functional as F
+from .._ops import checks
+from .._ops.segments import REDUCTIONS
+from ..graphs import Edges, Relation, difference, ends_of, segment_sum
+from ._module import AlgebraLike, CliffordModule, check_choice, check_count, check_features, joined
+from .linear import MVLinear
+from .perceptron import CEMLP
+from .transformer import path
+
+
+class EGCL(CliffordModule):
+    """Messages between neighbours, each of two perceptrons :class:`CEMLP`.
+
+    ``m_e = edge_model([h_i - h_j, a_e])`` for each edge ``e`` from ``j`` to ``i``, and
+    ``h_i' = h_i + node_model([h_i, mean over the edges e to i of m_e])``. The mean of no messages is 0.
+
+    The first linear map of ``edge_model`` acts on nodes, of which there are fewer than edges. It is called with edges if it or
+    ``edge_model`` is wrapped, hooked or replaced. Messages are summed in the order of edges, so results have the same bits in every run.
+
+    Shapes:
+        - nodes ``h`` and the result ``[blades, *batch, nodes, channels]``
+        - ``edge_scalars`` ``[edges, edge_scalars]``
+        - ``edge_model``: :class:`CEMLP` of ``channels + edge_scalars`` to ``hidden`` channels
+        - ``node_model``: :class:`CEMLP` of ``channels + hidden`` to ``channels``
+
+    Args:
+        algebra: such as ``flashcliff.Algebra(3, 0, 0)``.
+        channels: channels of nodes.
+        hidden: channels of messages, and between the layers of perceptrons; ``channels`` by default.
+        edge_scalars: the scalars of an edge.
+        layers: the layers of each perceptron.
+        aggregation: what sums of messages are divided by: ``"mean"`` by their number, ``"root_count"`` by its square root, ``"sum"`` by
+            nothing.
+        residual: whether the result is added to the nodes.
+
+    Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict. It sums messages
+    at the first row of its edges, :class:`flashcliff.graphs.Graph` at the second, as PyTorch Geometric does.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        channels: int,
+        hidden: int | None = None,
+        edge_scalars: int = 0,
+        layers: int = 2,
+        aggregation: str = "mean",
+        residual: bool = True,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.channels = check_features("channels", channels)
+        self.hidden = self.channels if hidden is None else check_features("hidden", hidden)
+        self.edge_scalars = check_count("edge_scalars", edge_scalars)
+        self.aggregation = check_choice("aggregation", aggregation, REDUCTIONS)
+        self.residual = checks.flag("residual", residual)
+
+        def perceptron(start: int, end: int) -> CEMLP:
+            sizes = start, self.hidden, end, layers
+            return CEMLP(self.algebra, *sizes, device=device, dtype=dtype)
+
+        self.edge_model = perceptron(self.channels + self.edge_scalars, self.hidden)
+        self.node_model = perceptron(self.channels + self.hidden, self.channels)
+
+    def forward(self, h: Tensor, edges: Edges, edge_scalars: Tensor | None = None) -> Tensor:
+        """The nodes after the messages.
+
+        Args:
+            h: the nodes.
+            edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders.
+            edge_scalars: the scalars of edges, if the layer has any.
+
+        Raises:
+            TypeError: ``edges`` are none of these.
+            ValueError: the relations have not as many targets as there are nodes, or the scalars another shape.
+        """
+        ends = ends_of(edges)
+        self._check_scalars(edge_scalars, ends[0].rows)
+        messages = self._messages(h, ends, edge_scalars)
+        sums = segment_sum(messages, ends[0], reduce=self.aggregation, dim=-2)
+        update: Tensor = self.node_model(torch.cat([h, sums], dim=-1))
+        return h + update if self.residual else update
+
+    def _check_scalars(self, scalars: Tensor | None, edges: int) -> None:
+        expected = (edges, self.edge_scalars) if self.edge_scalars else None
+        got = None if scalars is None else tuple(scalars.shape)
+        if got != expected:
+            shape = None if expected is None else list(expected)
+            raise ValueError(
+                f"edge_scalars: expected {shape}, got {None if got is None else list(got)}"
+            )
+
+    def _messages(
+        self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
+    ) -> Tensor:
+        model = self.edge_model
+        if path.of_call(model, CEMLP) is None and _acts_on_nodes(model.first):
+            return model.behind_first(self._first(model.first, h, ends, scalars))
+        x = difference(h, *ends, dim=-2)
+        if scalars is not None:
+            # The scalar parts are on the first blade.
+            own = scalars.expand(*x.shape[:-1], -1)
+            own = torch.cat([own[:1], torch.zeros_like(own[1:])])
+            x = torch.cat([x, own], dim=-1)
+        found: Tensor = model(x)
+        return found
+
+    def _first(
+        self, first: MVLinear, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
+    ) -> Tensor:
+        """The first linear map of edges: ``(W h)_i - (W h)_j + V a_e + b``."""
+        of_nodes = first.weight[:, : self.channels]
+        x = difference(F.mv_linear(h, of_nodes, None, algebra=self._algebra), *ends, dim=-2)
+        bias = first.bias
+        if scalars is not None:
+            of_scalars = first.weight[:, self.channels :, :1]
+            flat = None if bias is None else bias.view(-1)
+            own = F.mv_linear(scalars[None], of_scalars, flat, algebra=self._algebra, grades=(0,))[
+                0
+            ]
+        elif bias is not None:
+            own = bias.view(-1)
+        else:
+            return x
+        return torch.cat([x[:1] + own, x[1:]])
+
+    def extra_repr(self) -> str:
+        return joined(
+            f"{self.algebra!r}, channels={self.channels}, hidden={self.hidden}",
+            f"edge_scalars={self.edge_scalars}" if self.edge_scalars else "",
+            f"aggregation={self.aggregation!r}",
+            "" if self.residual else "residual=False",
+        )
+
+
+def _acts_on_nodes(module: torch.nn.Module) -> TypeGuard[MVLinear]:
+    """Whether a call of the module only runs its own ``forward``, and that is a linear map for each grade with a bias on the scalar."""
+    if path.of_call(module, MVLinear) is not None:
+        return False
+    assert isinstance(module, MVLinear)
+    return module.per_grade and module.grades is None and module.bias_mode == "scalar"
