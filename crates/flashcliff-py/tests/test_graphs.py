@@ -237,6 +237,19 @@ def test_a_compiled_function_takes_relations():
     assert torch.equal(compiled(x, receivers), segment_sum(x, receivers))
 
 
+def test_an_exported_program_takes_any_number_of_edges():
+    class Sums(torch.nn.Module):
+        def forward(self, x, index):
+            graph = Graph(index, NODES)
+            return segment_sum(difference(x, graph.receivers, graph.senders), graph.receivers)
+
+    x, index = random(2, NODES, 3), torch.stack([SENDERS, RECEIVERS])
+    edges = torch.export.Dim("edges", min=2)
+    program = torch.export.export(Sums(), (x, index), dynamic_shapes=(None, {1: edges}))
+    for own in (index, index[:, :5]):
+        assert torch.equal(program.module()(x, own), Sums()(x, own))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits_are_rounded_once(dtype):
     receivers, senders = relations()
@@ -318,7 +331,8 @@ def test_errors_of_relations():
     raises(ValueError, "got -1 at row 1", Relation, torch.tensor([0, -1]), 4)
     # The CPU is always checked.
     raises(ValueError, "got -1 at row 1", Relation, torch.tensor([0, -1]), 4, check=False)
-    raises(ValueError, "count: expected 0 to", Relation, RECEIVERS, -1)
+    raises(ValueError, "count: expected at least 0, got -1", Relation, RECEIVERS, -1)
+    raises(ValueError, "count: expected at most 2147483647", Relation, RECEIVERS, 1 << 31)
     raises(TypeError, "count: expected an integer", Relation, RECEIVERS, 1.0)
     raises(TypeError, "check: expected True or False", Relation, RECEIVERS, 6, check=1)
     raises(TypeError, "edge_index: expected a torch.Tensor, got list", Graph, [[0], [0]], 1)

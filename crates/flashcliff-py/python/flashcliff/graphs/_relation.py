@@ -93,14 +93,16 @@ def _checked(index: Any, count: Any) -> int:
     if index.dim() != 1:
         raise ValueError(f"index: expected [rows], got {list(index.shape)}")
     count = checks.integer("count", count)
-    if not 0 <= count <= _MOST:
-        raise ValueError(f"count: expected 0 to {_MOST}, got {count}")
-    if index.shape[0] > _MOST:
-        raise ValueError(f"index: expected at most {_MOST} rows, got {index.shape[0]}")
+    if count < 0:
+        raise ValueError(f"count: expected at least 0, got {count}")
     return count
 
 
 def _sorted(index: Tensor, count: int, check: bool) -> Lists:
+    # A trace would take these limits for conditions of its sizes.
+    for name, size in (("count", count), ("the rows of index", index.shape[0])):
+        if size > _MOST:
+            raise ValueError(f"{name}: expected at most {_MOST}, got {size}")
     if index.is_cpu or (check and index.is_cuda and not torch.cuda.is_current_stream_capturing()):
         _check_range(index, count)
     ascending, order = torch.sort(index.detach(), stable=True)
