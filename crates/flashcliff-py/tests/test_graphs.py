@@ -338,6 +338,8 @@ def test_errors_of_relations():
     raises(TypeError, "edge_index: expected a torch.Tensor, got list", Graph, [[0], [0]], 1)
     raises(ValueError, r"edge_index: expected \[2, edges\], got \[8\]", Graph, RECEIVERS, 6)
     raises(TypeError, "edges: expected a flashcliff.graphs.Graph", ends_of, RECEIVERS)
+    both = Relation(RECEIVERS, NODES), Relation(SENDERS[:5], NODES)
+    raises(ValueError, "edges: expected relations of the same sizes", ends_of, both)
 
 
 def test_errors_of_calls():

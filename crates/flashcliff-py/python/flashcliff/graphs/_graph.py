@@ -74,12 +74,17 @@ def ends_of(edges: Any) -> tuple[Relation, Relation]:
 
     Raises:
         TypeError: these are no :data:`Edges`.
+        ValueError: the relations have other numbers of edges or of nodes.
     """
     if isinstance(edges, Graph):
         return edges.receivers, edges.senders
     if isinstance(edges, (tuple, list)) and len(edges) == 2:
         receivers, senders = edges
         if isinstance(receivers, Relation) and isinstance(senders, Relation):
+            if receivers.sizes != senders.sizes:
+                raise ValueError(
+                    f"edges: expected relations of the same sizes, got {receivers} and {senders}"
+                )
             return receivers, senders
     raise TypeError(
         f"edges: expected a flashcliff.graphs.Graph, or the relations of receivers and senders, got {type(edges).__name__}"

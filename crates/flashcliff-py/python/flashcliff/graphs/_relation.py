@@ -60,6 +60,11 @@ class Relation:
         return self.targets.shape[0]
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of rows and of targets."""
+        return self.rows, self.count
+
+    @property
     def device(self) -> torch.device:
         """Where the relation is."""
         return self.targets.device

@@ -94,7 +94,7 @@ def _along(name: str, x: Any, relations: Sequence[Relation], reduce: str, dim: i
             got = type(relation).__name__
             raise TypeError(f"{name}: expected a flashcliff.graphs.Relation, got {got}")
     first, last = relations[0], relations[-1]
-    if (first.rows, first.count) != (last.rows, last.count):
+    if first.sizes != last.sizes:
         raise ValueError(f"{name}: expected relations of the same sizes, got {first} and {last}")
     at = checks.integer("dim", dim)
     at = at + x.dim() if at < 0 else at
