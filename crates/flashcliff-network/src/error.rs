@@ -63,7 +63,7 @@ pub enum Error {
         row: usize,
         /// The number of rows that it may belong to.
         count: usize,
-        /// What it belongs to.
+        /// The number that the row names.
         got: String,
     },
 

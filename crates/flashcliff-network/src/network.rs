@@ -41,7 +41,7 @@ impl Rows {
         }
     }
 
-    /// The same samples with so many items of context each.
+    /// The same samples, each with `context` items of context.
     pub const fn with_context(mut self, context: usize) -> Self {
         self.context = context;
         self

@@ -67,7 +67,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// What a gathering or a sum follows.
+/// The relations that a gathering or a sum follows, with what the sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Related<'a> {
     /// The relation.

@@ -444,7 +444,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         Ok(())
     }
 
-    /// What a gathering or a sum follows.
+    /// The relations that a gathering or a sum follows, with what the sum is divided by.
     fn related(&self, along: Along, inner: usize) -> Related<'a> {
         let own = |relation: Relation| self.scales.relations[relation.number()].lists();
         Related {

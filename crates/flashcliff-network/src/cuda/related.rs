@@ -66,7 +66,7 @@ impl DeviceSegments {
     }
 }
 
-/// What a call does with the rows of a relation.
+/// The direction of a call: rows are gathered by a relation, or summed by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Gather,

@@ -38,7 +38,7 @@ pub(super) enum WorkRecord {
     Step(StepRecord),
 }
 
-/// What a gathering or a sum follows: relations by their numbers.
+/// The relations that a gathering or a sum follows, by their numbers.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AlongRecord {
