@@ -8,6 +8,7 @@
 //! a GPU share both.
 
 mod adding;
+mod beside;
 mod cases;
 mod compare;
 mod derivatives;

@@ -71,6 +71,8 @@ impl Rows {
 /// How a call is cut, and the sizes of the parts of its workspace, in elements.
 pub(super) struct Layout {
     rows: [Rows; 2],
+    /// How many rows of the caller are one row.
+    pub(super) beside: usize,
     /// How many rows of outputs wait in scratch memory until they are written.
     pub(super) waiting: usize,
     /// The length of all parameters.
@@ -86,7 +88,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn of<T: Element>(call: &Call<'_, T>) -> Self {
+    pub(super) fn of<T: Element>(call: &Call<'_, T>, beside: usize) -> Self {
         let size = size_of::<T>();
         let lanes = T::lanes(call.tier);
         let is_interpreted = call.plan.is_interpreted();
@@ -126,6 +128,7 @@ impl Layout {
         let written = written.map(|output| output.components * of(output.width).output_stride);
         let scratch = cuts.sum::<usize>() + copied.sum::<usize>() + written.sum::<usize>();
         Self {
+            beside,
             waiting,
             params: whole_lines(private(call.params)),
             partial: whole_lines(private(call.sums)),

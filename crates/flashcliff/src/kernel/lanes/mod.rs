@@ -9,12 +9,14 @@
 //! and the chunks added in order, so the result does not depend on the number of threads.
 
 mod ahead;
+mod beside;
 mod bound;
 mod layout;
 mod params;
 mod place;
 mod task;
 
+use self::beside::Beside;
 use self::layout::Layout;
 use self::task::Task;
 use super::tasks;
@@ -97,6 +99,7 @@ pub(crate) struct RowTensor<T> {
 }
 
 /// The tensors and options of a run of a program.
+#[derive(Clone, Copy)]
 pub(crate) struct Call<'a, T> {
     pub(crate) plan: &'a Plan,
     pub(crate) inputs: &'a [Operand<T>],
@@ -144,7 +147,11 @@ unsafe impl<T: Send> Sync for Call<'_, T> {}
 
 /// The elements of workspace that [`run`] needs in the current thread pool.
 pub(crate) fn workspace_len<T: Element>(call: &Call<'_, T>) -> usize {
-    Layout::of(call).len()
+    // Also for some of the rows, which may be too few to be side by side.
+    let alone = Layout::of(call, 1).len();
+    let beside = Beside::of(call);
+    let beside = beside.map(|own| Layout::of(&own.rows(call), own.count).len());
+    alone.max(beside.unwrap_or(0))
 }
 
 /// Runs a program.
@@ -160,7 +167,32 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
         }
         return;
     }
-    let layout = Layout::of(call);
+    let Some(beside) = Beside::of(call) else {
+        // SAFETY: the caller promises it.
+        unsafe { run_part(call, &Layout::of(call, 1), workspace, Totals::Written) };
+        return;
+    };
+    let rows = beside.rows(call);
+    let layout = Layout::of(&rows, beside.count);
+    // SAFETY: the rows of a contiguous tensor, some at a time, and then the others.
+    unsafe { run_part(&rows, &layout, workspace, Totals::Written) };
+    if let Some(rest) = beside.rest(call) {
+        let rows = rest.call(call);
+        // SAFETY: the same.
+        unsafe { run_part(&rows, &Layout::of(&rows, 1), workspace, Totals::Added) };
+    }
+}
+
+/// Runs a program as a layout says.
+///
+/// # Safety
+/// The contract of [`run`] holds.
+unsafe fn run_part<T: Element>(
+    call: &Call<'_, T>,
+    layout: &Layout,
+    workspace: &mut [T],
+    totals: Totals,
+) {
     let chunks = layout.chunks.count();
     let first = workspace
         .as_ptr()
@@ -170,7 +202,7 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     let (params, rest) = workspace.split_at_mut(layout.params);
     let (partials, scratch) = rest.split_at_mut(layout.partial * chunks);
     // SAFETY: the caller promises it.
-    unsafe { params::pack(call, &layout, params) };
+    unsafe { params::pack(call, layout, params) };
     let params = SyncPtr(params.as_mut_ptr());
     let parts = Parts {
         params,
@@ -180,12 +212,20 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     // SAFETY: the caller promises it.
     unsafe {
         match most_slots(call) <= FEW_SLOTS {
-            true => run_tasks::<T, FEW_SLOTS>(call, &layout, parts),
-            false => run_tasks::<T, MANY_SLOTS>(call, &layout, parts),
+            true => run_tasks::<T, FEW_SLOTS>(call, layout, parts),
+            false => run_tasks::<T, MANY_SLOTS>(call, layout, parts),
         }
     }
     // SAFETY: the caller promises it.
-    unsafe { params::sum_partials(call, &layout, partials) };
+    unsafe { params::sum_partials(call, layout, partials, totals) };
+}
+
+/// What becomes of sums over the batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Totals {
+    Written,
+    /// They are added to those of other rows.
+    Added,
 }
 
 /// The parts of a workspace that tasks use.

@@ -3,8 +3,8 @@
 //! A packed parameter has the values of one group of channels one behind the other, each a vector. Interpreted stages
 //! take parameters that are not packed: [`Rows::parameter`](super::layout::Rows::parameter) knows the difference.
 
-use super::Call;
 use super::layout::Layout;
+use super::{Call, Totals};
 use crate::Element;
 use crate::kernel::tasks;
 
@@ -24,6 +24,7 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
         let rows = layout.rows(param.width);
         let (values, next) = rest.split_at_mut(rows.private_len(param.count));
         rest = next;
+        let own = rows.channels / layout.beside;
         for group in 0..rows.padded / lanes {
             for lane in 0..lanes {
                 let channel = group * lanes + lane;
@@ -31,7 +32,7 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
                     let index = rows.parameter(param.count, k, [group, lane, lanes]);
                     values[index] = if channel < rows.channels {
                         // SAFETY: the caller promises it.
-                        unsafe { *param.ptr.add(channel * param.count + k) }
+                        unsafe { *param.ptr.add(channel % own * param.count + k) }
                     } else {
                         T::default()
                     };
@@ -41,7 +42,7 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
     }
 }
 
-/// Adds the chunks in order and writes the sums as `[channels, count]`.
+/// Adds the chunks in order, and then the rows that are side by side, and writes the sums as `[channels, count]`.
 ///
 /// # Safety
 /// The sums over the batch are valid for the shape of the call.
@@ -49,6 +50,7 @@ pub(super) unsafe fn sum_partials<T: Element>(
     call: &Call<'_, T>,
     layout: &Layout,
     partials: &mut [T],
+    totals: Totals,
 ) {
     if layout.partial == 0 {
         return;
@@ -74,14 +76,22 @@ pub(super) unsafe fn sum_partials<T: Element>(
     let mut start = 0;
     for sum in call.sums {
         let rows = layout.rows(sum.width);
+        let own = rows.channels / layout.beside;
         for channel in (0..rows.channels).take_while(|_| !sum.ptr.is_null()) {
             let (group, lane) = (channel / lanes, channel % lanes);
+            let adds = channel >= own || totals == Totals::Added;
             for k in 0..sum.count {
                 let index = start + rows.parameter(sum.count, k, [group, lane, lanes]);
                 // No chunk at all: an empty batch, whose sums are zero.
                 let value = first.get(index).copied().unwrap_or_default();
                 // SAFETY: the caller promises it.
-                unsafe { *sum.ptr.add(channel * sum.count + k) = value };
+                unsafe {
+                    let total = sum.ptr.add(channel % own * sum.count + k);
+                    if !adds {
+                        *total = T::default();
+                    }
+                    *total += value;
+                }
             }
         }
         start += rows.private_len(sum.count);

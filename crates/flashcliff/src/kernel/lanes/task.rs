@@ -133,8 +133,10 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
                 channels: layout.rows(width).channels,
                 gate: call.gate,
                 eps: T::from_f64(call.eps),
-                inv_channels: T::from_f64(1.0 / call.channels[0] as f64),
-                counts: call.channels.map(|count| T::from_f64(count as f64)),
+                inv_channels: T::from_f64(1.0 / (call.channels[0] / layout.beside) as f64),
+                counts: call
+                    .channels
+                    .map(|count| T::from_f64((count / layout.beside) as f64)),
             }),
         }
     }
