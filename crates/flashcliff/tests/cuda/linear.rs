@@ -248,9 +248,10 @@ fn every_size() {
         [7, 128, 96],
         [257, 31, 129],
         [1, 513, 3],
-        // The first size has gradients of weights in parts with rows left over, the second has none left over.
-        [1031, 2, 5],
+        // Gradients of weights in parts: with rows left over for a part, without, and with rows that have no equal parts.
+        [1022, 2, 5],
         [1024, 24, 16],
+        [1031, 28, 28],
         // Gradients of weights without parts: those of the second layout go to where they stay.
         [2, 5, 1000],
         [3, 130, 260],

@@ -35,9 +35,11 @@ const FEW_TILES: usize = 4;
 /// channels.
 const MODEST_TILES: usize = 16;
 /// The smallest number of rows that is worth a part of a sum over rows.
-const PART_ROWS: usize = 512;
+const PART_ROWS: usize = 64;
 /// The largest number of parts of a blade. Each part takes memory.
-const MOST_PARTS: usize = 8;
+const MOST_PARTS: usize = 16;
+/// The number of rows up to which equal parts are worth fewer parts.
+const LONG_PART_ROWS: usize = 1024;
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -48,6 +50,20 @@ pub(super) struct Linear {
     layout: WeightLayout,
     blas: Arc<BlasLt>,
     pub(super) precision: MatmulPrecision,
+}
+
+/// Sums over rows that are products of one call.
+struct Sum {
+    /// The first row, of all rows of all blades.
+    first: usize,
+    /// The rows of each sum.
+    rows: usize,
+    /// How many sums there are, one behind the other.
+    count: usize,
+    /// Which sum of all the first one is.
+    to: usize,
+    /// Whether they are added to what is there.
+    accumulate: bool,
 }
 
 impl Linear {
@@ -272,11 +288,23 @@ impl Linear {
             false => m * n,
         };
         if let Some(parts) = self.parts(dims) {
-            let rows = dims.batch / parts;
-            let (size, strides) = ((m, n, rows), [rows * m, rows * n, stride]);
-            let parts = (self.blades() * parts, strides);
             let addresses = [left, right, grad_weight];
-            return run(&self.product(Form::TransposeTimes, size, parts, types, addresses, None));
+            return self.in_parts(dims, parts, &mut |sum: &Sum| {
+                let strides = [sum.rows * m, sum.rows * n, stride];
+                let [left, right, to] = addresses;
+                let addresses = [
+                    offset(left, sum.first, m, bytes),
+                    offset(right, sum.first, n, bytes),
+                    offset(to, sum.to, stride, grad_bytes),
+                ];
+                let (size, parts) = ((m, n, sum.rows), (sum.count, strides));
+                let product =
+                    self.product(Form::TransposeTimes, size, parts, types, addresses, None);
+                run(&Product {
+                    accumulate: sum.accumulate,
+                    ..product
+                })
+            });
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             let d = offset(grad_weight, index, stride, grad_bytes);
@@ -288,6 +316,47 @@ impl Linear {
                 run(&Product {
                     accumulate: chunk > 0,
                     ..product
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a function with the sums that are the gradient of the weight, so many for each blade. If they have no equal lengths, each matrix has sums of its
+    /// own, over the rows of all of its blades, and the last one gets the rows that are left.
+    fn in_parts(
+        &self,
+        dims: &Dims,
+        parts: usize,
+        run: &mut dyn FnMut(&Sum) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if dims.batch.is_multiple_of(parts) {
+            return run(&Sum {
+                first: 0,
+                rows: dims.batch / parts,
+                count: self.blades() * parts,
+                to: 0,
+                accumulate: false,
+            });
+        }
+        for blades in &self.matrices {
+            let (first, all) = (blades.start * dims.batch, blades.len() * dims.batch);
+            let (to, count) = (blades.start * parts, blades.len() * parts);
+            let (rows, left) = (all / count, all % count);
+            run(&Sum {
+                first,
+                rows,
+                count,
+                to,
+                accumulate: false,
+            })?;
+            if left > 0 {
+                run(&Sum {
+                    first: first + all - left,
+                    rows: left,
+                    count: 1,
+                    to: to + count - 1,
+                    accumulate: true,
                 })?;
             }
         }
@@ -348,7 +417,7 @@ impl Linear {
     }
 
     /// The number of parts in which the gradient of the weight through one blade is computed. All parts of all blades
-    /// are computed at once. `None` if there is a product for each matrix instead.
+    /// are computed at once, if they are equal. `None` if there is a product for each matrix instead.
     fn parts(&self, dims: &Dims) -> Option<usize> {
         let tiles = weight_tiles(dims).saturating_mul(self.blades()).max(1);
         let small = weight_tiles(dims) <= FEW_TILES || dims.batch >= dims.out_channels;
@@ -356,12 +425,12 @@ impl Linear {
             return None;
         }
         let wanted = (MANY_TILES / tiles).min(dims.batch / PART_ROWS);
-        let wanted = wanted.min(MOST_PARTS);
-        // All parts have the same length.
-        let mut equal = (1..=wanted)
-            .rev()
-            .filter(|parts| dims.batch.is_multiple_of(*parts));
-        let parts = equal.next().unwrap_or(1);
+        let wanted = wanted.clamp(1, MOST_PARTS);
+        let mut parts = (1..=wanted).rev();
+        let equal = parts.find(|parts| dims.batch.is_multiple_of(*parts));
+        // One product of long sums takes longer than two for each matrix.
+        let parts = equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS);
+        let parts = parts.unwrap_or(wanted);
         (parts * self.blades() > 1).then_some(parts)
     }
 
