@@ -16,7 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
@@ -25,6 +25,7 @@ const HEADERS: [&str; 12] = [
     "steps.h",
     "dropout.h",
     "segments.h",
+    "few_channels.h",
     "items.h",
     "attention.h",
     "block_sparse.h",

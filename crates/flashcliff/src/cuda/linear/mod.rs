@@ -3,8 +3,10 @@
 //! The blades of a grade lie one after the other, so one product `[blades * batch, in]` by `[in, out]` does a whole
 //! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its matrix.
 //! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
-//! them. Their gradients are summed over parts and unpacked at the end.
+//! them. Their gradients are summed over parts and unpacked at the end. Rows of few channels go through kernels of our own (`few`), which read weights
+//! where they are stored.
 
+mod few;
 mod kept;
 mod pack;
 mod workspace;
@@ -19,6 +21,7 @@ use crate::operator::{self, Dims, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error, WeightLayout};
+use few::Way;
 pub(super) use kept::Places;
 pub(super) use pack::{pack, unpack};
 use workspace::{Workspace, bias_stride, stride};
@@ -83,8 +86,10 @@ impl Linear {
             return Ok(());
         }
         let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
-        self.outputs(dims, dtypes, [0; 4], plan)?;
-        self.x_gradients(dims, dtypes, [0; 3], plan)?;
+        if !Self::is_few(dims) {
+            self.outputs(dims, dtypes, [0; 4], plan)?;
+            self.x_gradients(dims, dtypes, [0; 3], plan)?;
+        }
         self.weight_gradients(dims, dtypes, [0; 3], plan)
     }
 
@@ -111,6 +116,10 @@ impl Linear {
         if dims.in_channels == 0 {
             // SAFETY: the caller promises it.
             return unsafe { self.forward_of_nothing(call, bias) };
+        }
+        if Self::is_few(&dims) {
+            // SAFETY: the caller promises it.
+            return unsafe { self.few(call, Way::Forth, [x, weight, bias, call.output], false) };
         }
         // SAFETY: the caller promises it.
         let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
@@ -159,6 +168,11 @@ impl Linear {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
                 // SAFETY: the caller promises it.
                 unsafe { call.zero(grad_x, bytes) }?;
+            }
+            Some(grad_x) if batch > 0 && k > 0 && Self::is_few(&dims) => {
+                let addresses = [call.output, weight, 0, grad_x];
+                // SAFETY: the caller promises it.
+                unsafe { self.few(call, Way::Back, addresses, adds_to_x) }?;
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller promises it.
@@ -497,6 +511,9 @@ impl Linear {
     }
 
     fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> bool {
+        if Self::is_few(dims) {
+            return false;
+        }
         let as_they_are = self.is_packed() && dtypes.lanes == dtypes.params;
         !as_they_are || self.at_once(dims) || self.transposes(dtypes, pass)
     }
