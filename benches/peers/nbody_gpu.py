@@ -3,10 +3,12 @@
 
     flashcliff data nbody nbody.safetensors
     flashcliff train nbody --device cuda --capture on --out run
-    python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --weights run/best.safetensors --metrics run/metrics.json
+    flashcliff train nbody --device cuda --capture on --precision tf32 --out run-tf32
+    python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --weights run/best.safetensors --ours f32=run/metrics.json --ours TF32=run-tf32/metrics.json
 
 CLONE is a clone of DavidRuhe/clifford-group-equivariant-neural-networks. A step is forward, backward and Adam on 100 samples that are on the GPU, by the
 wall, with a wait for the GPU around all steps that are counted; medians of rounds that take turns. Compiled steps have `torch.compile` of the network.
+Ours are the means of whole runs of training, with their validation.
 """
 
 import argparse
@@ -110,7 +112,7 @@ def main():
     parser.add_argument("clone", type=pathlib.Path)
     parser.add_argument("data", type=pathlib.Path, help="what `flashcliff data nbody` wrote")
     parser.add_argument("--weights", type=pathlib.Path, help="weights of `flashcliff train nbody`")
-    parser.add_argument("--metrics", type=pathlib.Path, help="the metrics.json of that run")
+    parser.add_argument("--ours", action="append", default=[], metavar="NAME=METRICS", help="the metrics.json of a run")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=20, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=7)
@@ -131,12 +133,13 @@ def main():
             raise SystemExit(f"weights without {sorted(missing)}")
         found["test_error_of_our_weights"] = error(network, of_split(data, "test"), device)
         print(f"our weights in CGENN's network: test {found['test_error_of_our_weights']:.6f}")
-    if given.metrics:
-        metrics = json.loads(given.metrics.read_text(encoding="utf-8"))
-        settings = metrics["settings"]
-        ours = metrics["seconds"]["training"] / settings["steps"] * 1e3
-        found["ours"] = {"settings": settings, "errors": metrics["errors_in_target_units"], "ms_with_validation": ours}
-        print(f"ours: {ours:.3f} ms a step with validation, errors {metrics['errors_in_target_units']}")
+    found["ours"] = {}
+    for name, _, path in (own.partition("=") for own in given.ours):
+        metrics = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        steps, errors = metrics["settings"]["steps"], metrics["errors_in_target_units"]
+        ours = metrics["seconds"]["training"] / steps * 1e3
+        found["ours"][name] = {"steps": steps, "milliseconds": ours, "test": errors["test"]}
+        print(f"ours, {name}: {ours:.3f} ms a step with validation, errors {errors}")
     rows = batch(of_split(data, "train"), slice(0, BATCH), device)
     variants = {"CGENN": step_of(network_of().to(device), rows)}
     compiled = network_of().to(device)

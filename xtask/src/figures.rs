@@ -2,6 +2,7 @@
 //!
 //! All of `benches/README.md` is written, the heat maps beside the data, and in `README.md` what stands between two markers.
 
+mod bodies;
 mod compiled;
 mod data;
 mod floors;

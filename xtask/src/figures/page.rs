@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::bodies::Bodies;
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::host::Host;
@@ -42,6 +43,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         transformers(results)?,
         transformers_on_gpu(results)?,
         precision(results)?,
+        bodies(results)?,
         trained(results)?,
     ];
     Ok(sections.join("\n"))
@@ -538,6 +540,29 @@ cargo run --release -p flashcliff-benches --features cuda --bin gpu -- --compile
         machine = found.machine()?,
         waits = found.waits()?,
         speeds = found.speeds()?,
+    ))
+}
+
+fn bodies(results: &Path) -> Result<String, Error> {
+    let found = Bodies::read(results)?;
+    Ok(format!(
+        "\
+## Charged bodies beside CGENN's own code
+
+A step of training of CGENN's network on 100 samples of five bodies, with Adam; wall time. CGENN's steps are medians of rounds that take turns. Ours are the
+mean of a whole run of the program, with its validations.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --ours f32=run/metrics.json --commit HASH --out {name}
+```
+
+{table}",
+        name = Bodies::NAME,
+        commit = found.text("commit")?,
+        machine = found.text("gpu")?,
+        table = found.table()?,
     ))
 }
 
