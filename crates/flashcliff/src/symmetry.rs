@@ -7,7 +7,7 @@ mod measured;
 mod rows;
 mod versors;
 
-use crate::operator::{Kind, Operator};
+use crate::operator::{Implementation, Operator, each};
 use crate::{Bias, Norm};
 
 pub use flashcliff_operators::Symmetry;
@@ -56,14 +56,8 @@ impl Operator {
 
     /// The options of this operator that have rows of their own.
     fn breaking_options(&self) -> Vec<&'static str> {
-        let (norm, bias) = match self.kind() {
-            Kind::Lanes(lane) => (lane.norm(), Bias::None),
-            Kind::FullyConnected(product) => (product.norm(), Bias::None),
-            Kind::Linear(linear) => (Norm::None, linear.bias()),
-            // Derivatives have names of their own, and no row.
-            Kind::Zero(_) | Kind::Composed(_) => (Norm::None, Bias::None),
-            Kind::LinearSgp(layer) => (layer.product().norm(), layer.linear().bias()),
-        };
+        // Derivatives have names of their own, and no row.
+        let (norm, bias) = each!(self.kind(), of => (of.norm(), of.bias()));
         let norm = (norm == Norm::Rms).then_some(RMS);
         let bias = (bias == Bias::EveryBlade).then_some(BIAS);
         norm.into_iter().chain(bias).collect()

@@ -1,6 +1,6 @@
 //! The unit tests of files that stand alone. They are tested here so that the library is not built a second time.
 
-#[path = "../src/cuda/fully_connected/blocks.rs"]
+#[path = "../src/operator/fully_connected/cuda/blocks.rs"]
 mod blocks;
 
 #[allow(

@@ -1,5 +1,8 @@
 //! A checked call, with addresses in place of tensors.
 
+use std::ffi::c_void;
+use std::ptr;
+
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
@@ -10,40 +13,42 @@ use crate::Error;
 use crate::operator::Dims;
 
 /// The largest number of inputs of an operator.
-pub(super) const MAX_INPUTS: usize = (sys::FC_MAX_TENSORS + sys::FC_MAX_PARAMS) as usize;
+pub(crate) const MAX_INPUTS: usize = (sys::FC_MAX_TENSORS + sys::FC_MAX_PARAMS) as usize;
 
 /// The arguments of a pass. Everything in it is checked: shapes, element types, devices, addresses and overlaps.
-pub(super) struct Call {
-    pub(super) dims: Dims,
-    pub(super) dtypes: Dtypes,
+pub(crate) struct Call {
+    pub(crate) dims: Dims,
+    pub(crate) dtypes: Dtypes,
     /// The inputs, in the order of the operator.
-    pub(super) inputs: [CUdeviceptr; MAX_INPUTS],
+    pub(crate) inputs: [CUdeviceptr; MAX_INPUTS],
     /// Forward pass: the output, which is written. Backward pass: the gradient of the output.
-    pub(super) output: CUdeviceptr,
+    pub(crate) output: CUdeviceptr,
     /// Backward pass: the output of the forward pass.
-    pub(super) result: CUdeviceptr,
+    pub(crate) result: CUdeviceptr,
     /// The saved values. Null if a forward pass need not save anything.
-    pub(super) saved: CUdeviceptr,
+    pub(crate) saved: CUdeviceptr,
     /// The gradients that a backward pass writes; `None` for those that are not wanted.
-    pub(super) grads: Gradients,
-    pub(super) workspace: CUdeviceptr,
-    pub(super) workspace_bytes: usize,
+    pub(crate) grads: Gradients,
+    /// Whether the gradient of the first input is added to what is there.
+    pub(crate) adds: bool,
+    pub(crate) workspace: CUdeviceptr,
+    pub(crate) workspace_bytes: usize,
     /// Memory of a packing; the default without one.
-    pub(super) kept: Kept,
-    pub(super) stream: CUstream,
+    pub(crate) kept: Kept,
+    pub(crate) stream: CUstream,
 }
 
 /// Memory for what a pass would otherwise make in its workspace, as addresses.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// The weight as the products of this pass read it, packed ahead.
-    pub(super) weight: Option<CUdeviceptr>,
+    pub(crate) weight: Option<CUdeviceptr>,
     /// Room for the weight that the pass packs.
-    pub(super) room: Option<CUdeviceptr>,
+    pub(crate) room: Option<CUdeviceptr>,
     /// The bias as products read it, packed ahead.
-    pub(super) bias: Option<CUdeviceptr>,
+    pub(crate) bias: Option<CUdeviceptr>,
     /// Room for the parts of the gradients of parameters, which are added up after the pass.
-    pub(super) parts: Option<CUdeviceptr>,
+    pub(crate) parts: Option<CUdeviceptr>,
 }
 
 impl Call {
@@ -51,7 +56,7 @@ impl Call {
     ///
     /// # Safety
     /// The call is checked, and so many bytes may be written at the address.
-    pub(super) unsafe fn zero(&self, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
+    pub(crate) unsafe fn zero(&self, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
@@ -62,10 +67,22 @@ impl Call {
 }
 
 /// The gradients of the inputs, in order.
-pub(super) type Gradients = [Option<CUdeviceptr>; MAX_INPUTS];
+pub(crate) type Gradients = [Option<CUdeviceptr>; MAX_INPUTS];
 
 /// A list in which all gradients are wanted and none has an address. It serves to ask for the size of workspaces.
-pub(super) const ALL_GRADIENTS: Gradients = [Some(0); MAX_INPUTS];
+pub(crate) const ALL_GRADIENTS: Gradients = [Some(0); MAX_INPUTS];
 
 /// No gradients.
-pub(super) const NO_GRADIENTS: Gradients = [None; MAX_INPUTS];
+pub(crate) const NO_GRADIENTS: Gradients = [None; MAX_INPUTS];
+
+/// A device address as a C pointer.
+pub(crate) fn address(ptr: u64) -> *mut c_void {
+    ptr::without_provenance_mut(ptr as usize)
+}
+
+/// The results of an operator with one output.
+pub(crate) const fn only(output: CUdeviceptr) -> Gradients {
+    let mut results = NO_GRADIENTS;
+    results[0] = Some(output);
+    results
+}

@@ -221,13 +221,13 @@ impl Device {
     }
 
     /// Makes the context current on this thread, if it is not yet.
-    pub(super) fn make_current(&self) -> Result<(), Error> {
+    pub(crate) fn make_current(&self) -> Result<(), Error> {
         let bound = self.inner.context.bind_to_thread();
         bound.map_err(fault::driver("cuCtxSetCurrent"))
     }
 
     /// cuBLASLt, loaded at the first call.
-    pub(super) fn blas(&self) -> Result<Arc<BlasLt>, Error> {
+    pub(crate) fn blas(&self) -> Result<Arc<BlasLt>, Error> {
         if let Some(blas) = self.inner.blas.get() {
             return Ok(blas.clone());
         }

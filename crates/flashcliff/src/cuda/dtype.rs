@@ -67,12 +67,12 @@ impl Dtypes {
     }
 
     /// How many elements of the arithmetic type hold `lanes` elements of the type of the lanes, rounded up.
-    pub(super) const fn kept_len(self, lanes: usize) -> usize {
+    pub(crate) const fn kept_len(self, lanes: usize) -> usize {
         (lanes * self.lanes.bytes()).div_ceil(self.arithmetic().bytes())
     }
 
     /// The type of a tensor of an operator.
-    pub(super) fn of(self, spec: &TensorSpec) -> Dtype {
+    pub(crate) fn of(self, spec: &TensorSpec) -> Dtype {
         match spec.is_parameter() {
             true => self.params,
             false => self.lanes,
@@ -80,13 +80,13 @@ impl Dtypes {
     }
 
     /// Whether there are kernels for this pair of types.
-    pub(super) fn are_supported(self) -> bool {
+    pub(crate) fn are_supported(self) -> bool {
         self.params == self.lanes || self.params == self.arithmetic()
     }
 }
 
 /// The code of an element type in the kernel library.
-pub(super) fn code(dtype: Dtype) -> sys::fc_dtype {
+pub(crate) fn code(dtype: Dtype) -> sys::fc_dtype {
     match dtype {
         Dtype::F32 => sys::fc_dtype::FC_F32,
         Dtype::F64 => sys::fc_dtype::FC_F64,

@@ -33,7 +33,7 @@ fn text(text: Result<&CStr, DriverError>) -> String {
 }
 
 /// The result of a function of the kernel library.
-pub(super) fn kernel(call: &'static str, code: c_int) -> Result<(), Error> {
+pub(crate) fn kernel(call: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUstream;
 use cudarc::driver::{CudaContext, CudaStream};
 
 /// A stream of cudarc, or one that a host owns.
-pub(super) struct Queue<'s> {
+pub(crate) struct Queue<'s> {
     raw: CUstream,
     context: &'s Arc<CudaContext>,
     stream: Option<&'s CudaStream>,
@@ -26,7 +26,7 @@ impl<'s> Queue<'s> {
 
     /// # Safety
     /// The stream belongs to the context and lives as long as the queue.
-    pub(super) unsafe fn from_raw(raw: CUstream, context: &'s Arc<CudaContext>) -> Self {
+    pub(crate) unsafe fn from_raw(raw: CUstream, context: &'s Arc<CudaContext>) -> Self {
         Self {
             raw,
             context,
@@ -35,7 +35,7 @@ impl<'s> Queue<'s> {
         }
     }
 
-    pub(super) fn raw(&self) -> CUstream {
+    pub(crate) fn raw(&self) -> CUstream {
         self.raw
     }
 

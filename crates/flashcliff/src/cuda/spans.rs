@@ -9,7 +9,7 @@ use super::tensor::{Acquired, Layout};
 use crate::Error;
 
 /// The alignment in bytes that kernels need of a workspace.
-pub(super) const WORKSPACE_ALIGNMENT: usize = 256;
+pub(crate) const WORKSPACE_ALIGNMENT: usize = 256;
 
 /// The largest number of tensors and buffers of a call: inputs and their gradients, the output and its gradient, saved
 /// row sums and workspace.

@@ -26,9 +26,8 @@ compiled_here! {
             given: &Given<'_, Self>,
             grads: &mut [Option<TensorMut<'_, Self>>],
             workspace: &mut [Self],
-            adds: bool,
         ) -> Result<(), Error> {
-            threads::steady(|| of.backward_here(given, grads, workspace, adds))
+            threads::steady(|| of.backward_here(given, grads, workspace))
         }
 
         fn run(

@@ -1,6 +1,8 @@
 //! Derivatives of operators, which are operators, and runs of operators with any number of outputs.
 
-use super::{Composed, Dims, Kind, LaneOperator, Operator, Pass, Zero, lane};
+use super::{
+    Derivative, Dims, Implementation, Kind, LaneOperator, Operator, Pass, Zero, each, lane,
+};
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Element, Error, kept, sizes};
 
@@ -38,12 +40,7 @@ impl Operator {
     /// # Errors
     /// [`Error::NotDifferentiable`] for derivatives of such a high order that kernels have no room for their tensors.
     pub fn gradient(&self) -> Result<Self, Error> {
-        self.derived(
-            "gradient",
-            LaneOperator::gradient,
-            Zero::gradient,
-            Composed::gradient,
-        )
+        self.derived(Derivative::Gradient)
     }
 
     /// The directional derivative (forward mode) as an operator: from the inputs, then a tangent for each of them, to the tangents of the
@@ -52,12 +49,7 @@ impl Operator {
     /// # Errors
     /// The errors of [`Self::gradient`].
     pub fn tangent(&self) -> Result<Self, Error> {
-        self.derived(
-            "tangent",
-            LaneOperator::tangent,
-            Zero::tangent,
-            Composed::tangent,
-        )
+        self.derived(Derivative::Tangent)
     }
 
     /// The operator with some of its outputs, those for which `wanted` is true: its gradient then has no argument for the others, and is
@@ -76,15 +68,11 @@ impl Operator {
                 reason: "none of its outputs is wanted".to_owned(),
             });
         }
-        let kind = match &self.kind {
-            _ if !wanted.contains(&false) => return Ok(self.clone()),
-            Kind::Lanes(lane) => Kind::Lanes(lane.selecting(wanted)),
-            Kind::Zero(zero) => Kind::Zero(zero.selecting(wanted)),
-            Kind::Composed(composed) => Kind::Composed(composed.selecting(wanted)),
-            // They have one output.
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
-                return Ok(self.clone());
-            }
+        if !wanted.contains(&false) {
+            return Ok(self.clone());
+        }
+        let Some(kind) = each!(&self.kind, of => of.selecting(wanted)) else {
+            return Ok(self.clone());
         };
         Self::new(self.name, self.algebra, kind).with_tier(self.tier)
     }
@@ -122,64 +110,24 @@ impl Operator {
         what: &str,
         with: impl Fn(&LaneOperator) -> LaneOperator,
     ) -> Option<Self> {
-        let Kind::Lanes(lane) = &self.kind else {
-            return None;
-        };
-        let lane = Some(with(lane)).filter(LaneOperator::has_room_everywhere)?;
+        let lane = Some(with(self.lanes()?)).filter(LaneOperator::has_room_everywhere)?;
         let name = kept::text(format!("{}_{what}", self.name));
         let own = Self::new(name, self.algebra, Kind::Lanes(lane));
         own.with_tier(self.tier).ok()
     }
 
-    fn derived(
-        &self,
-        what: &str,
-        lanes: impl Fn(&LaneOperator) -> LaneOperator,
-        zero: impl Fn(&Zero) -> Zero,
-        composed: impl Fn(&Composed) -> Composed,
-    ) -> Result<Self, Error> {
-        let refused = |reason: String| Error::NotDifferentiable {
+    fn derived(&self, derivative: Derivative) -> Result<Self, Error> {
+        let what = derivative.name();
+        let kind = each!(&self.kind, of => of.derivative(self.algebra, derivative))?;
+        let room = each!(&kind, of => of.check_room());
+        room.map_err(|reason| Error::NotDifferentiable {
             operator: self.name.to_owned(),
             what: what.to_owned(),
             reason,
-        };
-        let kind = match &self.kind {
-            Kind::Lanes(lane) => {
-                let derived = lanes(lane);
-                derived.check_room().map_err(refused)?;
-                Kind::Lanes(derived)
-            }
-            Kind::Zero(of) => Kind::Zero(zero(of)),
-            Kind::Composed(of) => self.composed_kind(composed(of)).map_err(refused)?,
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
-                let Some(of) = Composed::of(self)? else {
-                    unreachable!("an operator with matrix products has a graph");
-                };
-                self.composed_kind(composed(&of)).map_err(refused)?
-            }
-        };
+        })?;
         let name = kept::text(format!("{}_{what}", self.name));
         let derived = Self::new(name, self.algebra, kind);
         derived.with_tier(self.tier)
-    }
-
-    /// The kind of a graph, if kernels have room for it.
-    fn composed_kind(&self, composed: Composed) -> Result<Kind, String> {
-        composed.check_room()?;
-        Ok(Kind::Composed(composed))
-    }
-
-    /// The workspace of a pass of a graph. Its backward pass is a run of its gradient.
-    pub(super) fn composed_workspace_len<T: Element>(
-        &self,
-        composed: &Composed,
-        dims: &Dims,
-        pass: Pass,
-    ) -> usize {
-        match pass {
-            Pass::Forward => composed.workspace_len::<T>(self.tier, dims),
-            Pass::Backward => composed.gradient().workspace_len::<T>(self.tier, dims),
-        }
     }
 
     /// The number of elements of workspace that [`Self::run`] needs: those of [`Self::workspace_len`] for the forward pass and, of operators
@@ -191,13 +139,9 @@ impl Operator {
 
     /// The elements at the end of a run's workspace that a forward pass saves there, because it reads what it saves.
     fn saved_in_run(&self, dims: &Dims) -> usize {
-        match &self.kind {
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_)
-                if !self.is_empty(dims) =>
-            {
-                self.saved_len(dims)
-            }
-            _ => 0,
+        match self.has_matrix_products() && !self.is_empty(dims) {
+            true => self.saved_len(dims),
+            false => 0,
         }
     }
 
@@ -241,24 +185,9 @@ impl Operator {
             Zero::fill(data);
             return Ok(());
         }
-        match &self.kind {
-            Kind::Lanes(lane) => lane.run(self.tier, &dims, inputs, data, &mut [], workspace),
-            Kind::Zero(_) => Zero::fill(data),
-            Kind::Composed(composed) => {
-                composed.run(self.tier, &dims, inputs, data, workspace)?;
-            }
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
-                let [Some(output)] = data else {
-                    return Ok(());
-                };
-                // These operators have one output.
-                let saved_from = workspace.len() - self.saved_in_run(&dims);
-                let (workspace, saved) = workspace.split_at_mut(saved_from);
-                let output = TensorMut::new(output, &self.output_shape(&dims))?;
-                self.forward_here(inputs, output, saved, workspace)?;
-            }
-        }
-        Ok(())
+        let saved_from = workspace.len() - self.saved_in_run(&dims);
+        let (workspace, saved) = workspace.split_at_mut(saved_from);
+        each!(&self.kind, of => of.run(self.tier, &dims, inputs, data, saved, workspace))
     }
 
     /// Runs [`Self::run`] into new buffers, and returns all outputs, in order.

@@ -1,6 +1,6 @@
 //! Rows of operators that compute each item, a pair of a batch element and a channel, on its own.
 
-use super::{Dims, Kind, Operator};
+use super::{Dims, LaneOperator, Operator};
 
 /// The fewest items of a row that vectors and the threads of a GPU are used for well.
 const LONG_ROW: usize = 256;
@@ -25,7 +25,7 @@ impl Operator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn in_long_rows(&self, dims: &Dims) -> Dims {
-        let is_of_items = matches!(&self.kind, Kind::Lanes(lane) if lane.is_of_items());
+        let is_of_items = self.lanes().is_some_and(LaneOperator::is_of_items);
         let items = dims.batch * dims.in_channels;
         if !is_of_items || dims.in_channels >= LONG_ROW || items == 0 {
             return *dims;

@@ -7,9 +7,10 @@ mod evaluation;
 pub(crate) mod footprint;
 mod fully_connected;
 pub(crate) mod gemm;
+mod implementation;
 mod items;
-mod lane;
-mod linear;
+pub(crate) mod lane;
+pub(crate) mod linear;
 mod linear_sgp;
 mod own;
 mod shape;
@@ -24,10 +25,10 @@ use crate::{Algebra, Error, Tier, environment, sizes};
 
 pub(crate) use crate::pass::Pass;
 pub(crate) use compiled::Compiled;
-pub(crate) use composed::Composed;
 pub use evaluation::Evaluation;
 pub use footprint::Footprint;
 pub(crate) use fully_connected::FullyConnected;
+pub(crate) use implementation::{Derivative, Given, Implementation, Kind, Specs, each};
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub(crate) use linear_sgp::LinearSgp;
@@ -43,17 +44,6 @@ pub struct Cost {
     pub forward: usize,
     /// Operations of the backward pass, with those that recompute values of the forward pass.
     pub backward: usize,
-}
-
-/// The implementation of an operator.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    Lanes(LaneOperator),
-    FullyConnected(Box<FullyConnected>),
-    Linear(Linear),
-    LinearSgp(Box<LinearSgp>),
-    Zero(Zero),
-    Composed(Composed),
 }
 
 /// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops), or of a program by
@@ -74,29 +64,9 @@ pub struct Operator {
     recipe: Option<Recipe>,
 }
 
-/// The tensors that a backward pass reads.
-struct Given<'a, T> {
-    inputs: &'a [Tensor<'a, T>],
-    output: Tensor<'a, T>,
-    saved: &'a [T],
-    grad_output: Tensor<'a, T>,
-}
-
 impl Operator {
     pub(crate) fn new(name: &'static str, algebra: Algebra, kind: Kind) -> Self {
-        let with_one = |(inputs, output)| (inputs, vec![output]);
-        let (inputs, outputs) = match &kind {
-            Kind::Lanes(lane) => lane.specs(),
-            Kind::FullyConnected(product) => with_one(product.specs()),
-            Kind::Linear(linear) => with_one(linear.specs()),
-            Kind::LinearSgp(layer) => with_one(layer.specs()),
-            Kind::Zero(zero) => zero.specs(),
-            Kind::Composed(composed) => composed.specs(),
-        };
-        let kept = match &kind {
-            Kind::LinearSgp(layer) => layer.kept(),
-            _ => None,
-        };
+        let ((inputs, outputs), kept) = each!(&kind, of => (of.specs(), of.kept()));
         Self {
             name,
             algebra,
@@ -134,10 +104,7 @@ impl Operator {
 
     /// The options of the program that computes the operator, if it is one: see [`Self::program`]. [`Self::of`] makes the operator of both.
     pub fn program_options(&self) -> Option<ProgramOptions> {
-        match &self.kind {
-            Kind::Lanes(lane) => Some(lane.options()),
-            _ => None,
-        }
+        self.lanes().map(LaneOperator::options)
     }
 
     /// The name of the operator.
@@ -152,6 +119,11 @@ impl Operator {
 
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind
+    }
+
+    /// The operator as one lane program, if it is one.
+    fn lanes(&self) -> Option<&LaneOperator> {
+        each!(&self.kind, of => of.lanes())
     }
 
     /// The SIMD tier that the operator runs on.
@@ -232,12 +204,7 @@ impl Operator {
 
     /// The number of sums that the forward pass saves for each batch element.
     pub fn row_sums(&self) -> usize {
-        match &self.kind {
-            Kind::Lanes(lane) => lane.row_sums(),
-            Kind::FullyConnected(product) => product.row_sums(),
-            Kind::Linear(_) | Kind::Zero(_) | Kind::Composed(_) => 0,
-            Kind::LinearSgp(layer) => layer.row_sums(),
-        }
+        each!(&self.kind, of => of.row_sums())
     }
 
     /// The number of elements of workspace that a pass needs with [`threads::count`](crate::threads::count) threads. A pass that is large
@@ -255,34 +222,17 @@ impl Operator {
         if self.is_empty(dims) {
             return 0;
         }
-        match &self.kind {
-            Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
-            Kind::FullyConnected(product) => product.workspace_len::<T>(self.tier, dims, pass),
-            Kind::Linear(linear) => linear.workspace_len(dims, pass),
-            Kind::LinearSgp(layer) => layer.workspace_len::<T>(self.tier, dims, pass),
-            Kind::Zero(_) => 0,
-            Kind::Composed(composed) => self.composed_workspace_len::<T>(composed, dims, pass),
-        }
+        each!(&self.kind, of => of.workspace_len::<T>(self.tier, dims, pass))
     }
 
     /// The program that computes the operator, if it is one: not of operators with matrix products, nor of those that are always zero.
     pub fn program(&self) -> Option<&'static flashcliff_program::ir::Program> {
-        match &self.kind {
-            Kind::Lanes(lane) => Some(lane.source()),
-            _ => None,
-        }
+        self.lanes().map(LaneOperator::source)
     }
 
     /// The floating-point operations of the two passes.
     pub fn cost(&self, dims: &Dims) -> Cost {
-        match &self.kind {
-            Kind::Lanes(lane) => lane.cost(dims),
-            Kind::FullyConnected(product) => product.cost(dims),
-            Kind::Linear(linear) => linear.cost(dims),
-            Kind::LinearSgp(layer) => layer.cost(dims),
-            Kind::Zero(_) => Zero::cost(),
-            Kind::Composed(composed) => composed.cost(dims),
-        }
+        each!(&self.kind, of => of.cost(dims))
     }
 
     /// The least number of elements that a pass moves: each tensor that it reads or writes, once.
@@ -299,23 +249,12 @@ impl Operator {
 
     /// Whether kernels of lanes are interpreted on the CPU in this type: the build has none of the program, or none in f64.
     pub fn is_interpreted<T: Element>(&self) -> bool {
-        match &self.kind {
-            Kind::Lanes(lane) => return lane.is_interpreted::<T>(self.tier),
-            Kind::Composed(composed) => return composed.is_interpreted::<T>(self.tier),
-            _ => {}
-        }
-        let has_type = T::DTYPE != crate::Dtype::F64 || cfg!(feature = "f64");
-        !(self.algebra.is_compiled() && has_type)
+        each!(&self.kind, of => of.is_interpreted::<T>(self.algebra, self.tier))
     }
 
     /// Whether most operations are those of matrix products over channels.
     pub fn has_matrix_products(&self) -> bool {
-        match &self.kind {
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) | Kind::Composed(_) => {
-                true
-            }
-            Kind::Lanes(_) | Kind::Zero(_) => false,
-        }
+        each!(&self.kind, of => of.has_matrix_products())
     }
 
     /// Computes the output.
@@ -354,21 +293,8 @@ impl Operator {
         if output.is_empty() {
             return Ok(());
         }
-        match &self.kind {
-            Kind::Lanes(lane) => lane.forward(self.tier, &dims, inputs, output, saved, workspace),
-            Kind::FullyConnected(product) => {
-                product.forward(self.tier, &dims, inputs, output, saved, workspace);
-            }
-            Kind::Linear(linear) => linear.forward(&dims, inputs, output),
-            Kind::LinearSgp(layer) => {
-                layer.forward(self.tier, &dims, inputs, output, saved, workspace)?;
-            }
-            Kind::Zero(_) => output.fill(T::default()),
-            Kind::Composed(composed) => {
-                composed.run(self.tier, &dims, inputs, &mut [Some(output)], workspace)?;
-            }
-        }
-        Ok(())
+        let outputs = &mut [Some(output)];
+        each!(&self.kind, of => of.run(self.tier, &dims, inputs, outputs, saved, workspace))
     }
 
     /// Computes the gradients of the inputs from the gradient of the output.
@@ -393,8 +319,9 @@ impl Operator {
             output,
             saved,
             grad_output,
+            adds: false,
         };
-        T::backward(self, &given, grads, workspace, false)
+        T::backward(self, &given, grads, workspace)
     }
 
     /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there. This
@@ -418,13 +345,14 @@ impl Operator {
             output,
             saved,
             grad_output,
+            adds: true,
         };
-        T::backward(self, &given, grads, workspace, true)
+        T::backward(self, &given, grads, workspace)
     }
 
     /// Whether [`Self::backward_adding`] works.
     pub fn adds_to_gradient(&self) -> bool {
-        matches!(self.kind, Kind::Linear(_))
+        each!(&self.kind, of => of.adds_to_gradient())
     }
 
     /// Checks that the operator can add to the gradient of its first input.
@@ -442,13 +370,11 @@ impl Operator {
         given: &Given<'_, T>,
         grads: &mut [Option<TensorMut<'_, T>>],
         workspace: &mut [T],
-        adds: bool,
     ) -> Result<(), Error> {
-        let (inputs, output, saved) = (given.inputs, given.output, given.saved);
-        let grad_output = given.grad_output;
         self.check_one_output()?;
-        let dims = self.bind_tensors(inputs)?;
-        self.check_output(&dims, output.shape())?;
+        let dims = self.bind_tensors(given.inputs)?;
+        self.check_output(&dims, given.output.shape())?;
+        let grad_output = given.grad_output;
         self.check_shape("grad_o", self.output(), &dims, grad_output.shape())?;
         self.check_count("gradients", grads.len())?;
         for (grad, spec) in grads.iter().zip(&self.inputs) {
@@ -457,7 +383,7 @@ impl Operator {
                 self.check_shape(name, spec, &dims, grad.shape())?;
             }
         }
-        self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
+        self.check_buffer("saved", self.saved_len(&dims), given.saved.len())?;
         let needed = self.workspace_len::<T>(&dims, Pass::Backward);
         self.check_buffer("workspace", needed, workspace.len())?;
         let mut data: [Option<&mut [T]>; lane::MAX_INPUTS] = std::array::from_fn(|_| None);
@@ -465,55 +391,13 @@ impl Operator {
             *data = grad.as_mut().map(TensorMut::data_mut);
         }
         let grads = &mut data[..self.inputs.len()];
-        let (output, grad_output) = (output.data(), grad_output.data());
-        if grad_output.is_empty() {
-            let kept = usize::from(adds);
+        if grad_output.data().is_empty() {
+            let kept = usize::from(given.adds);
             let written = grads.iter_mut().skip(kept).flatten();
             written.for_each(|grad| grad.fill(T::default()));
             return Ok(());
         }
-        match &self.kind {
-            Kind::Lanes(lane) => {
-                lane.backward(
-                    self.tier,
-                    &dims,
-                    inputs,
-                    saved,
-                    grad_output,
-                    grads,
-                    workspace,
-                );
-            }
-            Kind::FullyConnected(product) => {
-                let given = fully_connected::Given {
-                    inputs,
-                    output,
-                    saved,
-                    grad_output,
-                };
-                product.backward(self.tier, &dims, &given, grads, workspace);
-            }
-            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads, adds),
-            Kind::LinearSgp(layer) => {
-                layer.backward(
-                    self.tier,
-                    &dims,
-                    inputs,
-                    saved,
-                    grad_output,
-                    grads,
-                    workspace,
-                )?;
-            }
-            Kind::Zero(_) => Zero::fill(grads),
-            Kind::Composed(composed) => {
-                let gradient = composed.gradient();
-                let mut given = inputs.to_vec();
-                given.push(Tensor::new(grad_output, &self.output_shape(&dims))?);
-                gradient.run(self.tier, &dims, &given, grads, workspace)?;
-            }
-        }
-        Ok(())
+        each!(&self.kind, of => of.backward(self.tier, &dims, given, grads, workspace))
     }
 
     /// Runs [`Self::forward`] into new buffers.

@@ -3,7 +3,7 @@
 use cayley::{Algebra, GradeSet};
 use flashcliff_program::ir::{Argument, LaneTensor, Program, Returned};
 
-use crate::operator::{Kind, Operator};
+use crate::operator::{Implementation, Operator, each};
 
 /// What a tensor carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,28 +54,13 @@ impl Tensors {
     /// The reason why an operator does not say it.
     pub(super) fn of(operator: &Operator) -> Result<Self, String> {
         let algebra = operator.algebra();
-        let full = algebra.full();
-        match operator.kind() {
-            Kind::Lanes(_) | Kind::Zero(_) | Kind::Composed(_) => {
-                let program = operator.program().ok_or(
-                    "expected an operator that names its blades, got a derivative of an operator with matrix products",
-                )?;
-                Self::of_program(&algebra, program)
-            }
-            Kind::FullyConnected(product) => {
-                let [left, right, output] = product.grades();
-                Ok(Self::of_grades(operator, &[left, right], output))
-            }
-            Kind::Linear(linear) => {
-                let grades = linear.options().grades.unwrap_or(full);
-                Ok(Self::of_grades(operator, &[grades], grades))
-            }
-            Kind::LinearSgp(layer) => {
-                let grades = layer.linear().options().grades.unwrap_or(full);
-                let output = algebra.reachable(cayley::ProductKind::Geometric, grades, grades);
-                Ok(Self::of_grades(operator, &[grades], output))
-            }
+        if let Some((operands, output)) = each!(operator.kind(), of => of.tensor_grades(algebra)) {
+            return Ok(Self::of_grades(operator, &operands, output));
         }
+        let program = operator.program().ok_or(
+            "expected an operator that names its blades, got a derivative of an operator with matrix products",
+        )?;
+        Self::of_program(&algebra, program)
     }
 
     /// The tensors of an operator whose inputs that are no parameters have these grades.

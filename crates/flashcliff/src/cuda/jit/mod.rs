@@ -26,7 +26,7 @@ use cache::Code;
 use compiler::{Compiler, Target};
 
 /// Finds NVRTC, so that its absence is known before the first call.
-pub(super) fn check() -> Result<(), Error> {
+pub(crate) fn check() -> Result<(), Error> {
     Compiler::get().map(drop)
 }
 
@@ -86,7 +86,7 @@ impl<K: PartialEq, T> Loaded<K, T> {
 
 /// The kernels of a program in one arithmetic, for GPUs of a compute capability: those for contiguous tensors, or one for tensors with strides.
 /// `operator` is for messages.
-pub(super) fn kernels(
+pub(crate) fn kernels(
     operator: &str,
     program: &Known,
     is_f64: bool,
@@ -138,7 +138,7 @@ pub(super) fn kernels(
 }
 
 /// The kernels of path products for tensors of some types. `variants` are those of `flashcliff-sys` that such calls take.
-pub(super) fn blocks(
+pub(crate) fn blocks(
     algebra: &Algebra,
     variants: &'static [usize],
     capability: (i32, i32),
@@ -255,7 +255,7 @@ fn address(image: &[u8]) -> *const c_void {
 }
 
 /// The error of a program that kernels have no room for.
-pub(super) fn too_large(name: &str) -> impl Fn(codegen::Error) -> Error {
+pub(crate) fn too_large(name: &str) -> impl Fn(codegen::Error) -> Error {
     move |error| Error::CudaCompilation {
         kernel: name.to_owned(),
         reason: error.to_string(),

@@ -21,7 +21,7 @@ const MOST_PLANS: usize = 4096;
 
 /// cuBLASLt, bound to a context.
 #[derive(Debug)]
-pub(in crate::cuda) struct BlasLt {
+pub(crate) struct BlasLt {
     functions: Functions,
     handle: Handle,
     context: Arc<CudaContext>,
@@ -63,7 +63,7 @@ impl BlasLt {
 
     /// The plan of a problem. The first call makes it: from a tuning table if one has a valid algorithm for it, else by
     /// cuBLASLt's heuristics. Launches nothing.
-    pub(in crate::cuda) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
+    pub(crate) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
         if let Some(forced) = self.watch.as_ref().and_then(|watch| watch.saw(problem)) {
             return Ok(forced);
         }
@@ -93,7 +93,7 @@ impl BlasLt {
     /// # Safety
     /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the stream is valid, and
     /// the context is current.
-    pub(in crate::cuda) unsafe fn run(
+    pub(crate) unsafe fn run(
         &self,
         product: &Product,
         workspace: u64,

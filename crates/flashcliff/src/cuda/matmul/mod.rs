@@ -9,15 +9,15 @@ mod plan;
 mod product;
 mod watch;
 
-pub(super) use blaslt::BlasLt;
+pub(crate) use blaslt::BlasLt;
 pub(super) use plan::Plan;
-pub(super) use product::{BIAS_ALIGNMENT, MANY_TILES, ONE, Product, tiles};
+pub(crate) use product::{BIAS_ALIGNMENT, MANY_TILES, ONE, Product, tiles};
 pub use watch::Knob;
 pub(super) use watch::Watch;
 
-pub(super) use crate::tuning_table::{Form, MatmulPrecision};
+pub(crate) use crate::tuning_table::{Form, MatmulPrecision};
 
 /// The address of the `index`-th part of `size` elements.
-pub(super) fn offset(base: u64, index: usize, size: usize, bytes: usize) -> u64 {
+pub(crate) fn offset(base: u64, index: usize, size: usize, bytes: usize) -> u64 {
     base + (index * size * bytes) as u64
 }

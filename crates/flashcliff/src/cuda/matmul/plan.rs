@@ -11,13 +11,13 @@ use super::descriptor::Descriptor;
 use super::library::{Functions, Handle};
 use super::operation::Operation;
 use super::product::Product;
-use crate::cuda::lane::address;
+use crate::cuda::call::address;
 use crate::tuning_table::Problem;
 use crate::{Dtype, Error};
 
 /// A product ready to run, any number of times and from any thread.
 #[derive(Debug)]
-pub(in crate::cuda) struct Plan {
+pub(crate) struct Plan {
     functions: Functions,
     /// The descriptor of the product. It is locked from setting the address of the bias to the launch.
     product: Mutex<Descriptor>,

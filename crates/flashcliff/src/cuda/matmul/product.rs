@@ -17,7 +17,7 @@ const MOST_SPLITS: usize = 32;
 const SPLIT_SUMMANDS: usize = 64;
 
 /// The alignment of a bias in bytes. cuBLASLt reads it by vectors of this size, whatever alignment it is told.
-pub(in crate::cuda) const BIAS_ALIGNMENT: u64 = 16;
+pub(crate) const BIAS_ALIGNMENT: u64 = 16;
 
 impl Problem {
     /// Whether `a` and `b` are transposed.
@@ -32,7 +32,7 @@ impl Problem {
     /// The bytes of workspace, for partial sums. They depend on the sizes alone. So the algorithm and its rounding
     /// depend on the problem, the GPU, the version of cuBLASLt and the tuning table, but not on how much memory a
     /// caller has to spare.
-    pub(in crate::cuda) fn workspace_bytes(&self) -> usize {
+    pub(crate) fn workspace_bytes(&self) -> usize {
         if self.parts > 1 || tiles(self.m, self.n) >= MANY_TILES / 2 {
             return LEAST_WORKSPACE;
         }
@@ -52,31 +52,31 @@ impl Problem {
 /// The side of a tile of a result.
 const TILE: usize = 128;
 /// The number of tiles that fill a large GPU.
-pub(in crate::cuda) const MANY_TILES: usize = 128;
+pub(crate) const MANY_TILES: usize = 128;
 
 /// The number of tiles of a matrix.
-pub(in crate::cuda) fn tiles(rows: usize, columns: usize) -> usize {
+pub(crate) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE))
 }
 
 /// A product with the addresses of its operands.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Product {
-    pub(in crate::cuda) problem: Problem,
-    pub(in crate::cuda) a: u64,
-    pub(in crate::cuda) b: u64,
-    pub(in crate::cuda) d: u64,
+pub(crate) struct Product {
+    pub(crate) problem: Problem,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) d: u64,
     /// The address of the bias; not used if there is none.
-    pub(in crate::cuda) bias: u64,
+    pub(crate) bias: u64,
     /// The factor that the product is multiplied by.
-    pub(in crate::cuda) scale: f64,
+    pub(crate) scale: f64,
     /// Whether the product is added to the values in `d`.
-    pub(in crate::cuda) accumulate: bool,
+    pub(crate) accumulate: bool,
 }
 
 impl Product {
     /// A product `[m, n]` summed over `k`, for given types; or several, with the strides of their matrices.
-    pub(in crate::cuda) fn new(
+    pub(crate) fn new(
         form: Form,
         (m, n, k): (usize, usize, usize),
         (parts, strides): (usize, [usize; 3]),
@@ -115,7 +115,7 @@ impl Product {
     }
 
     /// Adds a bias to the product, if there is one: its address, and the distance in elements to that of the next part.
-    pub(in crate::cuda) fn with_bias(mut self, bias: Option<(u64, usize)>) -> Self {
+    pub(crate) fn with_bias(mut self, bias: Option<(u64, usize)>) -> Self {
         self.problem.bias = bias.map(|(_, stride)| stride);
         self.bias = bias.map_or(0, |(address, _)| address);
         self
@@ -123,7 +123,7 @@ impl Product {
 }
 
 /// A single product, without strides.
-pub(in crate::cuda) const ONE: (usize, [usize; 3]) = (1, [0; 3]);
+pub(crate) const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
 /// The alignment of an address and of all addresses at multiples of `stride` bytes behind it, at most the 256 bytes of
 /// an allocation.

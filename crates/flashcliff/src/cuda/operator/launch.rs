@@ -2,32 +2,31 @@
 
 use flashcliff_sys as sys;
 
-use super::{Operator, Work};
+use super::Operator;
 use crate::Error;
-use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
+use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS, only};
 use crate::cuda::check::{Label, SAVED};
 use crate::cuda::dtype::Dtypes;
 use crate::cuda::queue::Queue;
 use crate::cuda::spans::Spans;
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
-use crate::cuda::zero;
 use crate::operator::{Dims, Pass, TensorSpec};
 
 /// The tensors that a backward pass reads.
-pub(in crate::cuda) struct Given<'a> {
-    pub(in crate::cuda) inputs: &'a [Tensor<'a>],
-    pub(in crate::cuda) output: Tensor<'a>,
-    pub(in crate::cuda) saved: Option<Tensor<'a>>,
-    pub(in crate::cuda) grad_output: Tensor<'a>,
+pub(crate) struct Given<'a> {
+    pub(crate) inputs: &'a [Tensor<'a>],
+    pub(crate) output: Tensor<'a>,
+    pub(crate) saved: Option<Tensor<'a>>,
+    pub(crate) grad_output: Tensor<'a>,
     /// Whether the gradient of the first input is added to what is there.
-    pub(in crate::cuda) adds: bool,
+    pub(crate) adds: bool,
     /// What a packing keeps for the operator, if one does.
-    pub(in crate::cuda) member: Option<Member<'a>>,
+    pub(crate) member: Option<Member<'a>>,
 }
 
 impl<'a> Given<'a> {
     /// The tensors of a pass that writes its gradients, without a packing.
-    pub(in crate::cuda) fn new(
+    pub(crate) fn new(
         inputs: &'a [Tensor<'a>],
         output: Tensor<'a>,
         saved: Option<Tensor<'a>>,
@@ -44,17 +43,17 @@ impl<'a> Given<'a> {
     }
 
     /// The same tensors for a pass that adds the gradient of the first input to what is there.
-    pub(in crate::cuda) fn adding(self) -> Self {
+    pub(crate) fn adding(self) -> Self {
         Self { adds: true, ..self }
     }
 }
 
 /// An operator of a packing, whose memory is at an address.
 #[derive(Clone, Copy)]
-pub(in crate::cuda) struct Member<'a> {
-    pub(in crate::cuda) dims: &'a Dims,
-    pub(in crate::cuda) dtypes: Dtypes,
-    pub(in crate::cuda) kept: Kept,
+pub(crate) struct Member<'a> {
+    pub(crate) dims: &'a Dims,
+    pub(crate) dtypes: Dtypes,
+    pub(crate) kept: Kept,
 }
 
 impl Member<'_> {
@@ -87,7 +86,7 @@ impl Member<'_> {
 impl Operator {
     /// # Safety
     /// The stream of the queue is valid and belongs to the context of the device.
-    pub(in crate::cuda) unsafe fn forward_on(
+    pub(crate) unsafe fn forward_on(
         &self,
         queue: &Queue<'_>,
         inputs: &[Tensor<'_>],
@@ -109,7 +108,9 @@ impl Operator {
         }
         self.device.make_current()?;
         let kept = member.map(|member| member.kept).unwrap_or_default();
-        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
+        let implementation = &*self.implementation;
+        let needed =
+            implementation.workspace_bytes(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let mut spans = Spans::new();
@@ -133,35 +134,14 @@ impl Operator {
             result: output,
             saved,
             grads: NO_GRADIENTS,
+            adds: false,
             workspace: space,
             workspace_bytes: needed,
             kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
-        unsafe { self.forward_of(&call) }
-    }
-
-    /// Launches the forward pass of a call.
-    ///
-    /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward_of(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller promises it.
-        unsafe {
-            match &self.work {
-                Work::Lanes(lanes) => lanes.forward(call),
-                Work::Linear(linear) => linear.forward(call),
-                Work::FullyConnected(product) => product.forward(call),
-                Work::LinearSgp(layer) => layer.forward(call),
-                Work::Zero => zero::forward(call, self.operator.output()),
-                Work::Composed(composed) => {
-                    let mut results = NO_GRADIENTS;
-                    results[0] = Some(call.output);
-                    composed.run(call, &call.inputs, &results)
-                }
-            }
-        }
+        unsafe { implementation.run(&call, &only(output)) }
     }
 
     /// Launches the backward pass. Returns the partial sums of gradients that it left in the memory of a packing: those of products by
@@ -169,7 +149,7 @@ impl Operator {
     ///
     /// # Safety
     /// The contract of [`Self::forward_on`] holds.
-    pub(in crate::cuda) unsafe fn backward_on(
+    pub(crate) unsafe fn backward_on(
         &self,
         queue: &Queue<'_>,
         given: &Given<'_>,
@@ -192,7 +172,9 @@ impl Operator {
         }
         self.device.make_current()?;
         let kept = given.member.map(|member| member.kept).unwrap_or_default();
-        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted, &kept)?;
+        let implementation = &*self.implementation;
+        let needed =
+            implementation.workspace_bytes(&dims, Pass::Backward, dtypes, &wanted, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let specs = self.operator.inputs();
@@ -220,25 +202,22 @@ impl Operator {
             result,
             saved,
             grads,
+            adds: given.adds,
             workspace: space,
             workspace_bytes: needed,
             kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
-        let done = unsafe {
-            match (&self.work, kept.parts) {
-                (Work::Lanes(lanes), Some(parts)) => return lanes.backward_in_parts(&call, parts),
-                (Work::Lanes(lanes), None) => lanes.backward(&call),
-                (Work::Linear(linear), _) if given.adds => linear.backward_adding(&call),
-                (Work::Linear(linear), _) => linear.backward(&call),
-                (Work::FullyConnected(product), _) => product.backward(&call),
-                (Work::LinearSgp(layer), _) => layer.backward(&call),
-                (Work::Zero, _) => zero::backward(&call, self.operator.inputs()),
-                (Work::Composed(composed), _) => composed.backward(&call),
+        unsafe {
+            match kept.parts {
+                Some(parts) => implementation.backward_in_parts(&call, parts),
+                None => {
+                    implementation.backward(&call)?;
+                    Ok(sys::fc_partials::default())
+                }
             }
-        };
-        done.map(|()| sys::fc_partials::default())
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Operators on a device.
 
 mod evaluate;
+mod implementation;
 mod launch;
 mod run;
 mod strided;
@@ -10,22 +11,18 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use super::call::{ALL_GRADIENTS, Gradients, Kept, NO_GRADIENTS};
+use super::call::{ALL_GRADIENTS, Kept, NO_GRADIENTS};
 use super::check::Checks;
-use super::composed::Composed;
 use super::device::Device;
 use super::dtype::Dtypes;
-use super::fully_connected::FullyConnected;
-use super::lane::Lanes;
-use super::linear::Linear;
-use super::linear_sgp::LinearSgp;
 use super::matmul::MatmulPrecision;
 use super::queue::Queue;
 use super::tensor::{Scratch, Tensor, TensorMut};
 use crate::Error;
-use crate::operator::{Dims, Kind, Pass};
+use crate::operator::{Dims, Pass, each};
 pub use evaluate::Evaluation;
-pub(super) use launch::{Given, Member};
+pub(crate) use implementation::OnCuda;
+pub(crate) use launch::{Given, Member};
 pub use strided::{StridedTensor, StridedWorkspace};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
@@ -36,17 +33,7 @@ pub use strided::{StridedTensor, StridedWorkspace};
 pub struct Operator {
     operator: Arc<crate::Operator>,
     device: Device,
-    pub(super) work: Work,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Work {
-    Lanes(Arc<Lanes>),
-    Linear(Linear),
-    FullyConnected(Box<FullyConnected>),
-    LinearSgp(Box<LinearSgp>),
-    Zero,
-    Composed(Box<Composed>),
+    pub(crate) implementation: Arc<dyn OnCuda>,
 }
 
 impl crate::Operator {
@@ -58,36 +45,12 @@ impl crate::Operator {
     /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
     /// [`fcgp_norm`](crate::ops::fcgp_norm).
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
-        let work =
-            match self.kind() {
-                Kind::Lanes(lane) => {
-                    let capability = device.compute_capability();
-                    Work::Lanes(Arc::new(Lanes::new(
-                        self.name(),
-                        self.algebra(),
-                        lane,
-                        capability,
-                    )?))
-                }
-                Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
-                Kind::FullyConnected(product) => Work::FullyConnected(Box::new(
-                    FullyConnected::new(self.name(), self.algebra(), product, device)?,
-                )),
-                Kind::LinearSgp(layer) => Work::LinearSgp(Box::new(LinearSgp::new(
-                    self.name(),
-                    self.algebra(),
-                    layer,
-                    device,
-                )?)),
-                Kind::Zero(_) => Work::Zero,
-                Kind::Composed(of) => {
-                    Work::Composed(Box::new(Composed::new(of, self.algebra(), device)?))
-                }
-            };
+        let implementation: Arc<dyn OnCuda> =
+            each!(self.kind(), of => Arc::new(of.on_cuda(self, device)?));
         Ok(Operator {
             operator: Arc::new(self.clone()),
             device: device.clone(),
-            work,
+            implementation,
         })
     }
 }
@@ -107,12 +70,8 @@ impl Operator {
     /// without matrix products.
     #[must_use]
     pub fn with_precision(mut self, precision: MatmulPrecision) -> Self {
-        match &mut self.work {
-            Work::Lanes(_) | Work::Zero => {}
-            Work::Linear(linear) => linear.precision = precision,
-            Work::FullyConnected(product) => product.precision = precision,
-            Work::LinearSgp(layer) => layer.set_precision(precision),
-            Work::Composed(composed) => composed.set_precision(precision),
+        if let Some(own) = self.implementation.with_precision(precision) {
+            self.implementation = own;
         }
         self
     }
@@ -123,8 +82,8 @@ impl Operator {
     /// so their rounding depends on the limit. Has no effect on other operators.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
-        if let Work::FullyConnected(product) = &mut self.work {
-            product.block_bytes = Some(bytes);
+        if let Some(own) = self.implementation.with_block_bytes(bytes) {
+            self.implementation = own;
         }
         self
     }
@@ -156,7 +115,9 @@ impl Operator {
             Pass::Forward => &NO_GRADIENTS,
             Pass::Backward => &ALL_GRADIENTS,
         };
-        self.needed_workspace(dims, pass, dtypes, grads, &Kept::default())
+        let kept = Kept::default();
+        self.implementation
+            .workspace_bytes(dims, pass, dtypes, grads, &kept)
     }
 
     /// Does the work that only the first call would do: loads the kernels of both passes, and chooses algorithms for
@@ -168,14 +129,7 @@ impl Operator {
     pub fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
-        match &self.work {
-            Work::Lanes(lanes) => lanes.prepare(dims, dtypes),
-            Work::Linear(linear) => linear.prepare(dims, dtypes),
-            Work::FullyConnected(product) => product.prepare(dims, dtypes),
-            Work::LinearSgp(layer) => layer.prepare(dims, dtypes),
-            Work::Zero => Ok(()),
-            Work::Composed(composed) => composed.prepare(dims, dtypes),
-        }
+        self.implementation.prepare(dims, dtypes)
     }
 
     /// Launches the forward pass.
@@ -314,27 +268,6 @@ impl Operator {
         Checks {
             operator: &self.operator,
             ordinal: self.device.ordinal(),
-        }
-    }
-
-    /// The bytes of workspace of a pass beside what a packing keeps.
-    pub(super) fn needed_workspace(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-        grads: &Gradients,
-        kept: &Kept,
-    ) -> Result<usize, Error> {
-        match &self.work {
-            // The partial sums of gradients are all that a workspace would hold.
-            Work::Lanes(_) if kept.parts.is_some() => Ok(0),
-            Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
-            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads, kept)),
-            Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
-            Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
-            Work::Zero => Ok(0),
-            Work::Composed(composed) => composed.workspace_bytes(dims, pass, dtypes),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
+use super::Operator;
 use super::launch::{add_inputs, add_outputs};
-use super::{Operator, Work};
 use crate::Error;
 use crate::cuda::array::{self, Array};
 use crate::cuda::call::{Call, Kept, NO_GRADIENTS};
@@ -15,7 +15,6 @@ use crate::cuda::dtype::Dtypes;
 use crate::cuda::queue::Queue;
 use crate::cuda::spans::{Spans, WORKSPACE_ALIGNMENT};
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
-use crate::cuda::zero;
 use crate::operator::{Dims, Pass};
 
 /// The workspace of a run.
@@ -93,7 +92,7 @@ impl Operator {
 
     /// # Safety
     /// The stream of the queue is valid and belongs to the context of the device.
-    pub(in crate::cuda) unsafe fn run_on(
+    pub(crate) unsafe fn run_on(
         &self,
         queue: &Queue<'_>,
         inputs: &[Tensor<'_>],
@@ -104,7 +103,9 @@ impl Operator {
         let (dims, dtypes) = checks.run(inputs, outputs)?;
         self.device.make_current()?;
         let kept = Kept::default();
-        let pass = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
+        let implementation = &*self.implementation;
+        let pass =
+            implementation.workspace_bytes(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
         let needed = self.with_kept(pass, &dims, dtypes);
         checks.workspace(needed.bytes, workspace.as_ref())?;
 
@@ -123,27 +124,15 @@ impl Operator {
             output: results[0].unwrap_or(0),
             result: results[0].unwrap_or(0),
             saved: needed.saved.map_or(0, |offset| space + offset as u64),
-            grads: results,
+            grads: NO_GRADIENTS,
+            adds: false,
             workspace: space,
             workspace_bytes: pass,
             kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
-        unsafe {
-            match &self.work {
-                Work::Lanes(lanes) => lanes.run(&call, &results),
-                Work::Zero => zero::backward(&call, self.operator.outputs()),
-                Work::Composed(composed) => composed.run(&call, &call.inputs, &results),
-                // These operators have one output.
-                Work::Linear(_) | Work::FullyConnected(_) | Work::LinearSgp(_) => {
-                    match results[0] {
-                        Some(_) => self.forward_of(&call),
-                        None => Ok(()),
-                    }
-                }
-            }
-        }
+        unsafe { implementation.run(&call, &results) }
     }
 
     /// Runs [`Self::run`] into new memory of the stream. Returns all outputs, in order.

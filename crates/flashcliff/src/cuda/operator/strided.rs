@@ -3,11 +3,11 @@
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
-use super::{Operator, Work};
+use super::Operator;
 use crate::Error;
 use crate::cuda::dtype::Dtypes;
-use crate::cuda::lane::Lanes;
 use crate::operator::Dims;
+use crate::operator::lane::cuda::Lanes;
 
 /// A tensor `[blades, batch, channels]` in device memory. Channels are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct StridedTensor {
 }
 
 impl StridedTensor {
-    pub(in crate::cuda) fn strides(self) -> sys::fc_strides {
+    pub(crate) fn strides(self) -> sys::fc_strides {
         sys::fc_strides {
             component: self.blade_stride as i64,
             batch: self.row_stride as i64,
@@ -41,7 +41,7 @@ pub struct StridedWorkspace {
 impl Operator {
     /// Whether [`Self::run_strided`] works: the operator is one kernel.
     pub fn takes_strides(&self) -> bool {
-        matches!(self.work, Work::Lanes(_))
+        self.implementation.lanes().is_some()
     }
 
     /// The bytes of workspace that [`Self::run_strided`] needs if all outputs are wanted.
@@ -104,12 +104,10 @@ impl Operator {
     }
 
     fn one_kernel(&self) -> Result<&Lanes, Error> {
-        match &self.work {
-            Work::Lanes(lanes) => Ok(lanes),
-            _ => Err(Error::UnsupportedOnCuda {
-                operator: self.operator.name().to_owned(),
-                reason: "it is not one kernel, and so takes no tensors with strides".to_owned(),
-            }),
-        }
+        let refused = || Error::UnsupportedOnCuda {
+            operator: self.operator.name().to_owned(),
+            reason: "it is not one kernel, and so takes no tensors with strides".to_owned(),
+        };
+        self.implementation.lanes().ok_or_else(refused)
     }
 }

@@ -20,12 +20,12 @@ use super::call::{ALL_GRADIENTS, Kept, NO_GRADIENTS};
 use super::check::{Checks, Label};
 use super::device::Device;
 use super::dtype::Dtypes;
-use super::linear::{self, Places};
-use super::operator::{Member, Operator, Work};
+use super::operator::{Member, Operator};
 use super::queue::Queue;
 use super::spans::WORKSPACE_ALIGNMENT;
 use super::tensor::{Scratch, Tensor};
 use crate::Error;
+use crate::operator::linear::cuda::{self as linear, Places};
 use crate::operator::{Dims, Pass};
 pub use packed::{Packed, PackedBackward, PackedGradient};
 
@@ -74,19 +74,17 @@ impl Packing {
             };
             checks.dtypes(dtypes)?;
             checks.device(Label::Tensor("operator"), operator.device().ordinal())?;
-            let places = match &operator.work {
-                Work::Linear(linear) => linear.places(&dims, dtypes, &mut add),
-                Work::Lanes(lanes) => {
-                    device.make_current()?;
-                    let pass = Pass::Backward;
-                    let bytes = lanes.workspace_bytes(&dims, pass, dtypes, &ALL_GRADIENTS)?;
-                    Places {
-                        parts: (bytes > 0).then(|| add(bytes)),
-                        ..Places::default()
-                    }
-                }
-                _ => Places::default(),
-            };
+            let implementation = &operator.implementation;
+            let mut places = Places::default();
+            if let Some(linear) = implementation.linear() {
+                places = linear.places(&dims, dtypes, &mut add);
+            } else if implementation.lanes().is_some() {
+                device.make_current()?;
+                let (pass, kept) = (Pass::Backward, Kept::default());
+                let bytes =
+                    implementation.workspace_bytes(&dims, pass, dtypes, &ALL_GRADIENTS, &kept)?;
+                places.parts = (bytes > 0).then(|| add(bytes));
+            }
             members.push(Own {
                 operator,
                 dims,
@@ -118,8 +116,8 @@ impl Packing {
             Pass::Backward => &ALL_GRADIENTS,
         };
         let member = own.member(pass, 0);
-        own.operator
-            .needed_workspace(member.dims, pass, member.dtypes, grads, &member.kept)
+        let implementation = &own.operator.implementation;
+        implementation.workspace_bytes(member.dims, pass, member.dtypes, grads, &member.kept)
     }
 
     /// Whether parameters of an operator are packed, by its number.
@@ -133,10 +131,8 @@ impl Packing {
         let Some(own) = self.members.get(operator) else {
             return false;
         };
-        let is_left = match &own.operator.work {
-            Work::Lanes(lanes) => lanes.parameter(input).is_some(),
-            _ => input == WEIGHT,
-        };
+        let lanes = own.operator.implementation.lanes();
+        let is_left = lanes.map_or(input == WEIGHT, |lanes| lanes.parameter(input).is_some());
         own.places.parts.is_some() && is_left
     }
 
@@ -196,7 +192,8 @@ impl Packing {
             let mut lists = Lists::default();
             let mut guards = Vec::new();
             for (at, (own, given)) in self.members.iter().zip(parameters).enumerate() {
-                let (true, Work::Linear(linear)) = (self.packs(at), &own.operator.work) else {
+                let (true, Some(linear)) = (self.packs(at), own.operator.implementation.linear())
+                else {
                     continue;
                 };
                 let mut addresses = [0; 2];

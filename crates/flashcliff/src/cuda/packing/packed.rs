@@ -5,13 +5,13 @@ use flashcliff_sys as sys;
 
 use super::{Lists, Packing};
 use crate::Error;
-use crate::cuda::call::MAX_INPUTS;
-use crate::cuda::lane;
-use crate::cuda::linear;
-use crate::cuda::operator::{Given, Work};
+use crate::cuda::call::{self, MAX_INPUTS};
+use crate::cuda::operator::Given;
 use crate::cuda::queue::Queue;
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
 use crate::operator::Pass;
+use crate::operator::lane::cuda as lane;
+use crate::operator::linear::cuda as linear;
 
 /// Packed parameters, which the passes of their operators read, and the parts of gradients that backward passes leave. Operators go by their
 /// numbers, in the order in which the [`Packing`] has them.
@@ -178,7 +178,7 @@ impl Packed<'_> {
             let own = packing.member(operator)?;
             let (address, guard) = gradient.gradient.acquire(&queue);
             guards.push((operator, input, guard));
-            if let Work::Lanes(lanes) = &own.operator.work
+            if let Some(lanes) = own.operator.implementation.lanes()
                 && let Some(param) = lanes.parameter(input)
             {
                 let known = sums.iter().position(|(of, _)| *of == operator);
@@ -190,10 +190,11 @@ impl Packed<'_> {
                     sums.push((operator, left));
                     sums.len() - 1
                 });
-                sums[at].1.sums[param] = lane::address(address);
+                sums[at].1.sums[param] = call::address(address);
                 continue;
             }
-            let (Work::Linear(linear), Some(parts)) = (&own.operator.work, own.places.parts) else {
+            let linear = own.operator.implementation.linear();
+            let (Some(linear), Some(parts)) = (linear, own.places.parts) else {
                 continue;
             };
             let from = linear.gradient_type(&own.dims, own.dtypes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::lane::LaneOperator;
-use super::super::{Dim, Operator, TensorSpec};
+use super::super::{Dim, Implementation, Operator, TensorSpec};
 use crate::kept;
 
 /// A value of a graph, by its number.
@@ -252,7 +252,7 @@ impl Graph {
                 if !there.contains(&true) {
                     return;
                 }
-                let of = of.selecting(&there).gradient();
+                let of = of.with_results(&there).gradient();
                 let given = inputs.iter().copied().chain(seeds.into_iter().flatten());
                 let found = self.lanes(of, *side, given.collect());
                 for (&input, found) in inputs.iter().zip(found) {
@@ -317,7 +317,7 @@ impl Graph {
                 let wanted: Vec<bool> = outputs.iter().map(|&output| needed[output]).collect();
                 // A smaller program computes the results that are left.
                 if wanted.contains(&false) {
-                    *of = of.selecting(&wanted);
+                    *of = of.with_results(&wanted);
                     let mut wanted = wanted.into_iter();
                     outputs.retain(|_| wanted.next() == Some(true));
                 }

@@ -1,21 +1,28 @@
 //! Operators that are graphs of others: derivatives of the operators with matrix products over channels.
 //!
-//! [`of`] states such an operator as a [`graph`] of multilinear forms and of operators of lanes, both of which are closed under derivatives.
+//! Such an operator states itself as a [`graph`] of multilinear forms and of operators of lanes, both of which are closed under derivatives.
 //! [`memory`] places the values of a graph, and [`run`] computes them.
 
-pub(crate) mod graph;
-pub(crate) mod memory;
-mod of;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+mod graph;
+mod memory;
 mod run;
 
 use std::sync::{Arc, OnceLock};
 
-#[cfg(feature = "cuda")]
-use super::Kind;
-use super::{Cost, Dims, Operator, TensorSpec};
-use crate::{Element, Error, Tier, sizes};
-use graph::{Form, Graph, Step};
-pub(crate) use run::dims_of;
+use flashcliff_program::ir::Program;
+
+use super::{
+    Cost, Derivative, Dims, Given, Implementation, Kind, LaneOperator, Pass, Specs, TensorSpec,
+};
+use crate::programs::Known;
+use crate::tensor::Tensor;
+use crate::{Algebra, Element, Error, Tier, sizes};
+use graph::{Form, Step};
+pub(super) use graph::{Graph, Side, ValueId};
+use run::dims_of;
 
 /// A graph as an operator.
 #[derive(Clone, Debug)]
@@ -26,9 +33,22 @@ pub(crate) struct Composed {
 }
 
 impl Composed {
-    /// An operator with matrix products over channels, as a graph; `None` for one that has none.
-    pub(super) fn of(operator: &Operator) -> Result<Option<Self>, Error> {
-        Ok(of::graph(operator)?.map(Self::new))
+    /// The derivative of an operator with matrix products over channels. `state` adds the operator to a graph, from the values of its
+    /// inputs, and returns the value of its output.
+    pub(super) fn derivative_of(
+        of: &impl Implementation,
+        algebra: Algebra,
+        state: impl FnOnce(&mut Graph, &[ValueId]) -> Result<ValueId, Error>,
+        derivative: Derivative,
+    ) -> Result<Kind, Error> {
+        let (inputs, outputs) = of.specs();
+        let mut graph = Graph::default();
+        let inputs: Vec<ValueId> = inputs.iter().map(|spec| graph.argument(spec)).collect();
+        let output = state(&mut graph, &inputs)?;
+        for spec in outputs {
+            graph.result(output, spec);
+        }
+        Self::new(graph).derivative(algebra, derivative)
     }
 
     fn new(graph: Graph) -> Self {
@@ -44,20 +64,10 @@ impl Composed {
             .get_or_init(|| Self::new(self.graph.gradient()));
         made.clone()
     }
+}
 
-    pub(super) fn tangent(&self) -> Self {
-        Self::new(self.graph.tangent())
-    }
-
-    pub(super) fn selecting(&self, wanted: &[bool]) -> Self {
-        Self::new(self.graph.selecting(wanted))
-    }
-
-    pub(crate) fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
-    pub(super) fn specs(&self) -> (Vec<TensorSpec>, Vec<TensorSpec>) {
+impl Implementation for Composed {
+    fn specs(&self) -> Specs {
         let specs = |tensors: &[(usize, TensorSpec)]| {
             let specs = tensors.iter().map(|(_, spec)| spec.clone());
             specs.collect()
@@ -65,16 +75,7 @@ impl Composed {
         (specs(&self.graph.arguments), specs(&self.graph.results))
     }
 
-    /// Checks that kernels have room for all programs.
-    pub(super) fn check_room(&self) -> Result<(), String> {
-        let mut steps = self.graph.steps.iter();
-        steps.try_for_each(|step| match step {
-            Step::Lanes { of, .. } => of.check_room(),
-            _ => Ok(()),
-        })
-    }
-
-    pub(super) fn cost(&self, dims: &Dims) -> Cost {
+    fn cost(&self, dims: &Dims) -> Cost {
         let of_step = |step: &Step| match step {
             Step::Lanes { of, side, .. } => of.flops(&dims_of(*side, dims)),
             Step::Form(Form { of, by, .. }) => {
@@ -95,21 +96,72 @@ impl Composed {
         }
     }
 
+    fn derivative(&self, _: Algebra, derivative: Derivative) -> Result<Kind, Error> {
+        Ok(Kind::Composed(match derivative {
+            Derivative::Gradient => self.gradient(),
+            Derivative::Tangent => Self::new(self.graph.tangent()),
+        }))
+    }
+
+    fn run<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<&mut [T]>],
+        _: &mut [T],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        run::run(&self.graph, tier, dims, inputs, outputs, workspace)
+    }
+
+    fn backward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grads: &mut [Option<&mut [T]>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let inputs = [given.inputs, &[given.grad_output]].concat();
+        let graph = self.gradient().graph;
+        run::run(&graph, tier, dims, &inputs, grads, workspace)
+    }
+
+    /// A backward pass is a run of the gradient.
+    fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
+        match pass {
+            Pass::Forward => run::workspace_len::<T>(&self.graph, tier, dims),
+            Pass::Backward => run::workspace_len::<T>(&self.gradient().graph, tier, dims),
+        }
+    }
+
+    fn has_matrix_products(&self) -> bool {
+        true
+    }
+
     /// Whether an operator of lanes among the steps is interpreted.
-    pub(super) fn is_interpreted<T: Element>(&self, tier: Tier) -> bool {
+    fn is_interpreted<T: Element>(&self, algebra: Algebra, tier: Tier) -> bool {
         let mut steps = self.graph.steps.iter();
-        steps.any(|step| matches!(step, Step::Lanes { of, .. } if of.is_interpreted::<T>(tier)))
+        steps.any(
+            |step| matches!(step, Step::Lanes { of, .. } if of.is_interpreted::<T>(algebra, tier)),
+        )
+    }
+
+    fn check_room(&self) -> Result<(), String> {
+        let mut steps = self.graph.steps.iter();
+        steps.try_for_each(|step| match step {
+            Step::Lanes { of, .. } => of.check_room(),
+            _ => Ok(()),
+        })
+    }
+
+    fn selecting(&self, wanted: &[bool]) -> Option<Kind> {
+        Some(Kind::Composed(Self::new(self.graph.selecting(wanted))))
     }
 }
 
-/// The sum of two tensors of lanes with one component, by which a GPU adds values.
-#[cfg(feature = "cuda")]
-pub(crate) fn sum_of_two(algebra: crate::Algebra) -> Operator {
-    let mut program = flashcliff_program::ir::Program::new("sum_of_two", "o = a + b");
-    let one = || vec!["1".to_owned()];
-    let (a, b) = (program.input("a", one())[0], program.input("b", one())[0]);
-    let sum = program.graph.add(a, b);
-    program.output("o", one(), vec![sum]);
-    let lane = super::LaneOperator::of(crate::programs::Known::of(program, algebra.is_compiled()));
-    Operator::new("sum_of_two", algebra, Kind::Lanes(lane))
+/// The operator of a program in a graph.
+pub(super) fn lane(algebra: Algebra, program: Program) -> LaneOperator {
+    LaneOperator::of(Known::of(program, algebra.is_compiled()))
 }

@@ -2,10 +2,10 @@
 
 use std::slice;
 
+use super::Graph;
 use super::graph::{Form, Side, Step, ValueId};
 use super::memory::{self, Memory};
-use super::{Composed, Graph};
-use crate::operator::{Dims, Pass, TensorSpec};
+use crate::operator::{Dims, Implementation, Pass, TensorSpec};
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Element, Error, Tier, sizes};
 
@@ -26,74 +26,72 @@ pub(crate) fn dims_of(side: Side, dims: &Dims) -> Dims {
     }
 }
 
-impl Composed {
-    pub(in crate::operator) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims) -> usize {
-        // Results that are not wanted lie in the workspace.
-        let memory = Memory::of(self.graph(), dims, ALIGNMENT, |_| false);
-        sizes::sum([memory.len, self.scratch_len::<T>(tier, dims)])
-    }
+/// The elements of workspace of a run.
+pub(super) fn workspace_len<T: Element>(graph: &Graph, tier: Tier, dims: &Dims) -> usize {
+    // Results that are not wanted lie in the workspace.
+    let memory = Memory::of(graph, dims, ALIGNMENT, |_| false);
+    sizes::sum([memory.len, scratch_len::<T>(graph, tier, dims)])
+}
 
-    /// The most elements that a step needs besides values.
-    fn scratch_len<T: Element>(&self, tier: Tier, dims: &Dims) -> usize {
-        let of_step = |step: &Step| match step {
-            Step::Lanes { of, side, .. } => {
-                of.workspace_len::<T>(tier, &dims_of(*side, dims), Pass::Forward)
-            }
-            Step::Form(Form { of, by, .. }) => {
-                let pass = match *by == of.inputs().len() {
-                    true => Pass::Forward,
-                    false => Pass::Backward,
-                };
-                of.workspace_len::<T>(dims, pass)
-            }
-            Step::Add { .. } | Step::Zero { .. } | Step::Copy { .. } => 0,
-        };
-        self.graph().steps.iter().map(of_step).max().unwrap_or(0)
-    }
+/// The most elements that a step needs besides values.
+fn scratch_len<T: Element>(graph: &Graph, tier: Tier, dims: &Dims) -> usize {
+    let of_step = |step: &Step| match step {
+        Step::Lanes { of, side, .. } => {
+            of.workspace_len::<T>(tier, &dims_of(*side, dims), Pass::Forward)
+        }
+        Step::Form(Form { of, by, .. }) => {
+            let pass = match *by == of.inputs().len() {
+                true => Pass::Forward,
+                false => Pass::Backward,
+            };
+            of.workspace_len::<T>(dims, pass)
+        }
+        Step::Add { .. } | Step::Zero { .. } | Step::Copy { .. } => 0,
+    };
+    graph.steps.iter().map(of_step).max().unwrap_or(0)
+}
 
-    /// Computes the results that are wanted.
-    pub(in crate::operator) fn run<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        inputs: &[Tensor<'_, T>],
-        outputs: &mut [Option<&mut [T]>],
-        workspace: &mut [T],
-    ) -> Result<(), Error> {
-        let graph = self.graph();
-        let memory = Memory::of(graph, dims, ALIGNMENT, |_| false);
-        let (values, scratch) = workspace.split_at_mut(memory.len);
-        values[memory.zeros..memory.zeros + memory.zeros_len].fill(T::default());
-        let base = values.as_mut_ptr();
-        let offset = |offset: &Option<usize>| match offset {
-            Some(offset) => base.wrapping_add(*offset),
-            None => std::ptr::null_mut(),
-        };
-        let mut places: Vec<*mut T> = memory.offsets.iter().map(offset).collect();
-        for ((value, _), input) in graph.arguments.iter().zip(inputs) {
-            // Arguments are only read.
-            places[*value] = input.data().as_ptr().cast_mut();
-        }
-        for ((value, _), output) in graph.results.iter().zip(outputs) {
-            if let Some(output) = output {
-                places[*value] = output.as_mut_ptr();
-            }
-        }
-        let mut run = Run {
-            graph,
-            tier,
-            dims,
-            places,
-            zeros: base.wrapping_add(memory.zeros),
-            scratch,
-        };
-        // SAFETY: each value has a place of its size: an argument and a result those of the caller, whose shapes were checked, any other
-        // one in the workspace, where no two that are needed at once overlap.
-        graph
-            .steps
-            .iter()
-            .try_for_each(|step| unsafe { run.step(step) })
+/// Computes the results that are wanted.
+pub(super) fn run<T: Element>(
+    graph: &Graph,
+    tier: Tier,
+    dims: &Dims,
+    inputs: &[Tensor<'_, T>],
+    outputs: &mut [Option<&mut [T]>],
+    workspace: &mut [T],
+) -> Result<(), Error> {
+    let memory = Memory::of(graph, dims, ALIGNMENT, |_| false);
+    let (values, scratch) = workspace.split_at_mut(memory.len);
+    values[memory.zeros..memory.zeros + memory.zeros_len].fill(T::default());
+    let base = values.as_mut_ptr();
+    let offset = |offset: &Option<usize>| match offset {
+        Some(offset) => base.wrapping_add(*offset),
+        None => std::ptr::null_mut(),
+    };
+    let mut places: Vec<*mut T> = memory.offsets.iter().map(offset).collect();
+    for ((value, _), input) in graph.arguments.iter().zip(inputs) {
+        // Arguments are only read.
+        places[*value] = input.data().as_ptr().cast_mut();
     }
+    for ((value, _), output) in graph.results.iter().zip(outputs) {
+        if let Some(output) = output {
+            places[*value] = output.as_mut_ptr();
+        }
+    }
+    let mut run = Run {
+        graph,
+        tier,
+        dims,
+        places,
+        zeros: base.wrapping_add(memory.zeros),
+        scratch,
+    };
+    // SAFETY: each value has a place of its size: an argument and a result those of the caller, whose shapes were checked, any other
+    // one in the workspace, where no two that are needed at once overlap.
+    graph
+        .steps
+        .iter()
+        .try_for_each(|step| unsafe { run.step(step) })
 }
 
 struct Run<'a, T> {
@@ -151,7 +149,7 @@ impl<'a, T: Element> Run<'a, T> {
                         &mut outputs,
                         &mut [],
                         self.scratch,
-                    );
+                    )?;
                 }
                 Step::Form(form) => self.form(form)?,
                 Step::Add { of, output } => {

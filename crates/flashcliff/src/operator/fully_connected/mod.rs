@@ -7,20 +7,26 @@
 //! The backward pass does not recompute the product: it reads the output, which callers hold
 //! anyway, and undoes the norm with the saved sums.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+
 mod block;
 mod layout;
 mod scratch;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use cayley::{GradeSet, Path, ProductKind};
+use flashcliff_program::spec;
 
 use self::block::Block;
 use self::layout::Layout;
 use self::scratch::Sizes;
+use super::composed::{self, Composed, Graph, Side, ValueId};
 use super::gemm::{Matrix, matmul};
 use super::shape::{Dim, Dims, TensorSpec};
-use super::{Cost, Pass};
+use super::{Cost, Derivative, Given, Implementation, Kind, Operator, Pass, Specs};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_TENSORS, Operand};
@@ -44,7 +50,6 @@ pub(crate) struct FullyConnected {
     paths: Vec<PathProduct>,
     gates: &'static Known,
     norms: Vec<GradeNorm>,
-    norm: Norm,
 }
 
 impl std::fmt::Debug for FullyConnected {
@@ -76,14 +81,6 @@ impl PathProduct {
     fn width(&self) -> usize {
         self.program.output_components().sum()
     }
-}
-
-/// The tensors that the backward pass reads.
-pub(super) struct Given<'a, T> {
-    pub(super) inputs: &'a [Tensor<'a, T>],
-    pub(super) output: &'a [T],
-    pub(super) saved: &'a [T],
-    pub(super) grad_output: &'a [T],
 }
 
 impl FullyConnected {
@@ -128,37 +125,7 @@ impl FullyConnected {
             paths,
             gates: algebra.program("gate_pair", full, full)?,
             norms,
-            norm: options.norm,
         })
-    }
-
-    pub(super) fn options(&self) -> &ProductOptions {
-        &self.options
-    }
-
-    pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
-        let lanes = |layout: &Layout| [Dim::Fixed(layout.blades), Dim::Batch, Dim::In];
-        let inputs = vec![
-            TensorSpec::new("x", &lanes(&self.left)),
-            TensorSpec::new("y", &lanes(&self.right)),
-            TensorSpec::new("w", &[Dim::Fixed(self.paths.len()), Dim::In, Dim::Out]),
-        ];
-        let output = [Dim::Fixed(self.output.blades), Dim::Batch, Dim::Out];
-        (inputs, TensorSpec::new("o", &output))
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(crate) fn gate(&self) -> Gate {
-        self.gate
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(crate) fn eps(&self) -> f64 {
-        self.eps
-    }
-
-    pub(crate) fn norm(&self) -> Norm {
-        self.norm
     }
 
     /// The grades of the left operand, the right operand and the output.
@@ -172,22 +139,41 @@ impl FullyConnected {
         self.paths.iter().map(|product| product.path).collect()
     }
 
-    pub(super) fn row_sums(&self) -> usize {
-        self.norms.len()
-    }
-
-    pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let slices: usize = self.paths.iter().map(PathProduct::width).sum();
-        let channels = [dims.in_channels, dims.out_channels];
-        let matrix = sizes::product([2, slices, dims.batch].into_iter().chain(channels));
-        let of_lanes = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
-        let programs = self.paths.iter().map(|path| path.program);
-        let formed = of_lanes(programs.clone().map(|p| p.program().flops).sum());
-        let pulled_back = of_lanes(programs.map(|p| p.adjoint().program().flops).sum());
-        Cost {
-            forward: sizes::sum([matrix, formed]),
-            backward: sizes::sum([matrix, matrix, formed, pulled_back]),
-        }
+    /// Adds the product to a graph: gates, a trilinear form, and the norm.
+    fn state(
+        &self,
+        graph: &mut Graph,
+        algebra: Algebra,
+        [x, y, w]: [ValueId; 3],
+    ) -> Result<ValueId, Error> {
+        let options = &self.options;
+        let full = algebra.full();
+        let (left, right) = (options.left.unwrap_or(full), options.right.unwrap_or(full));
+        let mut gated = |operand, grades: GradeSet| match options.gate {
+            Gate::None => operand,
+            gate => {
+                let of =
+                    composed::lane(algebra, spec::gated_operand(&algebra, grades)).with_gate(gate);
+                graph.lanes(of, Side::In, vec![operand])[0]
+            }
+        };
+        let (x, y) = (gated(x, left), gated(y, right));
+        let plain = ProductOptions {
+            gate: Gate::None,
+            norm: Norm::None,
+            ..options.clone()
+        };
+        let kind = Kind::FullyConnected(Box::new(Self::new(algebra, &plain)?));
+        let form = Operator::new("fcgp_norm", algebra, kind);
+        let output = graph.form(Arc::new(form), vec![x, y, w]);
+        let is_invariant = match options.norm {
+            Norm::None => return Ok(output),
+            Norm::Rms => false,
+            _ => true,
+        };
+        let reached = algebra.reachable(ProductKind::Geometric, left, right);
+        let normed = composed::lane(algebra, spec::normed(&algebra, reached, is_invariant));
+        Ok(graph.lanes(normed.with_eps(options.eps), Side::Out, vec![output])[0])
     }
 
     /// The number of batch elements in a block. It depends on the shape alone.
@@ -202,106 +188,11 @@ impl FullyConnected {
         widths.max().unwrap_or(0)
     }
 
-    pub(super) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
-        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims)).count();
-        match pass {
-            Pass::Forward => {
-                self.forward_scratch::<T>(tier, dims).total() * tasks::task_count(blocks)
-            }
-            Pass::Backward => {
-                let scratch = self.backward_scratch::<T>(tier, dims).total();
-                let weights = self.weight_scratch::<T>(tier, dims).total();
-                let by_block = scratch * tasks::task_count(blocks);
-                let by_path = weights * tasks::task_count(self.paths.len());
-                self.grad_product_len(dims) + by_block.max(by_path)
-            }
-        }
-    }
-
     /// The number of elements of the gradient before the norm; 0 without a norm.
     fn grad_product_len(&self, dims: &Dims) -> usize {
         match self.norms.is_empty() {
             true => 0,
             false => self.output.blades * dims.batch * dims.out_channels,
-        }
-    }
-
-    pub(super) fn forward<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        inputs: &[Tensor<'_, T>],
-        output: &mut [T],
-        saved: &mut [T],
-        workspace: &mut [T],
-    ) {
-        if self.paths.is_empty() || dims.in_channels == 0 {
-            output.fill(T::default());
-            saved.fill(T::default());
-            return;
-        }
-        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
-        let sizes = self.forward_scratch::<T>(tier, dims);
-        let w = Matrix::rows(inputs[2].data().as_ptr().cast_mut(), dims.out_channels);
-        let output = Pointer(output.as_mut_ptr());
-        let saved = Pointer(saved.as_mut_ptr());
-        let (output, saved, w) = (&output, &saved, &w);
-        tasks::run(
-            blocks.count(),
-            workspace,
-            sizes.total(),
-            |scratch, block| {
-                let rows = blocks.range(block);
-                let mut scratch = sizes.split(scratch);
-                let block = Block::new(self, tier, dims, inputs, rows.clone());
-                block.form_gates(&mut scratch);
-                let count = rows.len();
-                let mut started = GradeSet::EMPTY;
-                for (index, product) in self.paths.iter().enumerate() {
-                    block.form_path(product, &mut scratch);
-                    let blades = self.output.grade(product.path.output);
-                    let out = scratch.product.as_mut_ptr();
-                    let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
-                    let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
-                    let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
-                    let again = started.contains(product.path.output);
-                    started = started.union(GradeSet::single(product.path.output));
-                    // SAFETY: the scratch parts have these sizes; shapes were checked.
-                    unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
-                }
-                // SAFETY: blocks are disjoint rows of the output.
-                unsafe { block.finish(&mut scratch, output.0, saved.0) };
-            },
-        );
-    }
-
-    pub(super) fn backward<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        given: &Given<'_, T>,
-        grads: &mut [Option<&mut [T]>],
-        workspace: &mut [T],
-    ) {
-        if self.paths.is_empty() || dims.in_channels == 0 || dims.out_channels == 0 {
-            for grad in grads.iter_mut().flatten() {
-                grad.fill(T::default());
-            }
-            return;
-        }
-        let (grad_product, workspace) = workspace.split_at_mut(self.grad_product_len(dims));
-        let grad_product = if self.norms.is_empty() {
-            given.grad_output
-        } else {
-            self.undo_norm(tier, dims, given, grad_product, workspace);
-            grad_product
-        };
-        if grads[0].is_some() || grads[1].is_some() {
-            let [x, y, _] = grads else { return };
-            self.operand_gradients(tier, dims, given, grad_product, (x, y), workspace);
-        }
-        if let Some(grad_w) = grads[2].as_deref_mut() {
-            self.weight_gradient(tier, dims, given.inputs, grad_product, grad_w, workspace);
         }
     }
 
@@ -352,9 +243,9 @@ impl FullyConnected {
                         // `saved`.
                         unsafe { lanes::run(&call, lanes) };
                     };
-                    let output = tensor(given.output.as_ptr());
+                    let output = tensor(given.output.data().as_ptr());
                     run(norm.undo, &[output], &[product], &mut *scratch.lanes);
-                    let inputs = [product, tensor(given.grad_output.as_ptr())];
+                    let inputs = [product, tensor(given.grad_output.data().as_ptr())];
                     let target = [tensor(target.0)];
                     run(
                         norm.program.adjoint(),
@@ -561,6 +452,162 @@ impl FullyConnected {
             })
         });
         needs.max().unwrap_or(0)
+    }
+}
+
+impl Implementation for FullyConnected {
+    fn specs(&self) -> Specs {
+        let lanes = |layout: &Layout| [Dim::Fixed(layout.blades), Dim::Batch, Dim::In];
+        let inputs = vec![
+            TensorSpec::new("x", &lanes(&self.left)),
+            TensorSpec::new("y", &lanes(&self.right)),
+            TensorSpec::new("w", &[Dim::Fixed(self.paths.len()), Dim::In, Dim::Out]),
+        ];
+        let output = [Dim::Fixed(self.output.blades), Dim::Batch, Dim::Out];
+        (inputs, vec![TensorSpec::new("o", &output)])
+    }
+
+    fn cost(&self, dims: &Dims) -> Cost {
+        let slices: usize = self.paths.iter().map(PathProduct::width).sum();
+        let channels = [dims.in_channels, dims.out_channels];
+        let matrix = sizes::product([2, slices, dims.batch].into_iter().chain(channels));
+        let of_lanes = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
+        let programs = self.paths.iter().map(|path| path.program);
+        let formed = of_lanes(programs.clone().map(|p| p.program().flops).sum());
+        let pulled_back = of_lanes(programs.map(|p| p.adjoint().program().flops).sum());
+        Cost {
+            forward: sizes::sum([matrix, formed]),
+            backward: sizes::sum([matrix, matrix, formed, pulled_back]),
+        }
+    }
+
+    fn derivative(&self, algebra: Algebra, derivative: Derivative) -> Result<Kind, Error> {
+        let state = |graph: &mut Graph, inputs: &[ValueId]| {
+            let [x, y, w] = *inputs else {
+                unreachable!("a product has two operands and weights");
+            };
+            self.state(graph, algebra, [x, y, w])
+        };
+        Composed::derivative_of(self, algebra, state, derivative)
+    }
+
+    fn run<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<&mut [T]>],
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let [Some(output)] = outputs else {
+            return Ok(());
+        };
+        if self.paths.is_empty() || dims.in_channels == 0 {
+            output.fill(T::default());
+            saved.fill(T::default());
+            return Ok(());
+        }
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
+        let sizes = self.forward_scratch::<T>(tier, dims);
+        let w = Matrix::rows(inputs[2].data().as_ptr().cast_mut(), dims.out_channels);
+        let output = Pointer(output.as_mut_ptr());
+        let saved = Pointer(saved.as_mut_ptr());
+        let (output, saved, w) = (&output, &saved, &w);
+        tasks::run(
+            blocks.count(),
+            workspace,
+            sizes.total(),
+            |scratch, block| {
+                let rows = blocks.range(block);
+                let mut scratch = sizes.split(scratch);
+                let block = Block::new(self, tier, dims, inputs, rows.clone());
+                block.form_gates(&mut scratch);
+                let count = rows.len();
+                let mut started = GradeSet::EMPTY;
+                for (index, product) in self.paths.iter().enumerate() {
+                    block.form_path(product, &mut scratch);
+                    let blades = self.output.grade(product.path.output);
+                    let out = scratch.product.as_mut_ptr();
+                    let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
+                    let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                    let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
+                    let again = started.contains(product.path.output);
+                    started = started.union(GradeSet::single(product.path.output));
+                    // SAFETY: the scratch parts have these sizes; shapes were checked.
+                    unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
+                }
+                // SAFETY: blocks are disjoint rows of the output.
+                unsafe { block.finish(&mut scratch, output.0, saved.0) };
+            },
+        );
+        Ok(())
+    }
+
+    fn backward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grads: &mut [Option<&mut [T]>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        if self.paths.is_empty() || dims.in_channels == 0 || dims.out_channels == 0 {
+            for grad in grads.iter_mut().flatten() {
+                grad.fill(T::default());
+            }
+            return Ok(());
+        }
+        let (grad_product, workspace) = workspace.split_at_mut(self.grad_product_len(dims));
+        let grad_product = if self.norms.is_empty() {
+            given.grad_output.data()
+        } else {
+            self.undo_norm(tier, dims, given, grad_product, workspace);
+            grad_product
+        };
+        if grads[0].is_some() || grads[1].is_some() {
+            let [x, y, _] = grads else {
+                return Ok(());
+            };
+            self.operand_gradients(tier, dims, given, grad_product, (x, y), workspace);
+        }
+        if let Some(grad_w) = grads[2].as_deref_mut() {
+            self.weight_gradient(tier, dims, given.inputs, grad_product, grad_w, workspace);
+        }
+        Ok(())
+    }
+
+    fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims)).count();
+        match pass {
+            Pass::Forward => {
+                self.forward_scratch::<T>(tier, dims).total() * tasks::task_count(blocks)
+            }
+            Pass::Backward => {
+                let scratch = self.backward_scratch::<T>(tier, dims).total();
+                let weights = self.weight_scratch::<T>(tier, dims).total();
+                let by_block = scratch * tasks::task_count(blocks);
+                let by_path = weights * tasks::task_count(self.paths.len());
+                self.grad_product_len(dims) + by_block.max(by_path)
+            }
+        }
+    }
+
+    fn row_sums(&self) -> usize {
+        self.norms.len()
+    }
+
+    fn has_matrix_products(&self) -> bool {
+        true
+    }
+
+    fn norm(&self) -> Norm {
+        self.options.norm
+    }
+
+    fn tensor_grades(&self, _: Algebra) -> Option<(Vec<GradeSet>, GradeSet)> {
+        let [left, right, output] = self.grades();
+        Some((vec![left, right], output))
     }
 }
 

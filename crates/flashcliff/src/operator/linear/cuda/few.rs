@@ -5,9 +5,9 @@ use flashcliff_sys as sys;
 
 use super::Linear;
 use crate::cuda::call::Call;
+use crate::cuda::call::address;
 use crate::cuda::dtype::code;
 use crate::cuda::fault;
-use crate::cuda::lane::address;
 use crate::operator::Dims;
 use crate::{Error, WeightLayout};
 

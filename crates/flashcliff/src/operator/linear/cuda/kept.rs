@@ -8,20 +8,20 @@ use crate::operator::{Dims, Pass};
 
 /// The places of a map in the memory of a packing, as offsets in bytes. What products read or write in tensors has none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cuda) struct Places {
+pub(crate) struct Places {
     /// The weight as the products of the forward pass read it.
-    pub(in crate::cuda) forward: Option<u64>,
+    pub(crate) forward: Option<u64>,
     /// The weight as the products of the backward pass read it: that of the forward pass, if both read it in one order.
-    pub(in crate::cuda) backward: Option<u64>,
+    pub(crate) backward: Option<u64>,
     /// The bias as products read it.
-    pub(in crate::cuda) bias: Option<u64>,
+    pub(crate) bias: Option<u64>,
     /// The parts of the gradient of the weight.
-    pub(in crate::cuda) parts: Option<u64>,
+    pub(crate) parts: Option<u64>,
 }
 
 impl Linear {
     /// The places for sizes and types. `add` takes so many bytes of the memory, and returns their offset.
-    pub(in crate::cuda) fn places(
+    pub(crate) fn places(
         &self,
         dims: &Dims,
         dtypes: Dtypes,
@@ -53,7 +53,7 @@ impl Linear {
     }
 
     /// How the weight and the bias are packed from their addresses to places in memory at `base`.
-    pub(in crate::cuda) fn packings(
+    pub(crate) fn packings(
         &self,
         dims: &Dims,
         dtypes: Dtypes,

@@ -10,19 +10,20 @@
 
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
-use super::device::Device;
-use super::dtype::Dtypes;
-use super::lane::{ColumnSums, Lanes};
-use super::linear::Linear;
-use super::matmul::MatmulPrecision;
-use super::spans::WORKSPACE_ALIGNMENT;
-use crate::operator::{self, Dims, Pass, TensorSpec};
-use crate::{Algebra, Bias, Error};
+use crate::cuda::OnCuda;
+use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS, only};
+use crate::cuda::device::Device;
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::matmul::MatmulPrecision;
+use crate::cuda::spans::WORKSPACE_ALIGNMENT;
+use crate::operator::lane::cuda::{ColumnSums, Lanes};
+use crate::operator::linear::cuda::Linear;
+use crate::operator::{self, Dims, Implementation, Operator, Pass, TensorSpec};
+use crate::{Bias, Error};
 
 /// The map and the product on a device.
 #[derive(Clone, Debug)]
-pub(super) struct LinearSgp {
+pub(crate) struct LinearSgp {
     linear: Linear,
     product: Arc<Lanes>,
     /// The number of stored blades of `x` and `y`.
@@ -60,100 +61,22 @@ enum OfMap {
     Output(usize),
 }
 
-impl LinearSgp {
-    pub(super) fn new(
-        operator: &str,
-        algebra: Algebra,
-        layer: &operator::LinearSgp,
-        device: &Device,
-    ) -> Result<Self, Error> {
-        let linear = layer.linear();
-        Ok(Self {
-            linear: Linear::new(linear, device.blas()?),
-            product: Arc::new(Lanes::new(
-                operator,
-                algebra,
-                layer.product(),
-                device.compute_capability(),
-            )?),
+impl operator::LinearSgp {
+    pub(crate) fn on_cuda(&self, operator: &Operator, device: &Device) -> Result<LinearSgp, Error> {
+        let (linear, product) = (&self.linear, &self.product);
+        Ok(LinearSgp {
+            linear: linear.on_cuda(operator, device)?,
+            product: Arc::new(product.on_cuda(operator, device)?),
             blades: linear.blades(),
-            output: layer.product().specs().1.remove(0),
-            of_linear: linear.input_count(),
+            output: product.specs().1.remove(0),
+            of_linear: linear.specs().0.len(),
             bias: linear.bias(),
-            recomputes: layer.recomputes(),
+            recomputes: self.recompute,
         })
     }
+}
 
-    pub(super) fn set_precision(&mut self, precision: MatmulPrecision) {
-        self.linear.precision = precision;
-    }
-
-    /// Loads the kernels of both passes on the current device, and chooses the algorithms of their products.
-    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        self.linear.prepare(dims, dtypes)?;
-        self.product.prepare(dims, dtypes)
-    }
-
-    pub(super) fn workspace_bytes(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-        grads: &Gradients,
-    ) -> Result<usize, Error> {
-        Ok(self.space(dims, pass, dtypes, grads)?.bytes)
-    }
-
-    /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let Call { dims, dtypes, .. } = *call;
-        let space = self.space(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
-        let space = space.at(call.workspace);
-        let (y, sums) = self.saved(call, &space);
-        // SAFETY: the caller promises it; `y` and the rest are inside of the saved values and of the workspace.
-        unsafe {
-            self.linear.forward(&self.map_in_output(call, y, &space))?;
-            self.product
-                .forward(&self.product_call(call, y, sums, &space))
-        }
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        let Call { dims, dtypes, .. } = *call;
-        if call.grads.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let space = self.space(&dims, Pass::Backward, dtypes, &call.grads)?;
-        let space = space.at(call.workspace);
-        let (y, sums) = self.saved(call, &space);
-        let of_map = self.map_gradients(&call.grads);
-        let of_bias = self.bias_gradient(&call.grads);
-        // SAFETY: the same holds as in `forward`.
-        unsafe {
-            if self.recomputes {
-                self.linear.forward(&self.map_call(call, y, &space))?;
-            }
-            let product = Call {
-                grads: self.product_gradients(&call.grads, space.grad_y),
-                ..self.product_call(call, y, sums, &space)
-            };
-            self.product.backward_with(&product, of_bias)?;
-            if of_map.iter().all(Option::is_none) {
-                return Ok(());
-            }
-            let map = Call {
-                output: space.grad_y,
-                result: y,
-                grads: of_map,
-                ..self.map_call(call, y, &space)
-            };
-            self.linear.backward_adding(&map)
-        }
-    }
-
+impl LinearSgp {
     /// The forward pass of the map.
     fn map_call(&self, call: &Call, y: u64, space: &Space) -> Call {
         let mut inputs = [0; MAX_INPUTS];
@@ -276,7 +199,7 @@ impl LinearSgp {
         }
         let mut most = 0;
         if pass == Pass::Forward || self.recomputes {
-            most = map(Pass::Forward, &NO_GRADIENTS);
+            most = map(Pass::Forward, &NO_GRADIENTS)?;
         }
         if pass == Pass::Forward {
             let output = self.output.sizes(dims).product::<usize>() * dtypes.lanes.bytes();
@@ -290,12 +213,12 @@ impl LinearSgp {
                     ..Kept::default()
                 };
                 space.of_map = OfMap::Weights;
-                most = map_with(pass, &NO_GRADIENTS, &kept);
+                most = map_with(pass, &NO_GRADIENTS, &kept)?;
             }
         }
         if pass == Pass::Backward && self.passes_on(grads) {
             space.grad_y = space.add(like_y);
-            most = map(Pass::Backward, &of_map).max(most);
+            most = map(Pass::Backward, &of_map)?.max(most);
         }
         // Addresses do not matter here.
         let of_product = self.product_gradients(grads, 0);
@@ -306,6 +229,82 @@ impl LinearSgp {
         space.rest_bytes = most.max(product?);
         space.rest = space.add(space.rest_bytes);
         Ok(space)
+    }
+}
+
+impl OnCuda for LinearSgp {
+    /// Loads the kernels of both passes on the current device, and chooses the algorithms of their products.
+    fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        self.linear.prepare(dims, dtypes)?;
+        self.product.prepare(dims, dtypes)
+    }
+
+    fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+        _: &Kept,
+    ) -> Result<usize, Error> {
+        Ok(self.space(dims, pass, dtypes, grads)?.bytes)
+    }
+
+    unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        if results[0].is_none() {
+            return Ok(());
+        }
+        let space = self.space(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
+        let space = space.at(call.workspace);
+        let (y, sums) = self.saved(call, &space);
+        // SAFETY: the caller promises it; `y` and the rest are inside of the saved values and of the workspace.
+        unsafe {
+            let map = self.map_in_output(call, y, &space);
+            self.linear.run(&map, &only(y))?;
+            let product = self.product_call(call, y, sums, &space);
+            self.product.run(&product, results)
+        }
+    }
+
+    unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        if call.grads.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let space = self.space(&dims, Pass::Backward, dtypes, &call.grads)?;
+        let space = space.at(call.workspace);
+        let (y, sums) = self.saved(call, &space);
+        let of_map = self.map_gradients(&call.grads);
+        let of_bias = self.bias_gradient(&call.grads);
+        // SAFETY: the same holds as in `run`.
+        unsafe {
+            if self.recomputes {
+                self.linear.run(&self.map_call(call, y, &space), &only(y))?;
+            }
+            let product = Call {
+                grads: self.product_gradients(&call.grads, space.grad_y),
+                ..self.product_call(call, y, sums, &space)
+            };
+            self.product.backward_with(&product, of_bias)?;
+            if of_map.iter().all(Option::is_none) {
+                return Ok(());
+            }
+            let map = Call {
+                output: space.grad_y,
+                result: y,
+                grads: of_map,
+                adds: true,
+                ..self.map_call(call, y, &space)
+            };
+            self.linear.backward(&map)
+        }
+    }
+
+    fn with_precision(&self, precision: MatmulPrecision) -> Option<Arc<dyn OnCuda>> {
+        let mut own = self.clone();
+        own.linear.precision = precision;
+        Some(Arc::new(own))
     }
 }
 

@@ -6,9 +6,9 @@ use flashcliff_sys as sys;
 use super::Linear;
 use super::workspace::{Workspace, bias_stride, stride};
 use crate::cuda::call::Call;
+use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
-use crate::cuda::lane::address;
 use crate::cuda::matmul::BIAS_ALIGNMENT;
 use crate::operator::{Dims, Pass};
 use crate::{Dtype, Error, WeightLayout};
@@ -151,7 +151,7 @@ impl Linear {
     }
 
     /// How the gradient of the weight is added up from its parts at one address to another.
-    pub(in crate::cuda) fn unpacking(
+    pub(crate) fn unpacking(
         &self,
         dims: &Dims,
         dtypes: Dtypes,
@@ -268,7 +268,7 @@ impl Linear {
 ///
 /// # Safety
 /// The addresses have room for the matrices of their shapes in the current context, and the stream is valid.
-pub(in crate::cuda) unsafe fn pack(
+pub(crate) unsafe fn pack(
     all: &[sys::fc_linear_packing],
     dtypes: Dtypes,
     stream: CUstream,
@@ -291,7 +291,7 @@ pub(in crate::cuda) unsafe fn pack(
 ///
 /// # Safety
 /// The contract of [`pack`] holds.
-pub(in crate::cuda) unsafe fn unpack(
+pub(crate) unsafe fn unpack(
     all: &[sys::fc_linear_packing],
     types: [Dtype; 2],
     stream: CUstream,

@@ -7,7 +7,7 @@ use flashcliff_sys as sys;
 
 #[cfg(feature = "jit")]
 use crate::cuda::jit;
-use crate::cuda::lane::{can_compile, may_be_built};
+use crate::operator::lane::cuda::{can_compile, may_be_built};
 use crate::{Algebra, Dtype, Error};
 
 #[derive(Clone, Copy, Debug)]

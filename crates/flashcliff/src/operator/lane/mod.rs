@@ -1,9 +1,12 @@
 //! Operators that are one lane program.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+
 use cayley::GradeSet;
 
 use super::shape::{Dim, Dims, TensorSpec};
-use super::{Cost, Pass, ProgramOptions};
+use super::{Cost, Derivative, Given, Implementation, Kind, Pass, ProgramOptions, Specs};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter, RowTensor};
@@ -138,11 +141,6 @@ impl LaneOperator {
         self
     }
 
-    #[cfg(feature = "cuda")]
-    pub(crate) fn program(&self) -> &'static Known {
-        self.program
-    }
-
     /// The program as it is written.
     pub(super) fn source(&self) -> &'static ir::Program {
         self.program.source()
@@ -154,21 +152,6 @@ impl LaneOperator {
             gate: self.gate,
             eps: self.eps,
         }
-    }
-
-    /// The norm of the result.
-    pub(crate) fn norm(&self) -> Norm {
-        self.norm
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(crate) fn gate(&self) -> Gate {
-        self.gate
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(crate) fn eps(&self) -> f64 {
-        self.eps
     }
 
     /// The operator of another program with the same options.
@@ -192,7 +175,7 @@ impl LaneOperator {
     }
 
     /// The operator with some of its results.
-    pub(super) fn selecting(&self, wanted: &[bool]) -> Self {
+    pub(super) fn with_results(&self, wanted: &[bool]) -> Self {
         if !wanted.contains(&false) {
             return self.clone();
         }
@@ -244,14 +227,6 @@ impl LaneOperator {
         results.map(|input| input.and_then(place)).collect()
     }
 
-    /// Checks that kernels have room for the program.
-    pub(in crate::operator) fn check_room(&self) -> Result<(), String> {
-        let program = self.program.source();
-        let (program, plan) = plan_for_cpu(program);
-        let room = Limits::CPU.check(&program, &plan);
-        room.map_err(|excess| excess.to_string())
-    }
-
     /// Whether kernels for CUDA have room for the program too.
     pub(super) fn has_room_everywhere(&self) -> bool {
         let program = self.program.source();
@@ -259,127 +234,9 @@ impl LaneOperator {
         self.check_room().is_ok() && on_cuda.is_ok()
     }
 
-    /// The arguments and the results, each in the order of callers.
-    pub(crate) fn specs(&self) -> (Vec<TensorSpec>, Vec<TensorSpec>) {
-        let lane = |tensor: &'static LaneTensor| {
-            let components = Dim::Fixed(tensor.components.len());
-            TensorSpec::new(&tensor.name, &[components, Dim::Batch, axis(tensor.width)])
-        };
-        let parameter = |parameter: &'static ir::Parameter| {
-            let count = Dim::Fixed(parameter.count);
-            TensorSpec::new(&parameter.name, &[axis(parameter.width), count])
-        };
-        let of_rows = |name: &'static str| TensorSpec::new(name, &[Dim::Batch]);
-        let program: &'static ir::Program = self.program.source();
-        let inputs = program.arguments.iter().map(|argument| match *argument {
-            Argument::Input(at) => lane(&program.inputs[at]),
-            Argument::Param(at) => parameter(&program.params[at]),
-            Argument::RowValue(at) => of_rows(&program.row_values[at]),
-        });
-        let outputs = program.results.iter().map(|result| match *result {
-            Returned::Output(at) => lane(&program.outputs[at].tensor),
-            Returned::Sum(at) => parameter(&program.sums[at].tensor),
-            Returned::Total(at) => of_rows(&program.totals[at].name),
-        });
-        (inputs.collect(), outputs.collect())
-    }
-
-    pub(super) fn is_interpreted<T: Element>(&self, tier: Tier) -> bool {
-        self.program.runnable::<T>(tier).plan.is_interpreted()
-    }
-
-    pub(super) fn row_sums(&self) -> usize {
-        self.program.program().plan.row_sums
-    }
-
     /// The operations of a run of the program.
     pub(super) fn flops(&self, dims: &Dims) -> usize {
         sizes::product([self.program.program().flops, lanes_of(dims)])
-    }
-
-    /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate that kernels do not have, it
-    /// is no program that runs.
-    pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
-            let flops = ir::cost(program.source()).flops();
-            sizes::product([flops, lanes_of(dims)])
-        });
-        Cost { forward, backward }
-    }
-
-    pub(super) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
-        let program = match pass {
-            Pass::Forward => self.program,
-            Pass::Backward => self.program.adjoint(),
-        };
-        let null = |_| std::ptr::null_mut::<T>();
-        let tensors = Tensors::of(program, dims, null, null);
-        lanes::workspace_len(&self.call(program, tier, dims, &tensors, null(0)))
-    }
-
-    pub(super) fn forward<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        inputs: &[Tensor<'_, T>],
-        output: &mut [T],
-        saved: &mut [T],
-        workspace: &mut [T],
-    ) {
-        self.run(tier, dims, inputs, &mut [Some(output)], saved, workspace);
-    }
-
-    /// Computes the results that are wanted.
-    pub(super) fn run<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        inputs: &[Tensor<'_, T>],
-        outputs: &mut [Option<&mut [T]>],
-        saved: &mut [T],
-        workspace: &mut [T],
-    ) {
-        // Inputs are only read; operands of both kinds share one type.
-        let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
-        let outputs = pointers(outputs);
-        let tensors = Tensors::of(self.program, dims, input, |index| outputs[index]);
-        let saved = match saved.is_empty() {
-            true => std::ptr::null_mut(),
-            false => saved.as_mut_ptr(),
-        };
-        let call = self.call(self.program, tier, dims, &tensors, saved);
-        // SAFETY: `Operator` has checked every shape and length; `outputs`, `saved` and `workspace` are borrowed mutably, so they
-        // overlap nothing.
-        unsafe { lanes::run(&call, workspace) };
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of one backward pass")]
-    pub(super) fn backward<T: Element>(
-        &self,
-        tier: Tier,
-        dims: &Dims,
-        inputs: &[Tensor<'_, T>],
-        saved: &[T],
-        grad_output: &[T],
-        grads: &mut [Option<&mut [T]>],
-        workspace: &mut [T],
-    ) {
-        let program = self.program.adjoint();
-        // The gradient of the output comes behind the inputs.
-        let input = |index: usize| match inputs.get(index) {
-            Some(input) => input.data().as_ptr().cast_mut(),
-            None => grad_output.as_ptr().cast_mut(),
-        };
-        let grads = pointers(grads);
-        let tensors = Tensors::of(program, dims, input, |index| grads[index]);
-        // An adjoint without saved sums must not write to them.
-        let saved = match program.program().plan.saved_row_sums {
-            0 => std::ptr::null_mut(),
-            _ => saved.as_ptr().cast_mut(),
-        };
-        let call = self.call(program, tier, dims, &tensors, saved);
-        // SAFETY: the same holds as in `run`; the adjoint only reads `saved`.
-        unsafe { lanes::run(&call, workspace) };
     }
 
     fn call<'a, T: Element>(
@@ -408,6 +265,138 @@ impl LaneOperator {
             gate: self.gate,
             eps: self.eps,
         }
+    }
+}
+
+impl Implementation for LaneOperator {
+    /// The arguments and the results, each in the order of callers.
+    fn specs(&self) -> Specs {
+        let lane = |tensor: &'static LaneTensor| {
+            let components = Dim::Fixed(tensor.components.len());
+            TensorSpec::new(&tensor.name, &[components, Dim::Batch, axis(tensor.width)])
+        };
+        let parameter = |parameter: &'static ir::Parameter| {
+            let count = Dim::Fixed(parameter.count);
+            TensorSpec::new(&parameter.name, &[axis(parameter.width), count])
+        };
+        let of_rows = |name: &'static str| TensorSpec::new(name, &[Dim::Batch]);
+        let program: &'static ir::Program = self.program.source();
+        let inputs = program.arguments.iter().map(|argument| match *argument {
+            Argument::Input(at) => lane(&program.inputs[at]),
+            Argument::Param(at) => parameter(&program.params[at]),
+            Argument::RowValue(at) => of_rows(&program.row_values[at]),
+        });
+        let outputs = program.results.iter().map(|result| match *result {
+            Returned::Output(at) => lane(&program.outputs[at].tensor),
+            Returned::Sum(at) => parameter(&program.sums[at].tensor),
+            Returned::Total(at) => of_rows(&program.totals[at].name),
+        });
+        (inputs.collect(), outputs.collect())
+    }
+
+    /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate that kernels do not have, it
+    /// is no program that runs.
+    fn cost(&self, dims: &Dims) -> Cost {
+        let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
+            let flops = ir::cost(program.source()).flops();
+            sizes::product([flops, lanes_of(dims)])
+        });
+        Cost { forward, backward }
+    }
+
+    fn derivative(&self, _: Algebra, derivative: Derivative) -> Result<Kind, Error> {
+        Ok(Kind::Lanes(match derivative {
+            Derivative::Gradient => self.gradient(),
+            Derivative::Tangent => self.tangent(),
+        }))
+    }
+
+    fn run<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<&mut [T]>],
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        // Inputs are only read; operands of both kinds share one type.
+        let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
+        let outputs = pointers(outputs);
+        let tensors = Tensors::of(self.program, dims, input, |index| outputs[index]);
+        let saved = match saved.is_empty() {
+            true => std::ptr::null_mut(),
+            false => saved.as_mut_ptr(),
+        };
+        let call = self.call(self.program, tier, dims, &tensors, saved);
+        // SAFETY: `Operator` has checked every shape and length; `outputs`, `saved` and `workspace` are borrowed mutably, so they
+        // overlap nothing.
+        unsafe { lanes::run(&call, workspace) };
+        Ok(())
+    }
+
+    fn backward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grads: &mut [Option<&mut [T]>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let program = self.program.adjoint();
+        // The gradient of the output comes behind the inputs.
+        let input = |index: usize| {
+            let input = given.inputs.get(index).unwrap_or(&given.grad_output);
+            input.data().as_ptr().cast_mut()
+        };
+        let grads = pointers(grads);
+        let tensors = Tensors::of(program, dims, input, |index| grads[index]);
+        // An adjoint without saved sums must not write to them.
+        let saved = match program.program().plan.saved_row_sums {
+            0 => std::ptr::null_mut(),
+            _ => given.saved.as_ptr().cast_mut(),
+        };
+        let call = self.call(program, tier, dims, &tensors, saved);
+        // SAFETY: the same holds as in `run`; the adjoint only reads `saved`.
+        unsafe { lanes::run(&call, workspace) };
+        Ok(())
+    }
+
+    fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
+        let program = match pass {
+            Pass::Forward => self.program,
+            Pass::Backward => self.program.adjoint(),
+        };
+        let null = |_| std::ptr::null_mut::<T>();
+        let tensors = Tensors::of(program, dims, null, null);
+        lanes::workspace_len(&self.call(program, tier, dims, &tensors, null(0)))
+    }
+
+    fn row_sums(&self) -> usize {
+        self.program.program().plan.row_sums
+    }
+
+    fn is_interpreted<T: Element>(&self, _: Algebra, tier: Tier) -> bool {
+        self.program.runnable::<T>(tier).plan.is_interpreted()
+    }
+
+    fn check_room(&self) -> Result<(), String> {
+        let program = self.program.source();
+        let (program, plan) = plan_for_cpu(program);
+        let room = Limits::CPU.check(&program, &plan);
+        room.map_err(|excess| excess.to_string())
+    }
+
+    fn selecting(&self, wanted: &[bool]) -> Option<Kind> {
+        Some(Kind::Lanes(self.with_results(wanted)))
+    }
+
+    fn lanes(&self) -> Option<&LaneOperator> {
+        Some(self)
+    }
+
+    fn norm(&self) -> Norm {
+        self.norm
     }
 }
 

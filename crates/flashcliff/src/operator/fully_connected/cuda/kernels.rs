@@ -9,10 +9,11 @@ use super::functions::Functions;
 use super::grades::OutputGrades;
 use super::workspace::Scales;
 use crate::cuda::call::Call;
+use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
-use crate::cuda::lane::{address, gate_code};
-use crate::operator::{self, Dims};
+use crate::operator::lane::cuda::gate_code;
+use crate::operator::{self, Dims, Implementation};
 use crate::{Algebra, Dtype, Error, Norm};
 
 /// A value for each grade of the algebra.
@@ -89,8 +90,8 @@ impl Kernels {
         };
         Ok(Self {
             functions: Functions::find(operator, algebra, capability)?,
-            gate: gate_code(product.gate()),
-            eps: product.eps(),
+            gate: gate_code(product.gate),
+            eps: product.eps,
             norm: product.norm() != Norm::None,
             left: first(left),
             right: first(right),

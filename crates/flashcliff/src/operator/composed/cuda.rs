@@ -4,25 +4,27 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use flashcliff_program::ir::Program;
 
-use super::call::{Call, Gradients, Kept, NO_GRADIENTS};
-use super::device::Device;
-use super::dtype::Dtypes;
-use super::fault;
-use super::matmul::MatmulPrecision;
-use super::operator::{Given, Operator};
-use super::queue::Queue;
-use super::spans::WORKSPACE_ALIGNMENT;
-use super::tensor::{Scratch, Tensor, TensorMut};
-use crate::operator::composed::graph::{Form, Graph, Step, ValueId};
-use crate::operator::composed::memory::{self, Memory};
-use crate::operator::composed::{Composed as OnCpu, dims_of, sum_of_two};
+use super::graph::{Form, Graph, Step, ValueId};
+use super::memory::{self, Memory};
+use super::{Composed as OnCpu, dims_of};
+use crate::cuda::OnCuda;
+use crate::cuda::call::{Call, Gradients, Kept, NO_GRADIENTS};
+use crate::cuda::device::Device;
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::fault;
+use crate::cuda::matmul::MatmulPrecision;
+use crate::cuda::operator::{Given, Operator};
+use crate::cuda::queue::Queue;
+use crate::cuda::spans::WORKSPACE_ALIGNMENT;
+use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
 use crate::operator::{Dim, Dims, Kind, Pass, TensorSpec};
 use crate::{Algebra, Dtype, Error};
 
 /// A graph with its operators on a GPU.
 #[derive(Clone, Debug)]
-pub(super) struct Composed {
+pub(crate) struct Composed {
     of: OnCpu,
     algebra: Algebra,
     device: Device,
@@ -33,8 +35,18 @@ pub(super) struct Composed {
     gradient: Arc<OnceLock<Box<Composed>>>,
 }
 
+impl OnCpu {
+    pub(crate) fn on_cuda(
+        &self,
+        operator: &crate::Operator,
+        device: &Device,
+    ) -> Result<Composed, Error> {
+        Composed::new(self, operator.algebra(), device)
+    }
+}
+
 impl Composed {
-    pub(super) fn new(of: &OnCpu, algebra: Algebra, device: &Device) -> Result<Self, Error> {
+    pub(crate) fn new(of: &OnCpu, algebra: Algebra, device: &Device) -> Result<Self, Error> {
         let on_gpu = |step: &Step| {
             let operator = match step {
                 Step::Lanes { of, .. } => {
@@ -46,7 +58,7 @@ impl Composed {
             };
             operator.on_cuda(device).map(Some)
         };
-        let operators = of.graph().steps.iter().map(on_gpu);
+        let operators = of.graph.steps.iter().map(on_gpu);
         Ok(Self {
             of: of.clone(),
             algebra,
@@ -57,15 +69,15 @@ impl Composed {
         })
     }
 
-    pub(super) fn set_precision(&mut self, precision: MatmulPrecision) {
-        if self.precision == precision {
-            return;
-        }
-        self.precision = precision;
+    fn of_precision(&self, precision: MatmulPrecision) -> Self {
         let operators = self.operators.iter().cloned();
         let operators = operators.map(|of| of.map(|of| of.with_precision(precision)));
-        self.operators = Arc::new(operators.collect());
-        self.gradient = Arc::default();
+        Self {
+            precision,
+            operators: Arc::new(operators.collect()),
+            gradient: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// The gradient of the graph.
@@ -73,41 +85,22 @@ impl Composed {
         if let Some(made) = self.gradient.get() {
             return Ok(made);
         }
-        let mut made = Self::new(&self.of.gradient(), self.algebra, &self.device)?;
-        made.set_precision(self.precision);
+        let made = Self::new(&self.of.gradient(), self.algebra, &self.device)?;
+        let made = made.of_precision(self.precision);
         Ok(self.gradient.get_or_init(|| Box::new(made)))
-    }
-
-    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        for (step, of) in self.steps() {
-            if let Some(of) = of {
-                of.prepare(&dims_of_step(step, dims), dtypes)?;
-            }
-        }
-        Ok(())
     }
 
     fn steps(&self) -> impl Iterator<Item = (&Step, Option<&Operator>)> {
         let operators = self.operators.iter().map(Option::as_ref);
-        self.of.graph().steps.iter().zip(operators)
+        self.of.graph.steps.iter().zip(operators)
     }
 
-    pub(super) fn workspace_bytes(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-    ) -> Result<usize, Error> {
-        if pass == Pass::Backward {
-            return self
-                .gradient()?
-                .workspace_bytes(dims, Pass::Forward, dtypes);
-        }
+    fn run_bytes(&self, dims: &Dims, dtypes: Dtypes) -> Result<usize, Error> {
         let mut scratch = 0;
         for (step, of) in self.steps() {
             scratch = scratch.max(self.scratch_bytes(step, of, dims, dtypes)?);
         }
-        let memory = Memory::of(self.of.graph(), dims, alignment(dtypes), |_| false);
+        let memory = Memory::of(&self.of.graph, dims, alignment(dtypes), |_| false);
         Ok(memory.len * widest(dtypes) + scratch)
     }
 
@@ -122,11 +115,18 @@ impl Composed {
         match (step, of) {
             (Step::Form(form), Some(of)) => {
                 let (pass, wanted) = pass_of(form);
-                of.needed_workspace(dims, pass, dtypes, &wanted, &kept)
+                of.implementation
+                    .workspace_bytes(dims, pass, dtypes, &wanted, &kept)
             }
             (Step::Lanes { .. }, Some(of)) => {
                 let dims = dims_of_step(step, dims);
-                of.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)
+                of.implementation.workspace_bytes(
+                    &dims,
+                    Pass::Forward,
+                    dtypes,
+                    &NO_GRADIENTS,
+                    &kept,
+                )
             }
             _ => Ok(0),
         }
@@ -136,13 +136,13 @@ impl Composed {
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn run(
+    unsafe fn run_on(
         &self,
         call: &Call,
         inputs: &[CUdeviceptr],
         results: &Gradients,
     ) -> Result<(), Error> {
-        let graph = self.of.graph();
+        let graph = &*self.of.graph;
         let memory = Memory::of(graph, &call.dims, alignment(call.dtypes), |_| false);
         let width = widest(call.dtypes);
         let place = |offset: usize| call.workspace + (offset * width) as u64;
@@ -179,16 +179,47 @@ impl Composed {
         }
         Ok(())
     }
+}
 
-    /// Writes the gradients that are wanted.
-    ///
-    /// # Safety
-    /// The contract of [`Self::run`] holds.
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        let mut inputs = call.inputs[..self.of.graph().arguments.len()].to_vec();
+impl OnCuda for Composed {
+    fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        for (step, of) in self.steps() {
+            if let Some(of) = of {
+                of.prepare(&dims_of_step(step, dims), dtypes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        _: &Gradients,
+        _: &Kept,
+    ) -> Result<usize, Error> {
+        if pass == Pass::Backward {
+            let gradient = self.gradient()?;
+            return gradient.run_bytes(dims, dtypes);
+        }
+        self.run_bytes(dims, dtypes)
+    }
+
+    unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.run_on(call, &call.inputs, results) }
+    }
+
+    unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let mut inputs = call.inputs[..self.of.graph.arguments.len()].to_vec();
         inputs.push(call.output);
         // SAFETY: the caller promises it.
-        unsafe { self.gradient()?.run(call, &inputs, &call.grads) }
+        unsafe { self.gradient()?.run_on(call, &inputs, &call.grads) }
+    }
+
+    fn with_precision(&self, precision: MatmulPrecision) -> Option<Arc<dyn OnCuda>> {
+        (self.precision != precision).then(|| Arc::new(self.of_precision(precision)) as _)
     }
 }
 
@@ -344,6 +375,20 @@ impl<'a> Run<'a> {
     fn bytes(&self, value: ValueId) -> usize {
         memory::len(self.graph, value, &self.call.dims) * self.dtype(value).bytes()
     }
+}
+
+/// The sum of two tensors of lanes with one component, by which a GPU adds values.
+fn sum_of_two(algebra: Algebra) -> crate::Operator {
+    let mut program = Program::new("sum_of_two", "o = a + b");
+    let one = || vec!["1".to_owned()];
+    let (a, b) = (program.input("a", one())[0], program.input("b", one())[0]);
+    let sum = program.graph.add(a, b);
+    program.output("o", one(), vec![sum]);
+    crate::Operator::new(
+        "sum_of_two",
+        algebra,
+        Kind::Lanes(super::lane(algebra, program)),
+    )
 }
 
 fn dims_of_step(step: &Step, dims: &Dims) -> Dims {

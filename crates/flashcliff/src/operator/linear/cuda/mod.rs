@@ -14,16 +14,18 @@ mod workspace;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, Kept, NO_GRADIENTS};
-use super::dtype::Dtypes;
-use super::matmul::{BlasLt, Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
-use crate::operator::{self, Dims, Pass};
+use crate::cuda::OnCuda;
+use crate::cuda::call::{Call, Gradients, Kept, NO_GRADIENTS};
+use crate::cuda::device::Device;
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::matmul::{BlasLt, Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
+use crate::operator::{self, Dims, Operator, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error, WeightLayout};
 use few::Way;
-pub(super) use kept::Places;
-pub(super) use pack::{pack, unpack};
+pub(crate) use kept::Places;
+pub(crate) use pack::{pack, unpack};
 use workspace::{Workspace, bias_stride, stride};
 
 /// The largest number of rows of a product. Some versions of cuBLASLt fail for a few million.
@@ -46,13 +48,28 @@ const LONG_PART_ROWS: usize = 1024;
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// The blades that each matrix acts on.
     matrices: Vec<Range<usize>>,
     bias: Bias,
     layout: WeightLayout,
     blas: Arc<BlasLt>,
-    pub(super) precision: MatmulPrecision,
+    pub(crate) precision: MatmulPrecision,
+}
+
+impl operator::Linear {
+    pub(crate) fn on_cuda(&self, _: &Operator, device: &Device) -> Result<Linear, Error> {
+        Ok(Linear {
+            matrices: match self.per_grade {
+                true => self.grades.clone(),
+                false => std::iter::once(0..self.blades()).collect(),
+            },
+            bias: self.bias,
+            layout: self.layout,
+            blas: device.blas()?,
+            precision: MatmulPrecision::default(),
+        })
+    }
 }
 
 /// Sums over rows that are products of one call.
@@ -70,148 +87,6 @@ struct Sum {
 }
 
 impl Linear {
-    pub(super) fn new(linear: &operator::Linear, blas: Arc<BlasLt>) -> Self {
-        Self {
-            matrices: linear.matrices(),
-            bias: linear.bias(),
-            layout: linear.layout(),
-            blas,
-            precision: MatmulPrecision::default(),
-        }
-    }
-
-    /// Chooses the algorithms of both passes, for tensors with the alignment of allocations.
-    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        if [dims.batch, dims.in_channels, dims.out_channels].contains(&0) {
-            return Ok(());
-        }
-        let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
-        if !Self::is_few(dims) {
-            self.outputs(dims, dtypes, [0; 4], plan)?;
-            self.x_gradients(dims, dtypes, [0; 3], plan)?;
-        }
-        self.weight_gradients(dims, dtypes, [0; 3], plan)
-    }
-
-    pub(super) fn workspace_bytes(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-        grads: &Gradients,
-        kept: &Kept,
-    ) -> usize {
-        Workspace::new(self, dims, pass, dtypes, grads, kept).bytes
-    }
-
-    /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let Call { dims, dtypes, .. } = *call;
-        let [x, weight, bias, ..] = call.inputs;
-        if dims.batch == 0 || dims.out_channels == 0 {
-            return Ok(());
-        }
-        let space = self.space(call, Pass::Forward, &NO_GRADIENTS);
-        if dims.in_channels == 0 {
-            // SAFETY: the caller promises it.
-            return unsafe { self.forward_of_nothing(call, bias) };
-        }
-        if Self::is_few(&dims) {
-            // SAFETY: the caller promises it.
-            return unsafe { self.few(call, Way::Forth, [x, weight, bias, call.output], false) };
-        }
-        // SAFETY: the caller promises it.
-        let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
-        self.outputs(
-            &dims,
-            dtypes,
-            [x, weight, bias, call.output],
-            &mut |product| {
-                // SAFETY: the caller promises it; the products stay inside of the tensors.
-                unsafe { self.blas.run(product, space.product, call.stream) }
-            },
-        )
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller promises it.
-        unsafe { self.gradients(call, false) }
-    }
-
-    /// Does the same as [`Self::backward`], but adds the gradient of `x` to the values that are there.
-    ///
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward_adding(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller promises it.
-        unsafe { self.gradients(call, true) }
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    unsafe fn gradients(&self, call: &Call, adds_to_x: bool) -> Result<(), Error> {
-        let Call { dims, dtypes, .. } = *call;
-        let [x, weight, ..] = call.inputs;
-        let [grad_x, grad_weight, grad_bias, ..] = call.grads;
-        let (batch, k, n) = (dims.batch, dims.in_channels, dims.out_channels);
-        let space = self.space(call, Pass::Backward, &call.grads);
-        let mut run = |product: &Product| {
-            // SAFETY: the caller promises it; the products stay inside of the tensors.
-            unsafe { self.blas.run(product, space.product, call.stream) }
-        };
-        match grad_x {
-            Some(_) if n == 0 && adds_to_x => {}
-            Some(grad_x) if n == 0 => {
-                let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
-                // SAFETY: the caller promises it.
-                unsafe { call.zero(grad_x, bytes) }?;
-            }
-            Some(grad_x) if batch > 0 && k > 0 && Self::is_few(&dims) => {
-                let addresses = [call.output, weight, 0, grad_x];
-                // SAFETY: the caller promises it.
-                unsafe { self.few(call, Way::Back, addresses, adds_to_x) }?;
-            }
-            Some(grad_x) if batch > 0 && k > 0 => {
-                // SAFETY: the caller promises it.
-                let weight =
-                    unsafe { self.pack(call, Pass::Backward, weight, space.weights, None) }?;
-                let addresses = [weight, call.output, grad_x];
-                self.x_gradients(&dims, dtypes, addresses, &mut |product| {
-                    run(&Product {
-                        accumulate: adds_to_x,
-                        ..*product
-                    })
-                })?;
-            }
-            _ => {}
-        }
-        match grad_weight {
-            Some(grad_weight) if batch == 0 => {
-                let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
-                // SAFETY: the caller promises it.
-                unsafe { call.zero(grad_weight, bytes) }?;
-            }
-            Some(grad_weight) if k > 0 && n > 0 => {
-                let packed = match self.unpacks_gradients(&dims) {
-                    true => call.kept.parts.unwrap_or(space.weight_grads),
-                    false => grad_weight,
-                };
-                self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
-                // SAFETY: the caller promises it.
-                unsafe { self.unpack(call, packed, grad_weight) }?;
-            }
-            _ => {}
-        }
-        if let Some(grad_bias) = grad_bias {
-            // SAFETY: the caller promises it.
-            unsafe { self.bias_gradient(call, grad_bias, space.sums) }?;
-        }
-        Ok(())
-    }
-
     // ---- products ----
 
     /// The products of `x`, `weight`, `bias` and `o`; the weight is packed, the bias usable.
@@ -466,7 +341,7 @@ impl Linear {
     }
 
     /// The bytes of the weight that a pass packs; 0 if products read it where it is stored.
-    pub(super) fn packed_bytes(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
+    pub(crate) fn packed_bytes(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
         let bytes = dtypes.lanes.bytes();
         match self.packs_weights(dims, dtypes, pass) {
             true => self.packed_matrices(dims) * stride(dims, bytes) * bytes,
@@ -531,7 +406,7 @@ impl Linear {
     }
 
     /// The type of the packed gradients: the type of sums if they are unpacked, else that of the parameters.
-    pub(super) fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
+    pub(crate) fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
         match self.unpacks_gradients(dims) {
             true => dtypes.params.arithmetic(),
             false => dtypes.params,
@@ -554,6 +429,133 @@ impl Linear {
             Some(room) => space.with_weights_at(room),
             None => space,
         }
+    }
+}
+
+impl OnCuda for Linear {
+    /// Chooses the algorithms of both passes, for tensors with the alignment of allocations.
+    fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        if [dims.batch, dims.in_channels, dims.out_channels].contains(&0) {
+            return Ok(());
+        }
+        let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
+        if !Self::is_few(dims) {
+            self.outputs(dims, dtypes, [0; 4], plan)?;
+            self.x_gradients(dims, dtypes, [0; 3], plan)?;
+        }
+        self.weight_gradients(dims, dtypes, [0; 3], plan)
+    }
+
+    fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+        kept: &Kept,
+    ) -> Result<usize, Error> {
+        Ok(Workspace::new(self, dims, pass, dtypes, grads, kept).bytes)
+    }
+
+    unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        let [x, weight, bias, ..] = call.inputs;
+        if results[0].is_none() || dims.batch == 0 || dims.out_channels == 0 {
+            return Ok(());
+        }
+        let space = self.space(call, Pass::Forward, &NO_GRADIENTS);
+        if dims.in_channels == 0 {
+            // SAFETY: the caller promises it.
+            return unsafe { self.forward_of_nothing(call, bias) };
+        }
+        if Self::is_few(&dims) {
+            // SAFETY: the caller promises it.
+            return unsafe { self.few(call, Way::Forth, [x, weight, bias, call.output], false) };
+        }
+        // SAFETY: the caller promises it.
+        let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
+        self.outputs(
+            &dims,
+            dtypes,
+            [x, weight, bias, call.output],
+            &mut |product| {
+                // SAFETY: the caller promises it; the products stay inside of the tensors.
+                unsafe { self.blas.run(product, space.product, call.stream) }
+            },
+        )
+    }
+
+    unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let Call {
+            dims, dtypes, adds, ..
+        } = *call;
+        let [x, weight, ..] = call.inputs;
+        let [grad_x, grad_weight, grad_bias, ..] = call.grads;
+        let (batch, k, n) = (dims.batch, dims.in_channels, dims.out_channels);
+        let space = self.space(call, Pass::Backward, &call.grads);
+        let mut run = |product: &Product| {
+            // SAFETY: the caller promises it; the products stay inside of the tensors.
+            unsafe { self.blas.run(product, space.product, call.stream) }
+        };
+        match grad_x {
+            Some(_) if n == 0 && adds => {}
+            Some(grad_x) if n == 0 => {
+                let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
+                // SAFETY: the caller promises it.
+                unsafe { call.zero(grad_x, bytes) }?;
+            }
+            Some(grad_x) if batch > 0 && k > 0 && Self::is_few(&dims) => {
+                let addresses = [call.output, weight, 0, grad_x];
+                // SAFETY: the caller promises it.
+                unsafe { self.few(call, Way::Back, addresses, adds) }?;
+            }
+            Some(grad_x) if batch > 0 && k > 0 => {
+                // SAFETY: the caller promises it.
+                let weight =
+                    unsafe { self.pack(call, Pass::Backward, weight, space.weights, None) }?;
+                let addresses = [weight, call.output, grad_x];
+                self.x_gradients(&dims, dtypes, addresses, &mut |product| {
+                    run(&Product {
+                        accumulate: adds,
+                        ..*product
+                    })
+                })?;
+            }
+            _ => {}
+        }
+        match grad_weight {
+            Some(grad_weight) if batch == 0 => {
+                let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
+                // SAFETY: the caller promises it.
+                unsafe { call.zero(grad_weight, bytes) }?;
+            }
+            Some(grad_weight) if k > 0 && n > 0 => {
+                let packed = match self.unpacks_gradients(&dims) {
+                    true => call.kept.parts.unwrap_or(space.weight_grads),
+                    false => grad_weight,
+                };
+                self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
+                // SAFETY: the caller promises it.
+                unsafe { self.unpack(call, packed, grad_weight) }?;
+            }
+            _ => {}
+        }
+        if let Some(grad_bias) = grad_bias {
+            // SAFETY: the caller promises it.
+            unsafe { self.bias_gradient(call, grad_bias, space.sums) }?;
+        }
+        Ok(())
+    }
+
+    fn with_precision(&self, precision: MatmulPrecision) -> Option<Arc<dyn OnCuda>> {
+        Some(Arc::new(Self {
+            precision,
+            ..self.clone()
+        }))
+    }
+
+    fn linear(&self) -> Option<&Linear> {
+        Some(self)
     }
 }
 

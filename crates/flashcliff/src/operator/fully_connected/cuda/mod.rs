@@ -15,14 +15,16 @@ mod steps;
 mod workspace;
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::call::{Call, Gradients};
-use super::device::Device;
-use super::dtype::Dtypes;
-use super::matmul::{BlasLt, MatmulPrecision, offset};
-use crate::operator::{self, Dims, Pass};
+use crate::Error;
+use crate::cuda::OnCuda;
+use crate::cuda::call::{Call, Gradients, Kept};
+use crate::cuda::device::Device;
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::matmul::{BlasLt, MatmulPrecision, offset};
+use crate::operator::{self, Dims, Operator, Pass};
 use crate::tuning_table::KnobKey;
-use crate::{Algebra, Error};
 use grades::OutputGrades;
 use kernels::{Kernels, OnRows};
 use problem::Problem;
@@ -38,10 +40,10 @@ const BLOCK_CHOICES: [i64; 5] = [32, 64, 128, 256, 512];
 
 /// The product on a device, with its options.
 #[derive(Clone, Debug)]
-pub(super) struct FullyConnected {
-    pub(super) precision: MatmulPrecision,
+pub(crate) struct FullyConnected {
+    precision: MatmulPrecision,
     /// The most bytes that a block may take, if the caller says so.
-    pub(super) block_bytes: Option<usize>,
+    block_bytes: Option<usize>,
     kernels: Kernels,
     device: Device,
     grades: OutputGrades,
@@ -49,24 +51,24 @@ pub(super) struct FullyConnected {
     operand_blades: [usize; 2],
 }
 
-impl FullyConnected {
-    pub(super) fn new(
-        operator: &'static str,
-        algebra: Algebra,
-        product: &operator::FullyConnected,
+impl operator::FullyConnected {
+    pub(crate) fn on_cuda(
+        &self,
+        operator: &Operator,
         device: &Device,
-    ) -> Result<Self, Error> {
-        let grades = OutputGrades::new(algebra, product);
-        let [left, right, _] = product.grades();
+    ) -> Result<FullyConnected, Error> {
+        let algebra = operator.algebra();
+        let grades = OutputGrades::new(algebra, self);
+        let [left, right, _] = self.grades();
         // Nothing works without cuBLASLt; it is better to say so before the first call.
         device.blas()?;
-        Ok(Self {
+        Ok(FullyConnected {
             precision: MatmulPrecision::default(),
             block_bytes: None,
             kernels: Kernels::find(
-                operator,
+                operator.name(),
                 algebra,
-                product,
+                self,
                 &grades,
                 device.compute_capability(),
             )?,
@@ -75,7 +77,9 @@ impl FullyConnected {
             operand_blades: [left, right].map(|grades| grades.blade_count(algebra.cayley())),
         })
     }
+}
 
+impl FullyConnected {
     fn problem<'a>(&'a self, dims: &'a Dims, dtypes: Dtypes, pass: Pass) -> Problem<'a> {
         Problem {
             grades: &self.grades,
@@ -107,121 +111,10 @@ impl FullyConnected {
         usize::try_from(knob).map_or(0, |mebibytes| mebibytes << 20)
     }
 
-    /// Loads the kernels, and chooses the algorithms of the products.
-    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        let operands = self.problem(dims, dtypes, Pass::Forward).operands();
-        self.kernels.prepare(dtypes, operands)?;
-        // Workspaces are aligned, so any aligned address gives the same algorithms.
-        for pass in [Pass::Forward, Pass::Backward] {
-            let problem = self.problem(dims, dtypes, pass);
-            if problem.is_nothing() {
-                return Ok(());
-            }
-            let blas = self.device.blas()?;
-            let space = Space::new(&problem, [true; 2]);
-            for count in problem.blocks().sizes() {
-                for product in Steps::new(&problem, &space, count).all([true; 2]) {
-                    blas.plan(&product.problem)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn workspace_bytes(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-        grads: &Gradients,
-    ) -> usize {
-        let problem = self.problem(dims, dtypes, pass);
-        match problem.is_nothing() {
-            true => 0,
-            false => Space::new(&problem, wanted(grads)).bytes,
-        }
-    }
-
-    /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let problem = self.problem(&call.dims, call.dtypes, Pass::Forward);
-        if problem.is_nothing() {
-            // SAFETY: the caller promises it.
-            return unsafe { self.nothing(call) };
-        }
-        let blas = self.device.blas()?;
-        let space = Space::new(&problem, [false; 2]).at(call.workspace);
-        let operands = problem.operands();
-        // SAFETY: for all calls here, the caller promises it; parts of the workspace have the sizes that their kernels
-        // write.
-        unsafe { self.pack(call, &problem, &space) }?;
-        for rows in problem.blocks().iter() {
-            let steps = Steps::new(&problem, &space, rows.len());
-            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
-            // SAFETY: the same holds as above.
-            unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
-            for products in problem.products() {
-                // SAFETY: the same holds as above.
-                unsafe { blas.run(&steps.output(&products), space.blas, call.stream) }?;
-            }
-            // SAFETY: the same holds as above.
-            unsafe { kernels.norm(space.product) }?;
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        let problem = self.problem(&call.dims, call.dtypes, Pass::Backward);
-        let [of_operands, of_weights] = wanted(&call.grads);
-        if !of_operands && !of_weights {
-            return Ok(());
-        }
-        if problem.is_nothing() {
-            // SAFETY: the caller promises it.
-            return unsafe { self.no_gradients(call) };
-        }
-        let blas = self.device.blas()?;
-        let wanted = [of_operands, of_weights];
-        let space = Space::new(&problem, wanted).at(call.workspace);
-        let operands = problem.operands();
-        if of_operands {
-            // SAFETY: the same holds for all calls as in the forward pass.
-            unsafe { self.pack(call, &problem, &space) }?;
-        }
-        for rows in problem.blocks().iter() {
-            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
-            // SAFETY: the same holds as above.
-            unsafe { kernels.undo_norm(space.product) }?;
-            let steps = Steps::new(&problem, &space, rows.len());
-            if of_operands {
-                for products in problem.products() {
-                    // SAFETY: the same holds as above.
-                    unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
-                }
-                // SAFETY: the same holds as above.
-                unsafe { kernels.pull_back(space.formed(&problem, rows.len()), of_weights) }?;
-            } else if problem.is_scaled() {
-                // SAFETY: the same holds as above.
-                unsafe { kernels.scale() }?;
-            } else {
-                // SAFETY: the same holds as above.
-                unsafe { kernels.form(space.formed(&problem, rows.len()), true) }?;
-            }
-            if of_weights {
-                // SAFETY: the same holds as above.
-                unsafe { self.add_weights(call, &kernels, &steps, &rows, &blas) }?;
-            }
-        }
-        Ok(())
-    }
-
     /// Brings the weights into the order of the matrix products.
     ///
     /// # Safety
-    /// The contract of [`Self::forward`] holds, and the space is that of the call.
+    /// The contract of [`OnCuda::run`] holds, and the space is that of the call.
     unsafe fn pack(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
         let exponent = problem.is_scaled().then_some(space.scales.weights);
         let operands = problem.operands();
@@ -304,7 +197,7 @@ impl FullyConnected {
     /// Writes the output of a product of size 0, and its sums of squares: zeros.
     ///
     /// # Safety
-    /// The contract of [`Self::forward`] holds.
+    /// The contract of [`OnCuda::run`] holds.
     unsafe fn nothing(&self, call: &Call) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         let output = self.grades.blades() * dims.batch * dims.out_channels;
@@ -321,7 +214,7 @@ impl FullyConnected {
     /// Writes the gradients of a product of size 0: zeros.
     ///
     /// # Safety
-    /// The contract of [`Self::forward`] holds.
+    /// The contract of [`OnCuda::run`] holds.
     unsafe fn no_gradients(&self, call: &Call) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         let [left, right] = self.operand_blades;
@@ -336,6 +229,133 @@ impl FullyConnected {
             }
         }
         Ok(())
+    }
+}
+
+impl OnCuda for FullyConnected {
+    /// Loads the kernels, and chooses the algorithms of the products.
+    fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        let operands = self.problem(dims, dtypes, Pass::Forward).operands();
+        self.kernels.prepare(dtypes, operands)?;
+        // Workspaces are aligned, so any aligned address gives the same algorithms.
+        for pass in [Pass::Forward, Pass::Backward] {
+            let problem = self.problem(dims, dtypes, pass);
+            if problem.is_nothing() {
+                return Ok(());
+            }
+            let blas = self.device.blas()?;
+            let space = Space::new(&problem, [true; 2]);
+            for count in problem.blocks().sizes() {
+                for product in Steps::new(&problem, &space, count).all([true; 2]) {
+                    blas.plan(&product.problem)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+        _: &Kept,
+    ) -> Result<usize, Error> {
+        let problem = self.problem(dims, dtypes, pass);
+        Ok(match problem.is_nothing() {
+            true => 0,
+            false => Space::new(&problem, wanted(grads)).bytes,
+        })
+    }
+
+    unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
+        if results[0].is_none() {
+            return Ok(());
+        }
+        let problem = self.problem(&call.dims, call.dtypes, Pass::Forward);
+        if problem.is_nothing() {
+            // SAFETY: the caller promises it.
+            return unsafe { self.nothing(call) };
+        }
+        let blas = self.device.blas()?;
+        let space = Space::new(&problem, [false; 2]).at(call.workspace);
+        let operands = problem.operands();
+        // SAFETY: for all calls here, the caller promises it; parts of the workspace have the sizes that their kernels
+        // write.
+        unsafe { self.pack(call, &problem, &space) }?;
+        for rows in problem.blocks().iter() {
+            let steps = Steps::new(&problem, &space, rows.len());
+            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
+            // SAFETY: the same holds as above.
+            unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
+            for products in problem.products() {
+                // SAFETY: the same holds as above.
+                unsafe { blas.run(&steps.output(&products), space.blas, call.stream) }?;
+            }
+            // SAFETY: the same holds as above.
+            unsafe { kernels.norm(space.product) }?;
+        }
+        Ok(())
+    }
+
+    unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let problem = self.problem(&call.dims, call.dtypes, Pass::Backward);
+        let [of_operands, of_weights] = wanted(&call.grads);
+        if !of_operands && !of_weights {
+            return Ok(());
+        }
+        if problem.is_nothing() {
+            // SAFETY: the caller promises it.
+            return unsafe { self.no_gradients(call) };
+        }
+        let blas = self.device.blas()?;
+        let wanted = [of_operands, of_weights];
+        let space = Space::new(&problem, wanted).at(call.workspace);
+        let operands = problem.operands();
+        if of_operands {
+            // SAFETY: the same holds for all calls as in the forward pass.
+            unsafe { self.pack(call, &problem, &space) }?;
+        }
+        for rows in problem.blocks().iter() {
+            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
+            // SAFETY: the same holds as above.
+            unsafe { kernels.undo_norm(space.product) }?;
+            let steps = Steps::new(&problem, &space, rows.len());
+            if of_operands {
+                for products in problem.products() {
+                    // SAFETY: the same holds as above.
+                    unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
+                }
+                // SAFETY: the same holds as above.
+                unsafe { kernels.pull_back(space.formed(&problem, rows.len()), of_weights) }?;
+            } else if problem.is_scaled() {
+                // SAFETY: the same holds as above.
+                unsafe { kernels.scale() }?;
+            } else {
+                // SAFETY: the same holds as above.
+                unsafe { kernels.form(space.formed(&problem, rows.len()), true) }?;
+            }
+            if of_weights {
+                // SAFETY: the same holds as above.
+                unsafe { self.add_weights(call, &kernels, &steps, &rows, &blas) }?;
+            }
+        }
+        Ok(())
+    }
+
+    fn with_precision(&self, precision: MatmulPrecision) -> Option<Arc<dyn OnCuda>> {
+        Some(Arc::new(Self {
+            precision,
+            ..self.clone()
+        }))
+    }
+
+    fn with_block_bytes(&self, bytes: usize) -> Option<Arc<dyn OnCuda>> {
+        Some(Arc::new(Self {
+            block_bytes: Some(bytes),
+            ..self.clone()
+        }))
     }
 }
 

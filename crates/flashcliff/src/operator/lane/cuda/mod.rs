@@ -7,7 +7,6 @@ mod kernels;
 #[cfg(feature = "jit")]
 mod strided;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::sync::OnceLock;
@@ -18,13 +17,15 @@ use flashcliff_program::ir::{Argument, Returned};
 use flashcliff_program::plan::{Limits, plan};
 use flashcliff_sys as sys;
 
-use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
-use super::dtype::{Dtypes, code};
-use super::fault;
+use crate::cuda::OnCuda;
+use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, address};
+use crate::cuda::device::Device;
+use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::fault;
 #[cfg(feature = "jit")]
-use super::jit;
-use super::operator::{StridedTensor, StridedWorkspace};
-use crate::operator::{Dims, LaneOperator, Pass};
+use crate::cuda::jit;
+use crate::cuda::operator::{StridedTensor, StridedWorkspace};
+use crate::operator::{Dims, LaneOperator, Operator, Pass};
 use crate::programs::Known;
 use crate::{Algebra, Error, Gate};
 use kernels::{Kernels, Origin};
@@ -34,7 +35,7 @@ const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
 const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 
 /// The kernels of a program and of its adjoint, with their options.
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     origin: Origin,
     program: Kernels,
     /// The adjoint, once something has asked for it.
@@ -45,9 +46,9 @@ pub(super) struct Lanes {
 
 /// Sums over the batch for each channel, in the type of the parameters: of the first component, or of all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ColumnSums {
-    pub(super) to: CUdeviceptr,
-    pub(super) of_all_components: bool,
+pub(crate) struct ColumnSums {
+    pub(crate) to: CUdeviceptr,
+    pub(crate) of_all_components: bool,
 }
 
 impl fmt::Debug for Lanes {
@@ -59,14 +60,10 @@ impl fmt::Debug for Lanes {
     }
 }
 
-impl Lanes {
-    pub(super) fn new(
-        operator: &str,
-        algebra: Algebra,
-        lane: &LaneOperator,
-        capability: (i32, i32),
-    ) -> Result<Self, Error> {
-        let program = lane.program();
+impl LaneOperator {
+    pub(crate) fn on_cuda(&self, operator: &Operator, device: &Device) -> Result<Lanes, Error> {
+        let (operator, algebra) = (operator.name(), operator.algebra());
+        let program = self.program;
         let source = program.source();
         let room = Limits::CUDA.check(source, &plan(source));
         room.map_err(|excess| Error::UnsupportedOnCuda {
@@ -77,19 +74,21 @@ impl Lanes {
         if !program.are_built() {
             can_compile(operator, algebra)?;
         }
-        Ok(Self {
+        Ok(Lanes {
             origin: Origin {
                 operator: operator.to_owned(),
                 title: format!("{operator} of {}", algebra.signature()),
-                capability,
+                capability: device.compute_capability(),
             },
             program,
             adjoint: OnceLock::new(),
-            gate: gate_code(lane.gate()),
-            eps: lane.eps(),
+            gate: gate_code(self.gate),
+            eps: self.eps,
         })
     }
+}
 
+impl Lanes {
     fn kernels(&self, pass: Pass) -> &Kernels {
         match pass {
             Pass::Forward => &self.program,
@@ -105,28 +104,6 @@ impl Lanes {
         self.kernels(pass).of_call(&self.origin, call)
     }
 
-    /// Loads the kernels of both passes on the current device. If both are to be compiled, that happens at once.
-    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        let passes = [Pass::Forward, Pass::Backward];
-        let call = self.empty_call(dims, dtypes);
-        if passes
-            .iter()
-            .all(|pass| self.kernels(*pass).find(&call).is_none())
-        {
-            thread::scope(|scope| {
-                // An error is found again below.
-                scope.spawn(|| {
-                    self.kernel(Pass::Backward, &mut self.empty_call(dims, dtypes))
-                        .map(drop)
-                });
-                self.kernel(Pass::Forward, &mut self.empty_call(dims, dtypes))
-                    .map(drop)
-            })?;
-        }
-        let mut passes = passes.into_iter();
-        passes.try_for_each(|pass| self.load(pass, &mut self.empty_call(dims, dtypes)))
-    }
-
     /// Loads the kernel of a call on the current device.
     fn load(&self, pass: Pass, call: &mut sys::fc_call) -> Result<(), Error> {
         let kernel = self.kernel(pass, call)?;
@@ -135,24 +112,14 @@ impl Lanes {
     }
 
     /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many elements as their channels.
-    pub(super) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+    pub(crate) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
         self.load(Pass::Forward, &mut call)
     }
 
-    pub(super) fn workspace_bytes(
-        &self,
-        dims: &Dims,
-        pass: Pass,
-        dtypes: Dtypes,
-        grads: &Gradients,
-    ) -> Result<usize, Error> {
-        self.workspace_bytes_with(dims, pass, dtypes, grads, None)
-    }
-
     /// The workspace of a pass that may write column sums too: see [`Self::backward_with`].
-    pub(super) fn workspace_bytes_with(
+    pub(crate) fn workspace_bytes_with(
         &self,
         dims: &Dims,
         pass: Pass,
@@ -181,39 +148,12 @@ impl Lanes {
         Ok(bytes)
     }
 
-    /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let mut results = NO_GRADIENTS;
-        results[0] = Some(call.output);
-        // SAFETY: the caller promises it.
-        unsafe { self.run(call, &results) }
-    }
-
-    /// Writes the results that are wanted.
-    ///
-    /// # Safety
-    /// The contract of [`Self::forward`] holds for these results.
-    pub(super) unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
-        let mut arguments = self.arguments(self.program.program, call, &call.inputs, results);
-        let kernel = self.kernel(Pass::Forward, &mut arguments)?;
-        // SAFETY: the caller promises it.
-        unsafe { launch(kernel, &arguments, call) }
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller promises it.
-        unsafe { self.backward_with(call, None) }
-    }
-
-    /// Does the same as [`Self::backward`], and writes column sums of the gradient of the second input, which is wanted then. The
+    /// Does the same as [`OnCuda::backward`], and writes column sums of the gradient of the second input, which is wanted then. The
     /// program has one parameter and two inputs.
     ///
     /// # Safety
-    /// The contract of [`Self::forward`] holds; a number for each channel fits at the address of the sums.
-    pub(super) unsafe fn backward_with(
+    /// The contract of [`OnCuda::run`] holds; a number for each channel fits at the address of the sums.
+    pub(crate) unsafe fn backward_with(
         &self,
         call: &Call,
         column_sums: Option<ColumnSums>,
@@ -231,40 +171,8 @@ impl Lanes {
         unsafe { launch(kernel, &arguments, call) }
     }
 
-    /// Does the same as [`Self::backward`], but leaves the gradients of parameters as partial sums in the memory of a packing, which
-    /// has room for as many bytes as the workspace would. Returns what [`add_up`] takes.
-    ///
-    /// # Safety
-    /// The contract of [`Self::forward`] holds.
-    pub(super) unsafe fn backward_in_parts(
-        &self,
-        call: &Call,
-        parts: u64,
-    ) -> Result<sys::fc_partials, Error> {
-        let mut left = sys::fc_partials::default();
-        if call.grads.iter().all(Option::is_none) {
-            return Ok(left);
-        }
-        let mut arguments = self.backward_arguments(call);
-        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
-        arguments.workspace = address(parts);
-        arguments.workspace_bytes =
-            self.workspace_bytes(&call.dims, Pass::Backward, call.dtypes, &call.grads)?;
-        // SAFETY: the caller promises it.
-        let code = unsafe {
-            sys::fc_launch_in_parts(
-                kernel,
-                &raw const arguments,
-                &raw mut left,
-                call.stream.cast(),
-            )
-        };
-        fault::kernel("fc_launch_in_parts", code)?;
-        Ok(left)
-    }
-
     /// The place of an input among the parameters of the program, if it is one of them.
-    pub(super) fn parameter(&self, input: usize) -> Option<usize> {
+    pub(crate) fn parameter(&self, input: usize) -> Option<usize> {
         match self.program.source().arguments.get(input) {
             Some(&Argument::Param(param)) => Some(param),
             _ => None,
@@ -342,7 +250,7 @@ impl Lanes {
     }
 
     /// The bytes of workspace of [`Self::run_strided`], if all results are wanted.
-    pub(super) fn strided_workspace_bytes(
+    pub(crate) fn strided_workspace_bytes(
         &self,
         dims: &Dims,
         dtypes: Dtypes,
@@ -366,7 +274,7 @@ impl Lanes {
     /// # Safety
     /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream is done, and so does the workspace;
     /// what is written overlaps nothing else.
-    pub(super) unsafe fn run_strided(
+    pub(crate) unsafe fn run_strided(
         &self,
         stream: CUstream,
         dims: &Dims,
@@ -412,12 +320,90 @@ impl Lanes {
     }
 }
 
+impl OnCuda for Lanes {
+    /// Loads the kernels of both passes on the current device. If both are to be compiled, that happens at once.
+    fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        let passes = [Pass::Forward, Pass::Backward];
+        let call = self.empty_call(dims, dtypes);
+        if passes
+            .iter()
+            .all(|pass| self.kernels(*pass).find(&call).is_none())
+        {
+            thread::scope(|scope| {
+                // An error is found again below.
+                scope.spawn(|| {
+                    self.kernel(Pass::Backward, &mut self.empty_call(dims, dtypes))
+                        .map(drop)
+                });
+                self.kernel(Pass::Forward, &mut self.empty_call(dims, dtypes))
+                    .map(drop)
+            })?;
+        }
+        let mut passes = passes.into_iter();
+        passes.try_for_each(|pass| self.load(pass, &mut self.empty_call(dims, dtypes)))
+    }
+
+    fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+        kept: &Kept,
+    ) -> Result<usize, Error> {
+        match kept.parts {
+            // The partial sums of gradients are all that a workspace would hold.
+            Some(_) => Ok(0),
+            None => self.workspace_bytes_with(dims, pass, dtypes, grads, None),
+        }
+    }
+
+    unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
+        let mut arguments = self.arguments(self.program.program, call, &call.inputs, results);
+        let kernel = self.kernel(Pass::Forward, &mut arguments)?;
+        // SAFETY: the caller promises it.
+        unsafe { launch(kernel, &arguments, call) }
+    }
+
+    unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.backward_with(call, None) }
+    }
+
+    unsafe fn backward_in_parts(&self, call: &Call, parts: u64) -> Result<sys::fc_partials, Error> {
+        let mut left = sys::fc_partials::default();
+        if call.grads.iter().all(Option::is_none) {
+            return Ok(left);
+        }
+        let mut arguments = self.backward_arguments(call);
+        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
+        arguments.workspace = address(parts);
+        arguments.workspace_bytes =
+            self.workspace_bytes_with(&call.dims, Pass::Backward, call.dtypes, &call.grads, None)?;
+        // SAFETY: the caller promises it.
+        let code = unsafe {
+            sys::fc_launch_in_parts(
+                kernel,
+                &raw const arguments,
+                &raw mut left,
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_launch_in_parts", code)?;
+        Ok(left)
+    }
+
+    fn lanes(&self) -> Option<&Lanes> {
+        Some(self)
+    }
+}
+
 /// Adds up partial sums that backward passes left.
 ///
 /// # Safety
 /// The partial sums are those of backward passes before on the stream, and the gradients have the shapes and types of their parameters; all
 /// are in the current context, and the stream is valid.
-pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Result<(), Error> {
+pub(crate) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Result<(), Error> {
     // SAFETY: the caller promises it. There are at most a few operators.
     let code = unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
     fault::kernel("fc_add_up", code)
@@ -425,12 +411,12 @@ pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Resul
 
 /// Whether kernels of the build are used for the path products of an algebra. [`Algebra::interpreted`] asks for none, where
 /// others can be compiled.
-pub(super) fn may_be_built(algebra: Algebra) -> bool {
+pub(crate) fn may_be_built(algebra: Algebra) -> bool {
     cfg!(not(feature = "jit")) || algebra.is_compiled()
 }
 
 /// Checks that kernels of an algebra that no build has can be compiled when they are used.
-pub(super) fn can_compile(operator: &str, algebra: Algebra) -> Result<(), Error> {
+pub(crate) fn can_compile(operator: &str, algebra: Algebra) -> Result<(), Error> {
     let signature = algebra.signature();
     let unsupported = |why: &str| Error::UnsupportedOnCuda {
         operator: operator.to_owned(),
@@ -466,12 +452,7 @@ unsafe fn launch(
     fault::kernel("fc_launch", code)
 }
 
-/// A device address as a C pointer.
-pub(super) fn address(ptr: u64) -> *mut c_void {
-    ptr::without_provenance_mut(ptr as usize)
-}
-
-pub(super) fn gate_code(gate: Gate) -> sys::fc_gate {
+pub(crate) fn gate_code(gate: Gate) -> sys::fc_gate {
     match gate {
         Gate::None => sys::fc_gate::FC_GATE_NONE,
         Gate::Gelu => sys::fc_gate::FC_GATE_GELU,
