@@ -1,4 +1,4 @@
-// The grade-wise linear map of few channels. A CTA has a blade and some rows, and the matrix of its grade; a thread has 4 rows and 4 columns of the result.
+// The grade-wise linear map of few channels. A CTA has a blade and some rows, and the matrix of its grade; a thread has some rows and 4 columns of the result.
 #include "few_channels.h"
 
 #include <cuda_runtime.h>
@@ -10,15 +10,18 @@ namespace fc {
 namespace {
 
 constexpr int kThreads = 128;
-// The rows, and the columns, of a thread.
+// The columns of a thread, and the neighbouring elements that are read at once.
 constexpr int kSide = 4;
-// The channels that are summed at a time.
+// The channels that are summed at a time, and the distance of rows: threads beside each other read rows in different banks.
 constexpr int kSummed = 32;
-// The most rows of a CTA that adds up numbers of a type.
+constexpr int kRowStride = kSummed + kSide;
+// The most rows of a CTA, for numbers of so many bytes.
 template <class A>
 constexpr int kMostRows = sizeof(A) == 8 ? 64 : 128;
+// The rows of all blades from which on a thread has 4 rows; else 2, so that more CTAs share them.
+constexpr int64_t kManyRows = 1 << 15;
 
-// Neighbouring elements that are read and written at once.
+// Neighbouring elements.
 template <class T>
 struct alignas(kSide * sizeof(T) < 16 ? kSide * sizeof(T) : 16) Four {
   T of[kSide];
@@ -27,70 +30,119 @@ struct alignas(kSide * sizeof(T) < 16 ? kSide * sizeof(T) : 16) Four {
 // How the threads of a CTA share its rows and columns.
 struct Tile {
   int columns;  // groups of kSide columns
-  int rows;     // groups of kSide rows
+  int rows;     // groups of rows
 
-  __host__ __device__ Tile(int channels, int most_rows)
-      : columns((channels + kSide - 1) / kSide), rows(kThreads / columns < most_rows / kSide ? kThreads / columns : most_rows / kSide) {}
+  __host__ __device__ Tile(int channels, int each, int most_rows)
+      : columns((channels + kSide - 1) / kSide), rows(kThreads / columns < most_rows / each ? kThreads / columns : most_rows / each) {}
 };
 
-template <class L, class P, class A>
+// Copies a matrix [lines, width] by all threads, kAhead elements of each at once: their reads are on their way together.
+template <int kAhead, class Read, class Write>
+__device__ void copy(int lines, int width, Read read, Write write) {
+  const int lines_on = kThreads / width, on = kThreads % width;
+  int line = int(threadIdx.x) / width, at = int(threadIdx.x) % width;
+  while (line < lines) {
+    decltype(read(0, 0)) ahead[kAhead];
+    int places[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; k++) {
+      places[k] = line << 8 | at;
+      if (line < lines) ahead[k] = read(line, at);
+      line += lines_on, at += on;
+      if (at >= width) at -= width, line++;
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; k++) {
+      if (places[k] >> 8 < lines) write(places[k] >> 8, places[k] & 255, ahead[k]);
+    }
+  }
+}
+
+template <class T>
+__device__ bool aligned(const void *address, int channels) {
+  return channels % kSide == 0 && reinterpret_cast<uintptr_t>(address) % alignof(Four<T>) == 0;
+}
+
+// Each thread has the rows that are kRows rows of all threads apart.
+template <class L, class P, class A, int kRows>
 __global__ void __launch_bounds__(kThreads) map_kernel(const __grid_constant__ fc_few_channels call) {
-  constexpr int kRows = kMostRows<A>;
   __shared__ __align__(16) A matrix[kSummed][FC_FEW_CHANNELS];
-  __shared__ __align__(16) A rows[kSummed][kRows + kSide];
+  __shared__ __align__(16) A rows[kMostRows<A>][kRowStride];
   const int blade = int(blockIdx.y);
   int grade = 0;
   while (blade >= call.blades.end[grade]) grade++;
-  const Tile tile(call.to_channels, kRows);
-  const int tile_rows = tile.rows * kSide;
+  const Tile tile(call.to_channels, kRows, kMostRows<A>);
+  const int tile_rows = tile.rows * kRows, all = call.from_channels;
   const int64_t first = int64_t(blockIdx.x) * tile_rows;
   const int here = int(call.rows - first < tile_rows ? call.rows - first : tile_rows);
-  const L *from = static_cast<const L *>(call.from) + (blade * call.rows + first) * call.from_channels;
+  const L *from = static_cast<const L *>(call.from) + (blade * call.rows + first) * all;
   const P *weight = static_cast<const P *>(call.weight) + grade * call.strides[2];
-  const int column = int(threadIdx.x) % tile.columns * kSide, row = int(threadIdx.x) / tile.columns * kSide;
-  A sums[kSide][kSide] = {};
-  for (int start = 0; start < call.from_channels; start += kSummed) {
-    const int count = call.from_channels - start < kSummed ? call.from_channels - start : kSummed;
+  const bool reads_fours = aligned<L>(call.from, all);
+  const int column = int(threadIdx.x) % tile.columns * kSide, row = int(threadIdx.x) / tile.columns;
+  A sums[kRows][kSide] = {};
+  for (int start = 0; start < all; start += kSummed) {
+    const int count = all - start < kSummed ? all - start : kSummed;
     if (start > 0) __syncthreads();
-    for (int i = threadIdx.x; i < count * tile.columns * kSide; i += kThreads) {
-      const int s = i / (tile.columns * kSide), c = i % (tile.columns * kSide);
-      const bool is_there = c < call.to_channels;
-      matrix[s][c] = is_there ? A(widen(weight[(start + s) * call.strides[0] + c * call.strides[1]])) : A(0);
-    }
-    for (int i = threadIdx.x; i < tile_rows * count; i += kThreads) {
-      const int r = i / count, s = i % count;
-      rows[s][r] = r < here ? A(widen(from[int64_t(r) * call.from_channels + start + s])) : A(0);
+    // As matrix products do, the weights have the type of the rows.
+    copy<8>(
+        count, tile.columns * kSide,
+        [&](int s, int c) {
+          L rounded;
+          narrow(A(c < call.to_channels ? widen(weight[(start + s) * call.strides[0] + c * call.strides[1]]) : 0), &rounded);
+          return A(widen(rounded));
+        },
+        [&](int s, int c, A value) { matrix[s][c] = value; });
+    if (reads_fours) {
+      copy<4>(
+          here, count / kSide, [&](int r, int s) { return *reinterpret_cast<const Four<L> *>(from + r * all + start + s * kSide); },
+          [&](int r, int s, const Four<L> &given) {
+            Four<A> wide;
+#pragma unroll
+            for (int k = 0; k < kSide; k++) wide.of[k] = widen(given.of[k]);
+            *reinterpret_cast<Four<A> *>(&rows[r][s * kSide]) = wide;
+          });
+    } else {
+      copy<8>(
+          here, count, [&](int r, int s) { return A(widen(from[r * all + start + s])); },
+          [&](int r, int s, A value) { rows[r][s] = value; });
     }
     __syncthreads();
-    if (row >= tile_rows) continue;
+    if (row >= tile.rows) continue;
 #pragma unroll 4
     for (int s = 0; s < count; s++) {
       const Four<A> w = *reinterpret_cast<const Four<A> *>(&matrix[s][column]);
-      const Four<A> x = *reinterpret_cast<const Four<A> *>(&rows[s][row]);
 #pragma unroll
-      for (int r = 0; r < kSide; r++) {
+      for (int r = 0; r < kRows; r++) {
+        const A x = rows[row + r * tile.rows][s];
 #pragma unroll
-        for (int c = 0; c < kSide; c++) sums[r][c] += x.of[r] * w.of[c];
+        for (int c = 0; c < kSide; c++) sums[r][c] += x * w.of[c];
       }
     }
   }
-  if (row >= here) return;
-  const bool is_whole = call.to_channels % kSide == 0 && reinterpret_cast<uintptr_t>(call.to) % alignof(Four<L>) == 0;
+  if (row >= tile.rows) return;
+  const bool writes_fours = aligned<L>(call.to, call.to_channels);
   const P *bias = blade < call.biased ? static_cast<const P *>(call.bias) : nullptr;
-  for (int r = 0; r < kSide && row + r < here; r++) {
-    L *to = static_cast<L *>(call.to) + (blade * call.rows + first + row + r) * call.to_channels + column;
+#pragma unroll
+  for (int r = 0; r < kRows; r++) {
+    const int own = row + r * tile.rows;
+    if (own >= here) break;
+    L *to = static_cast<L *>(call.to) + (blade * call.rows + first + own) * call.to_channels + column;
     Four<L> out;
-    if (call.adds && is_whole) out = *reinterpret_cast<const Four<L> *>(to);
+    if (call.adds && writes_fours) out = *reinterpret_cast<const Four<L> *>(to);
 #pragma unroll
     for (int c = 0; c < kSide; c++) {
-      const bool is_there = column + c < call.to_channels;
+      if (column + c >= call.to_channels) break;
       A sum = sums[r][c];
-      if (bias && is_there) sum += A(widen(bias[column + c]));
-      if (call.adds && is_there) sum += A(widen(is_whole ? out.of[c] : to[c]));
+      if (bias) {
+        L rounded;
+        narrow(A(widen(bias[column + c])), &rounded);
+        sum += A(widen(rounded));
+      }
+      if (call.adds) sum += A(widen(writes_fours ? out.of[c] : to[c]));
       narrow(sum, &out.of[c]);
-      if (!is_whole && is_there) to[c] = out.of[c];
+      if (!writes_fours) to[c] = out.of[c];
     }
-    if (is_whole) *reinterpret_cast<Four<L> *>(to) = out;
+    if (writes_fours) *reinterpret_cast<Four<L> *>(to) = out;
   }
 }
 
@@ -104,6 +156,13 @@ bool valid(const fc_few_channels &call) {
   return call.blades.end[call.grades - 1] <= 65535;
 }
 
+template <class L, class P, class A, int kRows>
+int launch_map(const fc_few_channels &call, int64_t blades, void *stream) {
+  const Tile tile(call.to_channels, kRows, kMostRows<A>);
+  const dim3 grid(unsigned(ceil_div(call.rows, tile.rows * kRows)), unsigned(blades));
+  return launch(map_kernel<L, P, A, kRows>, grid, dim3(kThreads), stream, call);
+}
+
 }  // namespace
 }  // namespace fc
 
@@ -114,8 +173,8 @@ extern "C" int fc_few_channels_map(const fc_few_channels *call, fc_dtype lanes, 
     using P = typename fc::Pointee<decltype(p)>::Type;
     using L = typename fc::Pointee<decltype(l)>::Type;
     using A = typename fc::Accumulator<L>::Type;
-    const fc::Tile tile(call->to_channels, fc::kMostRows<A>);
-    const dim3 grid(unsigned(fc::ceil_div(call->rows, tile.rows * fc::kSide)), unsigned(call->blades.end[call->grades - 1]));
-    return fc::launch(fc::map_kernel<L, P, A>, grid, dim3(fc::kThreads), stream, *call);
+    const int64_t blades = call->blades.end[call->grades - 1];
+    if (blades * call->rows >= fc::kManyRows) return fc::launch_map<L, P, A, 4>(*call, blades, stream);
+    return fc::launch_map<L, P, A, 2>(*call, blades, stream);
   });
 }

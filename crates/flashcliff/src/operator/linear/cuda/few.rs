@@ -11,6 +11,10 @@ use crate::cuda::fault;
 use crate::operator::Dims;
 use crate::{Error, WeightLayout};
 
+/// The most elements of a matrix, and the most rows of all blades: products for cuBLASLt are faster with more.
+const MOST_WEIGHTS: usize = 2048;
+const MOST_ROWS: usize = 1 << 15;
+
 /// Which way channels go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -21,10 +25,11 @@ pub(super) enum Way {
 }
 
 impl Linear {
-    /// Whether both sides have few channels. It depends on the shape alone.
-    pub(super) fn is_few(dims: &Dims) -> bool {
+    /// Whether both sides have few channels, and there are few rows. It depends on the shape alone.
+    pub(super) fn is_few(&self, dims: &Dims) -> bool {
+        let [k, n] = [dims.in_channels, dims.out_channels];
         let most = sys::FC_FEW_CHANNELS as usize;
-        dims.in_channels.max(dims.out_channels) <= most
+        k.max(n) <= most && k * n <= MOST_WEIGHTS && self.blades() * dims.batch <= MOST_ROWS
     }
 
     /// Writes the results of the map, or the gradients of its inputs, or adds these to what is there.

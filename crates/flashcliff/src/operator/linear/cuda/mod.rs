@@ -44,7 +44,7 @@ const PART_ROWS: usize = 64;
 /// The largest number of parts of a blade. Each part takes memory.
 const MOST_PARTS: usize = 16;
 /// The number of rows up to which equal parts are worth fewer parts.
-const LONG_PART_ROWS: usize = 1024;
+const LONG_PART_ROWS: usize = 1280;
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -386,7 +386,7 @@ impl Linear {
     }
 
     fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> bool {
-        if Self::is_few(dims) {
+        if self.is_few(dims) {
             return false;
         }
         let as_they_are = self.is_packed() && dtypes.lanes == dtypes.params;
@@ -439,7 +439,7 @@ impl OnCuda for Linear {
             return Ok(());
         }
         let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
-        if !Self::is_few(dims) {
+        if !self.is_few(dims) {
             self.outputs(dims, dtypes, [0; 4], plan)?;
             self.x_gradients(dims, dtypes, [0; 3], plan)?;
         }
@@ -468,7 +468,7 @@ impl OnCuda for Linear {
             // SAFETY: the caller promises it.
             return unsafe { self.forward_of_nothing(call, bias) };
         }
-        if Self::is_few(&dims) {
+        if self.is_few(&dims) {
             // SAFETY: the caller promises it.
             return unsafe { self.few(call, Way::Forth, [x, weight, bias, call.output], false) };
         }
@@ -504,7 +504,7 @@ impl OnCuda for Linear {
                 // SAFETY: the caller promises it.
                 unsafe { call.zero(grad_x, bytes) }?;
             }
-            Some(grad_x) if batch > 0 && k > 0 && Self::is_few(&dims) => {
+            Some(grad_x) if batch > 0 && k > 0 && self.is_few(&dims) => {
                 let addresses = [call.output, weight, 0, grad_x];
                 // SAFETY: the caller promises it.
                 unsafe { self.few(call, Way::Back, addresses, adds) }?;
