@@ -1,8 +1,12 @@
-//! The passes of an operator.
+//! The two calls of an eager step.
 
 use std::fmt;
 
-/// One of the two passes of an operator.
+/// One of the two calls of an eager step, by which sizes, bytes, choices and times go: those of
+/// [`Operator::forward`](crate::Operator::forward), or of [`Operator::backward`](crate::Operator::backward).
+///
+/// It does not say what is computed: each call runs a program of its own. Derivatives are operators, and
+/// [`Operator::run`](crate::Operator::run) knows no pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// Computes the output from the inputs.

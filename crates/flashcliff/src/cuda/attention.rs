@@ -2,19 +2,19 @@
 
 use std::ptr;
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
+use crate::cuda::Address;
 use crate::{Dtype, Error};
 
 /// Features `[rows, heads, width]` in device memory. The last axis is contiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadTensor {
     /// The address.
-    pub features: CUdeviceptr,
+    pub features: Address,
     /// The elements from a sequence to the next, where sequences have no bounds.
     pub sequence_stride: usize,
     /// The elements from a row to the next.
@@ -42,7 +42,7 @@ pub struct SequenceRows {
     /// The most rows of a sequence; without bounds the rows of each.
     pub longest: usize,
     /// The address of the boundaries, `[sequences + 1]` `i32` that ascend from 0 to `count`; 0 if all sequences are equally long.
-    pub bounds: CUdeviceptr,
+    pub bounds: Address,
 }
 
 impl SequenceRows {
@@ -81,7 +81,7 @@ pub struct Attention {
     pub out: HeadTensor,
     /// The address of the logarithms of the sums of exponentials, `[heads, queries]` `f32`. The gradient reads them; 0 where none is
     /// wanted.
-    pub log_sums: CUdeviceptr,
+    pub log_sums: Address,
     /// The rows of queries.
     pub queries: SequenceRows,
     /// The rows of keys and values.

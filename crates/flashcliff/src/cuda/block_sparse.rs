@@ -1,17 +1,17 @@
 //! Products with block-sparse matrices, such as those of equivariant linear maps.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::items::Target;
 use super::tensor::pointer;
 use crate::Error;
+use crate::cuda::Address;
 
 /// Rows of `f32` in device memory: an address that is a multiple of 16 bytes, and the elements from a row to the next, a multiple of 4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// The address.
-    pub elements: CUdeviceptr,
+    pub elements: Address,
     /// The elements from a row to the next.
     pub stride: usize,
 }
@@ -21,11 +21,11 @@ pub struct Rows {
 pub struct Groups {
     /// The address of `[count, GROUP_NUMBERS]` `i32`: of each group the place of its first input in `units`, the number of inputs, the
     /// place of its first output, the number of outputs, at most [`GROUP_UNITS`], and 1 for the first group with these outputs, else 0.
-    pub groups: CUdeviceptr,
+    pub groups: Address,
     /// The address of the same numbers in the memory of the host.
     pub sizes: usize,
     /// The address of the numbers of units, `i32`.
-    pub units: CUdeviceptr,
+    pub units: Address,
     /// The groups.
     pub count: usize,
 }
@@ -59,7 +59,7 @@ pub struct Product {
     /// The matrix `[inputs, outputs]`; transposed: `[outputs, inputs]`.
     pub weights: Rows,
     /// The address of `[outputs]`, or 0.
-    pub bias: CUdeviceptr,
+    pub bias: Address,
     /// The result `[rows, outputs]`. Columns of no group keep what they are.
     pub out: Rows,
     /// The rows.
@@ -105,11 +105,11 @@ pub struct Weights {
     /// The gradient of the result `[rows, outputs]`.
     pub gradient: Rows,
     /// The address of room for [`partials`] `f32`, a multiple of 16 bytes. It may be 0 if there are none.
-    pub partials: CUdeviceptr,
+    pub partials: Address,
     /// The gradient of the matrix `[inputs, outputs]`. Blocks of no group keep what they are.
     pub to: Rows,
     /// The address of the gradient of the bias `[outputs]`, a multiple of 16 bytes, or 0.
-    pub of_bias: CUdeviceptr,
+    pub of_bias: Address,
     /// The rows.
     pub rows: usize,
     /// The groups, with at most [`GROUP_INPUTS`] inputs each.

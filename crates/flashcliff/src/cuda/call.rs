@@ -4,12 +4,12 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::dtype::Dtypes;
 use super::fault;
 use crate::Error;
+use crate::cuda::{Address, RawStream};
 use crate::operator::Dims;
 
 /// The largest number of inputs of an operator.
@@ -20,35 +20,35 @@ pub(crate) struct Call {
     pub(crate) dims: Dims,
     pub(crate) dtypes: Dtypes,
     /// The inputs, in the order of the operator.
-    pub(crate) inputs: [CUdeviceptr; MAX_INPUTS],
+    pub(crate) inputs: [Address; MAX_INPUTS],
     /// Forward pass: the output, which is written. Backward pass: the gradient of the output.
-    pub(crate) output: CUdeviceptr,
+    pub(crate) output: Address,
     /// Backward pass: the output of the forward pass.
-    pub(crate) result: CUdeviceptr,
+    pub(crate) result: Address,
     /// The saved values. Null if a forward pass need not save anything.
-    pub(crate) saved: CUdeviceptr,
+    pub(crate) saved: Address,
     /// The gradients that a backward pass writes; `None` for those that are not wanted.
     pub(crate) grads: Gradients,
     /// Whether the gradient of the first input is added to what is there.
     pub(crate) adds: bool,
-    pub(crate) workspace: CUdeviceptr,
+    pub(crate) workspace: Address,
     pub(crate) workspace_bytes: usize,
     /// Memory of a packing; the default without one.
     pub(crate) kept: Kept,
-    pub(crate) stream: CUstream,
+    pub(crate) stream: RawStream,
 }
 
 /// Memory for what a pass would otherwise make in its workspace, as addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
     /// The weight as the products of this pass read it, packed ahead.
-    pub(crate) weight: Option<CUdeviceptr>,
+    pub(crate) weight: Option<Address>,
     /// Room for the weight that the pass packs.
-    pub(crate) room: Option<CUdeviceptr>,
+    pub(crate) room: Option<Address>,
     /// The bias as products read it, packed ahead.
-    pub(crate) bias: Option<CUdeviceptr>,
+    pub(crate) bias: Option<Address>,
     /// Room for the parts of the gradients of parameters, which are added up after the pass.
-    pub(crate) parts: Option<CUdeviceptr>,
+    pub(crate) parts: Option<Address>,
 }
 
 impl Call {
@@ -56,7 +56,7 @@ impl Call {
     ///
     /// # Safety
     /// The call is checked, and so many bytes may be written at the address.
-    pub(crate) unsafe fn zero(&self, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
+    pub(crate) unsafe fn zero(&self, ptr: Address, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
@@ -64,10 +64,28 @@ impl Call {
         let set = unsafe { result::memset_d8_async(ptr, 0, bytes, self.stream) };
         set.map_err(fault::driver("cuMemsetD8Async"))
     }
+
+    /// Copies bytes.
+    ///
+    /// # Safety
+    /// The call is checked, and both addresses hold so many bytes, which do not overlap.
+    pub(crate) unsafe fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller promises it.
+        let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) };
+        copied.map_err(fault::driver("cuMemcpyDtoDAsync"))
+    }
 }
 
 /// The gradients of the inputs, in order.
-pub(crate) type Gradients = [Option<CUdeviceptr>; MAX_INPUTS];
+pub(crate) type Gradients = [Option<Address>; MAX_INPUTS];
 
 /// A list in which all gradients are wanted and none has an address. It serves to ask for the size of workspaces.
 pub(crate) const ALL_GRADIENTS: Gradients = [Some(0); MAX_INPUTS];
@@ -81,7 +99,7 @@ pub(crate) fn address(ptr: u64) -> *mut c_void {
 }
 
 /// The results of an operator with one output.
-pub(crate) const fn only(output: CUdeviceptr) -> Gradients {
+pub(crate) const fn only(output: Address) -> Gradients {
     let mut results = NO_GRADIENTS;
     results[0] = Some(output);
     results

@@ -1,11 +1,11 @@
 //! Dropout of grades, as [`crate::dropout`] has it, on a GPU.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
+use crate::cuda::Address;
 use crate::dropout::GradeDropout;
 use crate::{Dtype, Error};
 
@@ -15,11 +15,11 @@ pub struct Droppable {
     /// The probability and the key.
     pub dropout: GradeDropout,
     /// The address of the step, an `u32`.
-    pub step: CUdeviceptr,
+    pub step: Address,
     /// The address of the items; 0 stands for ones.
-    pub x: CUdeviceptr,
+    pub x: Address,
     /// The address of the results; it may be that of the items.
-    pub to: CUdeviceptr,
+    pub to: Address,
     /// The items.
     pub rows: usize,
     /// The multivector channels of an item.

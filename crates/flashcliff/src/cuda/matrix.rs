@@ -1,12 +1,12 @@
 //! Products of matrices in device memory.
 
 use cudarc::driver::result;
-use cudarc::driver::sys::CUdeviceptr;
 
 use super::device::Device;
 use super::fault;
 use super::items::Target;
 use super::matmul::{BIAS_ALIGNMENT, Form, MatmulPrecision, ONE, Product};
+use crate::cuda::Address;
 use crate::{Dtype, Error};
 
 /// The largest number of rows of a product. Some versions of cuBLASLt fail for a few million.
@@ -54,15 +54,15 @@ pub struct MatrixProduct {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixPlaces {
     /// The address of the left operands.
-    pub left: CUdeviceptr,
+    pub left: Address,
     /// The address of the right operands.
-    pub right: CUdeviceptr,
+    pub right: Address,
     /// The address of the results.
-    pub to: CUdeviceptr,
+    pub to: Address,
     /// The address of the bias `[columns]`, aligned to [`MatrixProduct::BIAS_ALIGNMENT`] bytes; 0 for none.
-    pub bias: CUdeviceptr,
+    pub bias: Address,
     /// The address of a workspace of [`MatrixProduct::workspace_bytes`], aligned to 256 bytes.
-    pub workspace: CUdeviceptr,
+    pub workspace: Address,
 }
 
 impl MatrixProduct {
@@ -156,8 +156,8 @@ impl MatrixProduct {
         let Self {
             columns, summands, ..
         } = *self;
-        let after = |address: CUdeviceptr, width: usize| {
-            address + (start * width * self.dtype.bytes()) as CUdeviceptr
+        let after = |address: Address, width: usize| {
+            address + (start * width * self.dtype.bytes()) as Address
         };
         let form = match self.form {
             MatrixForm::Plain => Form::Times,

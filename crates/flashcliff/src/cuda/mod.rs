@@ -3,7 +3,7 @@
 //! [`Device`] finds a GPU, or says why there is none; [`crate::Operator::on_cuda`] gives the
 //! [`Operator`] of a device, which runs forward and backward on borrowed views of device memory
 //! ([`Tensor`], [`TensorMut`], [`Scratch`]). Memory, streams and graphs are [`cudarc`]'s, or those
-//! of a host that has its own ([`Tensor::from_raw`], [`Operator::forward_raw`]).
+//! of a host that has its own ([`Tensor::from_raw`], [`Operator::forward_raw`]): an [`Address`] and a [`RawStream`].
 //!
 //! ```no_run
 //! use flashcliff::cuda::{Array, Device};
@@ -40,6 +40,16 @@
 //! Results are the same bit for bit from run to run on one GPU model, with one version of cuBLASLt, one [tuning
 //! table](tuning) and the same [`with_block_bytes`](Operator::with_block_bytes), for tensors of equal shape and
 //! alignment. There are no float atomics.
+
+// What another kind of GPU would replace, from what depends on nothing to what depends on all:
+//
+// * devices, memory, streams, graphs: `library`, `device`, `pool`, `memory`, `queue`, `graph`, `fault`
+// * matrix products: `matmul`, `matrix`, `block_sparse`
+// * kernels: `jit`, `call`, and `flashcliff-sys` below it
+// * an operator: the `cuda` of its folder in `crate::operator`, which uses these; graphs of operators use `operator` too
+// * functions beside operators: `adam`, `attention`, `dropout`, `items`, `network`, `rows`, `segments`, `steps`
+//
+// `operator`, `check`, `spans`, `tensor`, `room` and `packing` check, count and order, and ask the rest.
 
 mod adam;
 mod array;
@@ -84,11 +94,12 @@ pub use fault::driver as driver_error;
 pub use graph::{CaptureError, Graph, Nodes};
 pub use half;
 pub use library::load_library;
-pub use memory::{Memory, MemoryMut};
+pub use memory::{Address, Memory, MemoryMut};
 pub(crate) use operator::OnCuda;
 pub use operator::{Evaluation, Operator, StridedTensor, StridedWorkspace};
 pub use packing::{Packed, PackedBackward, PackedGradient, Packing};
 pub use pool::PoolMemory;
+pub use queue::RawStream;
 pub use room::{SizedCall, refused as allocation_error};
 pub use steps::{gather, record};
 pub use tensor::{Scratch, Tensor, TensorMut};

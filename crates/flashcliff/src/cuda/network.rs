@@ -4,7 +4,6 @@
 //! All are computed in `F32` or `F64`. Nothing waits, nothing is allocated, and every call can be captured.
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::adam::LossScaling;
@@ -13,6 +12,7 @@ use super::dtype::code;
 use super::fault;
 use super::queue::Queue;
 use super::tensor::{Layout, Tensor, TensorMut};
+use crate::cuda::Address;
 use crate::{Dtype, Error};
 
 /// A function of a number, between the linear maps of a perceptron.
@@ -199,7 +199,7 @@ pub fn points_backward(
     call.checked(&ends, "the same for both tensors", |own| own == dtype)?;
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
-    let vectors = from + (rows * dtype.bytes()) as CUdeviceptr;
+    let vectors = from + (rows * dtype.bytes()) as Address;
     // SAFETY: the tensors have the lengths that are checked above, on this device, and the vectors lie behind the scalars.
     let result = unsafe {
         sys::fc_reverse_axes(
@@ -634,6 +634,6 @@ fn blades_and_rows(call: &Call<'_>, x: &Tensor<'_>) -> Result<(usize, usize), Er
     }
 }
 
-fn address<T>(address: CUdeviceptr) -> *mut T {
+fn address<T>(address: Address) -> *mut T {
     address as *mut T
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUstream;
 use cudarc::driver::{CudaContext, CudaStream};
 
+/// A stream of a host, as the driver of CUDA has it.
+pub type RawStream = CUstream;
+
 /// A stream of cudarc, or one that a host owns.
 pub(crate) struct Queue<'s> {
-    raw: CUstream,
+    raw: RawStream,
     context: &'s Arc<CudaContext>,
     stream: Option<&'s CudaStream>,
     wrapped: OnceCell<Arc<CudaStream>>,
@@ -26,7 +29,7 @@ impl<'s> Queue<'s> {
 
     /// # Safety
     /// The stream belongs to the context and lives as long as the queue.
-    pub(crate) unsafe fn from_raw(raw: CUstream, context: &'s Arc<CudaContext>) -> Self {
+    pub(crate) unsafe fn from_raw(raw: RawStream, context: &'s Arc<CudaContext>) -> Self {
         Self {
             raw,
             context,
@@ -35,7 +38,7 @@ impl<'s> Queue<'s> {
         }
     }
 
-    pub(crate) fn raw(&self) -> CUstream {
+    pub(crate) fn raw(&self) -> RawStream {
         self.raw
     }
 

@@ -3,12 +3,12 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
+use crate::cuda::Address;
 use crate::segments::Reduction;
 use crate::{Dtype, Error};
 
@@ -16,11 +16,11 @@ use crate::{Dtype, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The target of each row.
-    pub target: CUdeviceptr,
+    pub target: Address,
     /// Where the rows of each target begin in `order`, and the number of rows.
-    pub starts: CUdeviceptr,
+    pub starts: Address,
     /// The rows of each target, ascending, one target after another.
-    pub order: CUdeviceptr,
+    pub order: Address,
     /// The number of rows.
     pub rows: usize,
     /// The number of targets.
@@ -37,9 +37,9 @@ pub struct Related {
     /// What a sum is divided by.
     pub reduction: Reduction,
     /// The address of what is read.
-    pub x: CUdeviceptr,
+    pub x: Address,
     /// The address of what is written.
-    pub o: CUdeviceptr,
+    pub o: Address,
     /// The elements of the axes in front of the rows.
     pub outer: usize,
     /// The elements of the axes behind the rows.
@@ -116,9 +116,9 @@ pub unsafe fn segment_sum(target: Target<'_>, call: &Related) -> Result<(), Erro
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns<'a> {
     /// The address of the matrix.
-    pub whole: CUdeviceptr,
+    pub whole: Address,
     /// The address of each part, and its columns. At address 0 there is none.
-    pub parts: &'a [(CUdeviceptr, usize)],
+    pub parts: &'a [(Address, usize)],
     /// The rows.
     pub rows: usize,
     /// The type of all elements.

@@ -1,12 +1,12 @@
 //! The memory of a call: addresses, alignment, overlaps.
 
 use cudarc::driver::SyncOnDrop;
-use cudarc::driver::sys::CUdeviceptr;
 
 use super::call::MAX_INPUTS;
 use super::check::Label;
 use super::tensor::{Acquired, Layout};
 use crate::Error;
+use crate::cuda::Address;
 
 /// The alignment in bytes that kernels need of a workspace.
 pub(crate) const WORKSPACE_ALIGNMENT: usize = 256;
@@ -20,7 +20,7 @@ const MOST_SPANS: usize = 2 * MAX_INPUTS + 4;
 struct Span {
     label: Label,
     written: bool,
-    start: CUdeviceptr,
+    start: Address,
     bytes: usize,
     alignment: usize,
 }
@@ -54,7 +54,7 @@ impl<'s> Spans<'s> {
         label: Label,
         acquired: Acquired<'s>,
         layout: &Layout,
-    ) -> CUdeviceptr {
+    ) -> Address {
         self.push(label, acquired, false, layout.bytes(), layout.dtype.bytes())
     }
 
@@ -64,12 +64,12 @@ impl<'s> Spans<'s> {
         label: Label,
         acquired: Acquired<'s>,
         layout: &Layout,
-    ) -> CUdeviceptr {
+    ) -> Address {
         self.push(label, acquired, true, layout.bytes(), layout.dtype.bytes())
     }
 
     /// Adds the used part of the workspace, and returns its address.
-    pub(super) fn workspace(&mut self, acquired: Acquired<'s>, bytes: usize) -> CUdeviceptr {
+    pub(super) fn workspace(&mut self, acquired: Acquired<'s>, bytes: usize) -> Address {
         let label = Label::Tensor("workspace");
         self.push(label, acquired, true, bytes, WORKSPACE_ALIGNMENT)
     }
@@ -81,7 +81,7 @@ impl<'s> Spans<'s> {
         written: bool,
         bytes: usize,
         alignment: usize,
-    ) -> CUdeviceptr {
+    ) -> Address {
         self.spans[self.len] = Some(Span {
             label,
             written,

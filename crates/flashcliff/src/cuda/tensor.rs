@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, DeviceSlice, SyncOnDrop};
 
 use super::dtype::DeviceElement;
 use super::memory::{Memory, MemoryMut, access};
 use super::queue::Queue;
+use crate::cuda::Address;
 use crate::tensor::Shape;
 use crate::{Dtype, Error};
 
@@ -66,12 +66,12 @@ impl Layout {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Memory(&'a dyn access::Read),
-    Raw(CUdeviceptr),
+    Raw(Address),
 }
 
 enum SourceMut<'a> {
     Memory(&'a mut dyn access::Write),
-    Raw(CUdeviceptr),
+    Raw(Address),
 }
 
 impl SourceMut<'_> {
@@ -87,12 +87,12 @@ impl SourceMut<'_> {
 }
 
 /// An address as the kernel library takes it.
-pub(super) fn pointer<T>(address: CUdeviceptr) -> *mut T {
+pub(super) fn pointer<T>(address: Address) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 /// An address, with the guard to drop after the launch.
-pub(super) type Acquired<'s> = (CUdeviceptr, Option<SyncOnDrop<'s>>);
+pub(super) type Acquired<'s> = (Address, Option<SyncOnDrop<'s>>);
 
 /// A contiguous tensor on a device, row-major, borrowed.
 #[derive(Clone, Copy)]
@@ -128,7 +128,7 @@ impl<'a> Tensor<'a> {
     /// launched with this tensor is done, the memory stays allocated, and nothing writes to it unless it is ordered
     /// after that work.
     pub unsafe fn from_raw(
-        ptr: CUdeviceptr,
+        ptr: Address,
         dtype: Dtype,
         shape: &[usize],
         ordinal: usize,
@@ -182,7 +182,7 @@ impl<'a> Tensor<'a> {
 
     /// The address of the elements, for a kernel on a stream. The guard, if there is one, is dropped behind the launch: cudarc orders the uses of its
     /// memory by it.
-    pub fn address<'s>(&'s self, stream: &'s CudaStream) -> (CUdeviceptr, Option<SyncOnDrop<'s>>) {
+    pub fn address<'s>(&'s self, stream: &'s CudaStream) -> (Address, Option<SyncOnDrop<'s>>) {
         match self.source {
             Source::Memory(memory) => {
                 let (ptr, guard) = memory.read(stream);
@@ -243,7 +243,7 @@ impl<'a> TensorMut<'a> {
     /// The contract of [`Tensor::from_raw`] holds, and nothing reads the memory either unless it is ordered after the
     /// work.
     pub unsafe fn from_raw(
-        ptr: CUdeviceptr,
+        ptr: Address,
         dtype: Dtype,
         shape: &[usize],
         ordinal: usize,
@@ -313,7 +313,7 @@ impl<'a> Scratch<'a> {
     ///
     /// # Safety
     /// The contract of [`TensorMut::from_raw`] holds.
-    pub unsafe fn from_raw(ptr: CUdeviceptr, bytes: usize, ordinal: usize) -> Self {
+    pub unsafe fn from_raw(ptr: Address, bytes: usize, ordinal: usize) -> Self {
         Self {
             source: SourceMut::Raw(ptr),
             bytes,

@@ -1,7 +1,7 @@
 //! What implements an operator on the CPU: the list of the kinds of operators, and what each of them answers.
 //!
-//! A kind is a folder beside this file. Its `mod.rs` implements [`Implementation`]. Its `cuda` has a function `on_cuda`, which makes the
-//! implementation for GPUs.
+//! A kind is a folder beside this file. Its `mod.rs` implements [`Implementation`]. Its `cuda` has a function `on_cuda`, which makes what
+//! implements the trait `OnCuda`; it names no type of cudarc. A new kind is such a folder, and a line in [`Kind`] and in [`each`].
 
 use cayley::GradeSet;
 
@@ -87,7 +87,8 @@ pub(crate) trait Implementation {
     /// The derivative, which is an operator of some kind.
     fn derivative(&self, algebra: Algebra, derivative: Derivative) -> Result<Kind, Error>;
 
-    /// Computes the outputs that are wanted. `saved` is empty if nothing is to be saved, as without [matrix products](Self::has_matrix_products).
+    /// Computes the outputs that are wanted. `saved` is empty where nothing is to be saved, which an operator with [matrix
+    /// products](Self::has_matrix_products) does not allow.
     fn run<T: Element>(
         &self,
         tier: Tier,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, SyncOnDrop};
 use flashcliff_sys as sys;
 
 use super::{Adam, AdamRule};
+use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::queue::Queue;
 use crate::cuda::tensor::{Acquired, Layout, Scratch, Tensor, TensorMut, pointer};
@@ -35,7 +35,7 @@ pub struct AdamParameter<'a> {
 
 /// A range of memory of a step.
 struct Span {
-    start: CUdeviceptr,
+    start: Address,
     bytes: usize,
     written: bool,
     what: &'static str,
@@ -64,7 +64,7 @@ impl<'s> Spans<'s> {
         (start, guard): Acquired<'s>,
         bytes: usize,
         written: bool,
-    ) -> CUdeviceptr {
+    ) -> Address {
         self.guards.push(guard);
         self.spans.push(Span {
             start,
@@ -220,9 +220,9 @@ impl Adam {
         &self,
         queue: &Queue<'_>,
         tensors: &[(Dtype, sys::fc_adam_tensor)],
-        loss: Option<(CUdeviceptr, Dtype)>,
-        loss_scale: CUdeviceptr,
-        base: CUdeviceptr,
+        loss: Option<(Address, Dtype)>,
+        loss_scale: Address,
+        base: Address,
     ) -> Result<(), Error> {
         let stream = queue.raw().cast();
         let state = pointer::<sys::fc_adam_state>(base);

@@ -1,9 +1,9 @@
 //! Steps of AdamW and Lion for hosts that keep the state of their optimiser in tensors of their own.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::settings::AdamRule;
+use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::items::Target;
 use crate::cuda::tensor::pointer;
@@ -18,15 +18,15 @@ const SHARED: usize = size_of::<sys::fc_adam_shared>().next_multiple_of(64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdamMember {
     /// The parameter.
-    pub parameter: CUdeviceptr,
+    pub parameter: Address,
     /// The mean of the gradients.
-    pub mean: CUdeviceptr,
+    pub mean: Address,
     /// The mean of the squared gradients; 0 for Lion.
-    pub square: CUdeviceptr,
+    pub square: Address,
     /// One `f32`: the steps that the parameter has done; 0 for Lion.
-    pub step: CUdeviceptr,
+    pub step: Address,
     /// The average of the parameter over the steps; 0 for none.
-    pub average: CUdeviceptr,
+    pub average: Address,
     /// The elements of the parameter, the means and the average.
     pub count: usize,
     /// The place of its options among the groups of a step.
@@ -41,7 +41,7 @@ pub enum AdamRate {
     /// A number.
     Value(f64),
     /// The address of one element of type `F32` or `F64`, which the step reads when it runs.
-    At(CUdeviceptr, Dtype),
+    At(Address, Dtype),
 }
 
 /// Options of a group of parameters.
@@ -154,10 +154,10 @@ impl AdamList {
     pub unsafe fn step(
         &self,
         target: Target<'_>,
-        gradients: &[CUdeviceptr],
+        gradients: &[Address],
         groups: &[AdamGroup],
         max_norm: Option<f64>,
-        workspace: CUdeviceptr,
+        workspace: Address,
     ) -> Result<(), Error> {
         for (option, expected, got, fits) in [
             (
@@ -286,7 +286,7 @@ impl Part {
     }
 
     /// The list of a step.
-    fn filled(&self, gradients: &[CUdeviceptr], groups: &[AdamGroup]) -> Box<sys::fc_adam_list> {
+    fn filled(&self, gradients: &[Address], groups: &[AdamGroup]) -> Box<sys::fc_adam_list> {
         let mut list = self.list();
         for (own, group) in list.groups.iter_mut().zip(&self.groups) {
             *own = groups[*group].raw();

@@ -1,9 +1,9 @@
 //! Features of attention from items, and back.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::{ItemSizes, ItemTensor, Items, Target};
+use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::tensor::pointer;
 use crate::{Dtype, Error};
@@ -24,13 +24,13 @@ pub struct ItemPart {
     pub items: ItemTensor,
     /// The address of the features `[rows, heads, width]`: of each taken blade its channels, the features of distances, the scalars,
     /// and zeros.
-    pub features: CUdeviceptr,
+    pub features: Address,
     /// The elements of a head in memory, at least as many as it has features.
     pub width: usize,
     /// The address of the weights of distances `[channels, heads]`; 0 for weights of 1.
-    pub weights: CUdeviceptr,
+    pub weights: Address,
     /// The address of the gradients of weights, `[rows, channels, heads]`: the share of each row; 0 if they are not wanted.
-    pub of_weights: CUdeviceptr,
+    pub of_weights: Address,
     /// Whether `weights` are logarithms `[heads, channels]`, and `of_weights` are their gradients, `[rows, heads, channels]`.
     pub logarithms: bool,
     /// The heads.
@@ -79,7 +79,7 @@ pub struct Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// The address.
-    pub features: CUdeviceptr,
+    pub features: Address,
     /// The type: that of the items, or one of 16 bits for items of `f32`.
     pub dtype: Dtype,
     /// The items that are neighbours.

@@ -10,7 +10,6 @@ mod sums;
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 pub use heads::{Distances, Features, HeadNorm, ItemEps, ItemPart, Split};
@@ -21,6 +20,7 @@ use super::device::Device;
 use super::dtype::code;
 use super::fault;
 use super::tensor::pointer;
+use crate::cuda::{Address, RawStream};
 use crate::{Algebra, Dtype, Error};
 
 /// The number and the type of items: multivector channels and scalar channels, `rows` times.
@@ -41,13 +41,13 @@ pub struct ItemSizes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemTensor {
     /// The address of the multivectors.
-    pub multivectors: CUdeviceptr,
+    pub multivectors: Address,
     /// The elements from a blade to the next.
     pub blade_stride: usize,
     /// The elements from an item to the next.
     pub row_stride: usize,
     /// The address of the scalars; 0 if there are none.
-    pub scalars: CUdeviceptr,
+    pub scalars: Address,
     /// The elements from the scalars of an item to those of the next.
     pub scalar_stride: usize,
 }
@@ -70,7 +70,7 @@ pub struct Target<'a> {
     /// The device.
     pub device: &'a Device,
     /// A stream of its primary context.
-    pub stream: CUstream,
+    pub stream: RawStream,
 }
 
 /// Functions of the items of transformers over one algebra, of 2 to 5 dimensions.

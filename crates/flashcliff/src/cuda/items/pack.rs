@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::{Items, Target};
+use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::tensor::pointer;
 use crate::{Dtype, Error};
@@ -16,13 +16,13 @@ use crate::{Dtype, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// The address of the numbers.
-    pub from: CUdeviceptr,
+    pub from: Address,
     /// The address of the places of what is summed, `[uses, count]` `i32`.
-    pub places: CUdeviceptr,
+    pub places: Address,
     /// The address of the factors, `[uses, count]`. A number whose factor is 0 is not read.
-    pub factors: CUdeviceptr,
+    pub factors: Address,
     /// The address of the results, `[count]`.
-    pub to: CUdeviceptr,
+    pub to: Address,
     /// The results.
     pub count: usize,
     /// The numbers of a sum.
@@ -63,7 +63,7 @@ impl Items {
     pub unsafe fn pack_tensors(
         target: Target<'_>,
         pack: Pack,
-        tensors: &[CUdeviceptr],
+        tensors: &[Address],
     ) -> Result<(), Error> {
         let raw = raw_pack(pack);
         let tensors: Vec<*const c_void> = tensors

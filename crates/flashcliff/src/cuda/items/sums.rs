@@ -1,9 +1,9 @@
 //! Sums of the columns of a matrix.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::{Items, Target};
+use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::tensor::pointer;
 use crate::{Dtype, Error};
@@ -12,7 +12,7 @@ use crate::{Dtype, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns<'a> {
     /// The address of the matrix `[rows, width]`, whose columns are neighbours in memory.
-    pub elements: CUdeviceptr,
+    pub elements: Address,
     /// The rows.
     pub rows: usize,
     /// The columns.
@@ -67,8 +67,8 @@ impl Items {
     pub unsafe fn column_sums(
         target: Target<'_>,
         columns: Columns<'_>,
-        partials: CUdeviceptr,
-        to: CUdeviceptr,
+        partials: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let raw = sys::fc_item_columns {
             partials: pointer(partials),

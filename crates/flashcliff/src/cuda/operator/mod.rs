@@ -9,7 +9,6 @@ mod strided;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUstream;
 
 use super::call::{ALL_GRADIENTS, Kept, NO_GRADIENTS};
 use super::check::Checks;
@@ -19,6 +18,7 @@ use super::matmul::MatmulPrecision;
 use super::queue::Queue;
 use super::tensor::{Scratch, Tensor, TensorMut};
 use crate::Error;
+use crate::cuda::RawStream;
 use crate::operator::{Dims, Pass, each};
 pub use evaluate::Evaluation;
 pub(crate) use implementation::OnCuda;
@@ -166,7 +166,7 @@ impl Operator {
     /// events order the uses of that memory.
     pub unsafe fn forward_raw(
         &self,
-        stream: CUstream,
+        stream: RawStream,
         inputs: &[Tensor<'_>],
         output: TensorMut<'_>,
         saved: Option<TensorMut<'_>>,
@@ -248,7 +248,7 @@ impl Operator {
     )]
     pub unsafe fn backward_raw(
         &self,
-        stream: CUstream,
+        stream: RawStream,
         inputs: &[Tensor<'_>],
         output: Tensor<'_>,
         saved: Option<Tensor<'_>>,

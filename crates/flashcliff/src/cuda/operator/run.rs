@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUstream;
 
 use super::Operator;
 use super::launch::{add_inputs, add_outputs};
 use crate::Error;
+use crate::cuda::RawStream;
 use crate::cuda::array::{self, Array};
 use crate::cuda::call::{Call, Kept, NO_GRADIENTS};
 use crate::cuda::check::Label;
@@ -78,7 +78,7 @@ impl Operator {
     /// The contract of [`Self::forward_raw`] holds.
     pub unsafe fn run_raw(
         &self,
-        stream: CUstream,
+        stream: RawStream,
         inputs: &[Tensor<'_>],
         outputs: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,

@@ -1,11 +1,11 @@
 //! Passes on tensors with strides of their own.
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::Operator;
 use crate::Error;
 use crate::cuda::dtype::Dtypes;
+use crate::cuda::{Address, RawStream};
 use crate::operator::Dims;
 use crate::operator::lane::cuda::Lanes;
 
@@ -13,7 +13,7 @@ use crate::operator::lane::cuda::Lanes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StridedTensor {
     /// The address.
-    pub address: CUdeviceptr,
+    pub address: Address,
     /// The elements from a blade to the next.
     pub blade_stride: usize,
     /// The elements from a batch element to the next.
@@ -33,7 +33,7 @@ impl StridedTensor {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StridedWorkspace {
     /// The address, aligned to 256 bytes.
-    pub address: CUdeviceptr,
+    pub address: Address,
     /// The bytes.
     pub bytes: usize,
 }
@@ -80,7 +80,7 @@ impl Operator {
     /// reach, aligned to an element, until the work on the stream is done, and so does the workspace. Written memory overlaps nothing else.
     pub unsafe fn run_strided(
         &self,
-        stream: CUstream,
+        stream: RawStream,
         dims: &Dims,
         dtypes: Dtypes,
         inputs: &[StridedTensor],

@@ -1,10 +1,9 @@
 //! Multivectors of rows times matrices of their row, which are outermorphisms of a matrix of vectors.
 
-use cudarc::driver::sys::CUdeviceptr;
-
 use super::functions::Function;
 use super::{Argument, Arguments, Rows};
 use crate::Error;
+use crate::cuda::Address;
 use crate::cuda::items::Target;
 
 /// Outermorphisms of rows, one for all channels of a row, and how their entries follow from frames.
@@ -13,9 +12,9 @@ use crate::cuda::items::Target;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowFrames {
     /// The address of the frames, `[rows, frame_len]`.
-    pub frames: CUdeviceptr,
+    pub frames: Address,
     /// The address of the entries, `[rows, entry_count]`.
-    pub entries: CUdeviceptr,
+    pub entries: Address,
     /// The rows.
     pub rows: usize,
     /// The numbers of a frame.
@@ -23,18 +22,18 @@ pub struct RowFrames {
     /// The entries of a row.
     pub entry_count: usize,
     /// The address of terms `[term_count, 3]`, `i32`: an entry, and the two whose product it adds. Factors are complete in front of their first use.
-    pub terms: CUdeviceptr,
+    pub terms: Address,
     /// The address of the factors of terms, `[term_count]`.
-    pub term_signs: CUdeviceptr,
+    pub term_signs: Address,
     /// The terms.
     pub term_count: usize,
     /// The address of the block of each blade, `[blades, 3]`, `i32`: its first blade, its blades and its first entry. A blade whose block has no blades
     /// stays as it is.
-    pub blocks: CUdeviceptr,
+    pub blocks: Address,
     /// The address of the blades of each entry, `[entry_count, 2]`, `i32`.
-    pub pairs: CUdeviceptr,
+    pub pairs: Address,
     /// The address of a factor of each blade, `[blades]`, on both sides of an entry.
-    pub signs: CUdeviceptr,
+    pub signs: Address,
     /// The blades.
     pub blades: usize,
     /// The channels of a blade.
@@ -78,8 +77,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         of: &RowFrames,
-        gradients: CUdeviceptr,
-        to: CUdeviceptr,
+        gradients: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let addresses = [of.entries, gradients, of.terms, of.term_signs, to];
         let [entries, gradients, terms, signs, to] = addresses.map(Argument::Address);
@@ -103,8 +102,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         of: &RowFrames,
-        x: CUdeviceptr,
-        (to, transposed): (CUdeviceptr, bool),
+        x: Address,
+        (to, transposed): (Address, bool),
     ) -> Result<(), Error> {
         let addresses = [x, of.entries, of.blocks, of.signs, to];
         let [x, entries, blocks, signs, to] = addresses.map(Argument::Address);
@@ -143,8 +142,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         of: &RowFrames,
-        [x, y]: [CUdeviceptr; 2],
-        to: CUdeviceptr,
+        [x, y]: [Address; 2],
+        to: Address,
     ) -> Result<(), Error> {
         let [x, y, pairs, signs, to] = [x, y, of.pairs, of.signs, to].map(Argument::Address);
         let sizes = [of.rows, of.width, of.channels, of.entry_count];

@@ -11,11 +11,11 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::CUdeviceptr;
 
 use super::device::Device;
 use super::fault;
 use super::items::Target;
+use crate::cuda::Address;
 use crate::{Dtype, Error};
 pub use frames::RowFrames;
 use functions::{Function, Functions};
@@ -58,12 +58,12 @@ pub struct RowScores {
     /// Whether groups are samples.
     pub heads_are_queries: bool,
     /// The address of a mask that is added to scores, `[samples, heads, items, keys]`; 0 for none.
-    pub mask: CUdeviceptr,
+    pub mask: Address,
     /// The elements from a sample, a head and an item of the mask to the next; 0 where all have the same.
     pub mask_strides: [usize; 3],
     /// The addresses of the bounds of the sequences of items and of those of keys, `[sequences + 1]` `i32`: items see the keys of their own; 0 if they
     /// see all.
-    pub bounds: [CUdeviceptr; 2],
+    pub bounds: [Address; 2],
     /// The sequences.
     pub sequences: usize,
     /// The factor of scores.
@@ -74,13 +74,13 @@ pub struct RowScores {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowTurns {
     /// The address of the other column of each column's pair, or -1, `[width]` `i32`.
-    pub partners: CUdeviceptr,
+    pub partners: Address,
     /// The address of the number of each column's frequency, `[width]` `i32`.
-    pub pairs: CUdeviceptr,
+    pub pairs: Address,
     /// The address of the factor of each column's sine, `[width]`.
-    pub signs: CUdeviceptr,
+    pub signs: Address,
     /// The address of the frequencies, `f64`.
-    pub frequencies: CUdeviceptr,
+    pub frequencies: Address,
     /// The rows of a sample, whose positions begin at 0.
     pub items: usize,
     /// Whether pairs are turned back.
@@ -92,7 +92,7 @@ pub struct RowTurns {
 #[derive(Clone, Copy)]
 struct RawScores {
     sizes: [i64; 8],
-    bounds: [CUdeviceptr; 2],
+    bounds: [Address; 2],
     sequences: i64,
     scale: f64,
 }
@@ -101,7 +101,7 @@ struct RawScores {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawParts {
-    at: [CUdeviceptr; Rows::MOST_PARTS],
+    at: [Address; Rows::MOST_PARTS],
     ends: [i64; Rows::MOST_PARTS],
 }
 
@@ -109,7 +109,7 @@ struct RawParts {
 struct Arguments<'a, const N: usize>([Argument<'a>; N]);
 
 enum Argument<'a> {
-    Address(CUdeviceptr),
+    Address(Address),
     Count(i64),
     Real(f64),
     Scores(&'a mut RawScores),
@@ -170,9 +170,9 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, width]: [usize; 2],
-        x: CUdeviceptr,
-        factors: CUdeviceptr,
-        to: CUdeviceptr,
+        x: Address,
+        factors: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let [x, factors, to] = [x, factors, to].map(Argument::Address);
         let [of_rows, of_width] = [rows, width].map(Argument::count);
@@ -192,8 +192,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         count: usize,
-        [x, y]: [CUdeviceptr; 2],
-        to: CUdeviceptr,
+        [x, y]: [Address; 2],
+        to: Address,
     ) -> Result<(), Error> {
         let [x, y, to] = [x, y, to].map(Argument::Address);
         let arguments = [x, y, to, Argument::count(count)];
@@ -212,8 +212,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, heads, width]: [usize; 3],
-        x: CUdeviceptr,
-        to: CUdeviceptr,
+        x: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let [x, to] = [x, to].map(Argument::Address);
         let [of_rows, of_heads, of_width] = [rows, heads, width].map(Argument::count);
@@ -240,8 +240,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         sizes: [usize; 4],
-        x: CUdeviceptr,
-        to: CUdeviceptr,
+        x: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let [x, to] = [x, to].map(Argument::Address);
         let [outer, first, second, width] = sizes.map(Argument::count);
@@ -262,9 +262,9 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, width]: [usize; 2],
-        [x, y]: [(CUdeviceptr, usize); 2],
-        places: CUdeviceptr,
-        to: CUdeviceptr,
+        [x, y]: [(Address, usize); 2],
+        places: Address,
+        to: Address,
     ) -> Result<(), Error> {
         let [of_x, of_y] = [x.1, y.1].map(Argument::count);
         let [x, y, places, to] = [x.0, y.0, places, to].map(Argument::Address);
@@ -292,9 +292,9 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, width]: [usize; 2],
-        x: CUdeviceptr,
+        x: Address,
         turns: RowTurns,
-        to: CUdeviceptr,
+        to: Address,
     ) -> Result<(), Error> {
         let RowTurns {
             partners,
@@ -338,7 +338,7 @@ impl Rows {
         &self,
         target: Target<'_>,
         scores: RowScores,
-        at: CUdeviceptr,
+        at: Address,
     ) -> Result<(), Error> {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let [sample, head, query] = scores.mask_strides;
@@ -376,8 +376,8 @@ impl Rows {
         &self,
         target: Target<'_>,
         [rows, keys]: [usize; 2],
-        shares: CUdeviceptr,
-        gradients: CUdeviceptr,
+        shares: Address,
+        gradients: Address,
     ) -> Result<(), Error> {
         let [shares, gradients] = [shares, gradients].map(Argument::Address);
         let [of_rows, of_keys] = [rows, keys].map(Argument::count);
@@ -404,8 +404,8 @@ impl Rows {
     pub unsafe fn join(
         &self,
         target: Target<'_>,
-        parts: &[(CUdeviceptr, usize)],
-        whole: CUdeviceptr,
+        parts: &[(Address, usize)],
+        whole: Address,
         back: bool,
     ) -> Result<(), Error> {
         if parts.len() > Self::MOST_PARTS {

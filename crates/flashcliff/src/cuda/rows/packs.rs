@@ -1,10 +1,9 @@
 //! Sums of a few numbers each, of many tensors at once.
 
-use cudarc::driver::sys::CUdeviceptr;
-
 use super::functions::Function;
 use super::{Argument, Arguments, Rows, THREADS};
 use crate::Error;
+use crate::cuda::Address;
 use crate::cuda::items::Target;
 
 /// The results of a thread, `EACH` of the kernel.
@@ -63,9 +62,9 @@ impl Pack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packs<'a> {
     /// The address of all tables of places and factors.
-    pub tables: CUdeviceptr,
+    pub tables: Address,
     /// The address of the first pack, as [`Pack::numbers`].
-    pub packs: CUdeviceptr,
+    pub packs: Address,
     /// The packs.
     pub count: usize,
     /// The blocks of the packs in front of them, and of their last one.
@@ -73,7 +72,7 @@ pub struct Packs<'a> {
     /// The number of the first of the tensors.
     pub first_tensor: usize,
     /// The addresses of tensors.
-    pub tensors: &'a [CUdeviceptr],
+    pub tensors: &'a [Address],
     /// The bits of a place that say where in a tensor a number is, at most 31.
     pub place_bits: u32,
 }
@@ -81,7 +80,7 @@ pub struct Packs<'a> {
 /// The addresses of tensors, as the kernel takes them.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct RawTensors([CUdeviceptr; Rows::MOST_TENSORS]);
+pub(super) struct RawTensors([Address; Rows::MOST_TENSORS]);
 
 impl Rows {
     /// The most tensors of [`Self::pack_all`].

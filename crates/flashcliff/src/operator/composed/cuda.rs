@@ -2,23 +2,20 @@
 
 use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::result;
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_program::ir::Program;
 
 use super::graph::{Form, Graph, Step, ValueId};
 use super::memory::{self, Memory};
 use super::{Composed as OnCpu, dims_of};
-use crate::cuda::OnCuda;
 use crate::cuda::call::{Call, Gradients, Kept, NO_GRADIENTS};
 use crate::cuda::device::Device;
 use crate::cuda::dtype::Dtypes;
-use crate::cuda::fault;
 use crate::cuda::matmul::MatmulPrecision;
 use crate::cuda::operator::{Given, Operator};
 use crate::cuda::queue::Queue;
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
+use crate::cuda::{Address, OnCuda};
 use crate::operator::{Dim, Dims, Kind, Pass, TensorSpec};
 use crate::{Algebra, Dtype, Error};
 
@@ -46,7 +43,7 @@ impl OnCpu {
 }
 
 impl Composed {
-    pub(crate) fn new(of: &OnCpu, algebra: Algebra, device: &Device) -> Result<Self, Error> {
+    fn new(of: &OnCpu, algebra: Algebra, device: &Device) -> Result<Self, Error> {
         let on_gpu = |step: &Step| {
             let operator = match step {
                 Step::Lanes { of, .. } => {
@@ -139,14 +136,14 @@ impl Composed {
     unsafe fn run_on(
         &self,
         call: &Call,
-        inputs: &[CUdeviceptr],
+        inputs: &[Address],
         results: &Gradients,
     ) -> Result<(), Error> {
         let graph = &*self.of.graph;
         let memory = Memory::of(graph, &call.dims, alignment(call.dtypes), |_| false);
         let width = widest(call.dtypes);
         let place = |offset: usize| call.workspace + (offset * width) as u64;
-        let mut places: Vec<CUdeviceptr> = memory
+        let mut places: Vec<Address> = memory
             .offsets
             .iter()
             .map(|offset| offset.map_or(0, place))
@@ -199,11 +196,10 @@ impl OnCuda for Composed {
         _: &Gradients,
         _: &Kept,
     ) -> Result<usize, Error> {
-        if pass == Pass::Backward {
-            let gradient = self.gradient()?;
-            return gradient.run_bytes(dims, dtypes);
+        match pass {
+            Pass::Forward => self.run_bytes(dims, dtypes),
+            Pass::Backward => self.gradient()?.run_bytes(dims, dtypes),
         }
-        self.run_bytes(dims, dtypes)
     }
 
     unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
@@ -227,9 +223,9 @@ impl OnCuda for Composed {
 struct Run<'a> {
     graph: &'a Graph,
     call: &'a Call,
-    places: Vec<CUdeviceptr>,
-    zeros: CUdeviceptr,
-    scratch: CUdeviceptr,
+    places: Vec<Address>,
+    zeros: Address,
+    scratch: Address,
     scratch_bytes: usize,
     ordinal: usize,
 }
@@ -273,7 +269,7 @@ impl<'a> Run<'a> {
                 }
                 (Step::Copy { of, output }, _) => {
                     let (from, to) = (self.places[*of], self.places[*output]);
-                    copy(to, from, self.bytes(*output), self.call.stream)
+                    self.call.copy(to, from, self.bytes(*output))
                 }
                 _ => unreachable!("a step of an operator has one"),
             }
@@ -336,7 +332,7 @@ impl<'a> Run<'a> {
     /// The tensor is at the address.
     unsafe fn read(
         &self,
-        address: CUdeviceptr,
+        address: Address,
         spec: &TensorSpec,
         dims: &Dims,
     ) -> Result<Tensor<'a>, Error> {
@@ -416,20 +412,4 @@ fn widest(dtypes: Dtypes) -> usize {
 /// The elements to whose multiples places begin.
 fn alignment(dtypes: Dtypes) -> usize {
     WORKSPACE_ALIGNMENT / widest(dtypes)
-}
-
-/// # Safety
-/// Both addresses hold so many bytes on the current device.
-unsafe fn copy(
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Result<(), Error> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    // SAFETY: the caller promises it.
-    let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, stream) };
-    copied.map_err(fault::driver("cuMemcpyDtoDAsync"))
 }

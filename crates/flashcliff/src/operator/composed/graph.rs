@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::lane::LaneOperator;
-use super::super::{Dim, Implementation, Operator, TensorSpec};
+use super::super::{Derivative, Dim, Implementation, Operator, TensorSpec};
 use crate::kept;
 
 /// A value of a graph, by its number.
@@ -252,7 +252,7 @@ impl Graph {
                 if !there.contains(&true) {
                     return;
                 }
-                let of = of.with_results(&there).gradient();
+                let of = of.with_results(&there).derived(Derivative::Gradient);
                 let given = inputs.iter().copied().chain(seeds.into_iter().flatten());
                 let found = self.lanes(of, *side, given.collect());
                 for (&input, found) in inputs.iter().zip(found) {

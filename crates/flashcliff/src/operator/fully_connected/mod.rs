@@ -6,11 +6,12 @@
 //!
 //! The backward pass does not recompute the product: it reads the output, which callers hold
 //! anyway, and undoes the norm with the saved sums.
-
-#[cfg(feature = "cuda")]
-mod cuda;
+//!
+//! `cuda` runs products of cuBLASLt, and `flashcliff-sys/cuda/{fully_connected.cu,skeleton/blocks/}` around them.
 
 mod block;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod layout;
 mod scratch;
 

@@ -1,4 +1,6 @@
 //! Operators that are one lane program.
+//!
+//! `cuda` runs `flashcliff-sys/cuda/launch.cu`, which launches the skeletons `skeleton/*.cuh` with generated lane functions.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -162,16 +164,15 @@ impl LaneOperator {
         }
     }
 
-    /// The gradient as an operator: from the arguments, and the gradients of the results, to the gradients of the arguments.
-    pub(super) fn gradient(&self) -> Self {
-        let make = |program: &ir::Program| resolved(of_programs(self.gate), gradient(program));
-        self.with_program(self.program.made(Made::Gradient(self.gate), make))
-    }
-
-    /// The directional derivative as an operator: from the arguments, and their tangents, to the tangents of the results.
-    pub(super) fn tangent(&self) -> Self {
-        let make = |program: &ir::Program| resolved(of_programs(self.gate), tangent(program));
-        self.with_program(self.program.made(Made::Tangent(self.gate), make))
+    /// The derivative as an operator of lanes.
+    pub(super) fn derived(&self, derivative: Derivative) -> Self {
+        let gate = self.gate;
+        let (made, derive): (_, fn(&ir::Program) -> ir::Program) = match derivative {
+            Derivative::Gradient => (Made::Gradient(gate), gradient),
+            Derivative::Tangent => (Made::Tangent(gate), tangent),
+        };
+        let make = |program: &ir::Program| resolved(of_programs(gate), derive(program));
+        self.with_program(self.program.made(made, make))
     }
 
     /// The operator with some of its results.
@@ -305,10 +306,7 @@ impl Implementation for LaneOperator {
     }
 
     fn derivative(&self, _: Algebra, derivative: Derivative) -> Result<Kind, Error> {
-        Ok(Kind::Lanes(match derivative {
-            Derivative::Gradient => self.gradient(),
-            Derivative::Tangent => self.tangent(),
-        }))
+        Ok(Kind::Lanes(self.derived(derivative)))
     }
 
     fn run<T: Element>(

@@ -1,4 +1,6 @@
 //! The grade-wise linear map: one matrix product for each grade.
+//!
+//! `cuda` runs products of cuBLASLt, and `flashcliff-sys/cuda/linear.cu` around them.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;

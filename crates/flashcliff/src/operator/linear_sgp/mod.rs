@@ -2,15 +2,17 @@
 //!
 //! `y`, the output of the map, lies in the saved values; with the option `recompute` each pass computes it in its
 //! workspace. In the backward pass the product writes the gradient of `x`, and the map adds its part to it.
+//!
+//! It has no CUDA code of its own: `cuda` calls the map and the product.
 
 #[cfg(feature = "cuda")]
 mod cuda;
 
-use super::lane::LaneOperator;
-use super::linear::Linear;
 use cayley::{GradeSet, ProductKind};
 
 use super::composed::{Composed, Graph, Side, ValueId};
+use super::lane::LaneOperator;
+use super::linear::Linear;
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Derivative, Given, Implementation, Kind, Pass, Specs};
 use crate::Element;

@@ -12,12 +12,10 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::thread;
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_program::ir::{Argument, Returned};
 use flashcliff_program::plan::{Limits, plan};
 use flashcliff_sys as sys;
 
-use crate::cuda::OnCuda;
 use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, address};
 use crate::cuda::device::Device;
 use crate::cuda::dtype::{Dtypes, code};
@@ -25,6 +23,7 @@ use crate::cuda::fault;
 #[cfg(feature = "jit")]
 use crate::cuda::jit;
 use crate::cuda::operator::{StridedTensor, StridedWorkspace};
+use crate::cuda::{Address, OnCuda, RawStream};
 use crate::operator::{Dims, LaneOperator, Operator, Pass};
 use crate::programs::Known;
 use crate::{Algebra, Error, Gate};
@@ -47,7 +46,7 @@ pub(crate) struct Lanes {
 /// Sums over the batch for each channel, in the type of the parameters: of the first component, or of all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnSums {
-    pub(crate) to: CUdeviceptr,
+    pub(crate) to: Address,
     pub(crate) of_all_components: bool,
 }
 
@@ -196,7 +195,7 @@ impl Lanes {
         &self,
         program: &Known,
         call: &Call,
-        inputs: &[CUdeviceptr; MAX_INPUTS],
+        inputs: &[Address; MAX_INPUTS],
         results: &Gradients,
     ) -> sys::fc_call {
         let mut arguments = self.empty_call(&call.dims, call.dtypes);
@@ -276,7 +275,7 @@ impl Lanes {
     /// what is written overlaps nothing else.
     pub(crate) unsafe fn run_strided(
         &self,
-        stream: CUstream,
+        stream: RawStream,
         dims: &Dims,
         dtypes: Dtypes,
         inputs: &[StridedTensor],
@@ -403,7 +402,7 @@ impl OnCuda for Lanes {
 /// # Safety
 /// The partial sums are those of backward passes before on the stream, and the gradients have the shapes and types of their parameters; all
 /// are in the current context, and the stream is valid.
-pub(crate) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Result<(), Error> {
+pub(crate) unsafe fn add_up(all: &[sys::fc_partials], stream: RawStream) -> Result<(), Error> {
     // SAFETY: the caller promises it. There are at most a few operators.
     let code = unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
     fault::kernel("fc_add_up", code)

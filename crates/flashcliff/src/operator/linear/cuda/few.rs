@@ -1,9 +1,9 @@
 //! Maps of few channels, by kernels of our own: products for cuBLASLt would be too small, and need their weights packed.
 
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::Linear;
+use crate::cuda::Address;
 use crate::cuda::call::Call;
 use crate::cuda::call::address;
 use crate::cuda::dtype::code;
@@ -40,7 +40,7 @@ impl Linear {
         &self,
         call: &Call,
         way: Way,
-        [from, weight, bias, to]: [CUdeviceptr; 4],
+        [from, weight, bias, to]: [Address; 4],
         adds: bool,
     ) -> Result<(), Error> {
         let (k, n) = (call.dims.in_channels as i64, call.dims.out_channels as i64);

@@ -1,6 +1,5 @@
 //! The work around the matrix products: packing, biases, zeros.
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::Linear;
@@ -10,6 +9,7 @@ use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::matmul::BIAS_ALIGNMENT;
+use crate::cuda::{Address, RawStream};
 use crate::operator::{Dims, Pass};
 use crate::{Dtype, Error, WeightLayout};
 
@@ -22,9 +22,9 @@ impl Linear {
     pub(super) unsafe fn operands(
         &self,
         call: &Call,
-        [weight, bias]: [CUdeviceptr; 2],
+        [weight, bias]: [Address; 2],
         space: &Workspace,
-    ) -> Result<(CUdeviceptr, CUdeviceptr), Error> {
+    ) -> Result<(Address, Address), Error> {
         if let (Some(weight), Some(bias)) = (call.kept.weight, call.kept.bias) {
             return Ok((weight, bias));
         }
@@ -52,10 +52,10 @@ impl Linear {
         &self,
         call: &Call,
         pass: Pass,
-        weight: CUdeviceptr,
-        space: CUdeviceptr,
+        weight: Address,
+        space: Address,
         biases: Option<sys::fc_linear_bias>,
-    ) -> Result<CUdeviceptr, Error> {
+    ) -> Result<Address, Error> {
         let Call { dims, dtypes, .. } = call;
         if let Some(packed) = call.kept.weight {
             return Ok(packed);
@@ -78,7 +78,7 @@ impl Linear {
         dims: &Dims,
         dtypes: Dtypes,
         pass: Pass,
-        [from, to]: [CUdeviceptr; 2],
+        [from, to]: [Address; 2],
     ) -> sys::fc_linear_packing {
         sys::fc_linear_packing {
             from: address(from),
@@ -97,7 +97,7 @@ impl Linear {
         &self,
         dims: &Dims,
         dtypes: Dtypes,
-        [from, to]: [CUdeviceptr; 2],
+        [from, to]: [Address; 2],
     ) -> sys::fc_linear_bias {
         let blades = self.packed_biases(dims);
         sys::fc_linear_bias {
@@ -137,8 +137,8 @@ impl Linear {
     pub(super) unsafe fn unpack(
         &self,
         call: &Call,
-        packed: CUdeviceptr,
-        weight: CUdeviceptr,
+        packed: Address,
+        weight: Address,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         if !self.unpacks_gradients(dims) || call.kept.parts.is_some() {
@@ -155,7 +155,7 @@ impl Linear {
         &self,
         dims: &Dims,
         dtypes: Dtypes,
-        [from, to]: [CUdeviceptr; 2],
+        [from, to]: [Address; 2],
     ) -> sys::fc_linear_packing {
         let stride = stride(dims, self.gradient_type(dims, dtypes).bytes());
         sys::fc_linear_packing {
@@ -175,9 +175,9 @@ impl Linear {
     pub(super) unsafe fn usable_bias(
         &self,
         call: &Call,
-        bias: CUdeviceptr,
-        space: CUdeviceptr,
-    ) -> Result<CUdeviceptr, Error> {
+        bias: Address,
+        space: Address,
+    ) -> Result<Address, Error> {
         let Dtypes { lanes, params } = call.dtypes;
         if !self.has_bias() || (lanes == params && bias.is_multiple_of(BIAS_ALIGNMENT)) {
             return Ok(bias);
@@ -212,7 +212,7 @@ impl Linear {
     pub(super) unsafe fn forward_of_nothing(
         &self,
         call: &Call,
-        bias: CUdeviceptr,
+        bias: Address,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         let n = dims.out_channels;
@@ -243,8 +243,8 @@ impl Linear {
     pub(super) unsafe fn bias_gradient(
         &self,
         call: &Call,
-        grad_bias: CUdeviceptr,
-        space: CUdeviceptr,
+        grad_bias: Address,
+        space: Address,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         // SAFETY: the caller promises it.
@@ -271,7 +271,7 @@ impl Linear {
 pub(crate) unsafe fn pack(
     all: &[sys::fc_linear_packing],
     dtypes: Dtypes,
-    stream: CUstream,
+    stream: RawStream,
 ) -> Result<(), Error> {
     let types = [dtypes.params, dtypes.lanes].map(code);
     // SAFETY: the caller promises it. There are at most a few operators.
@@ -294,7 +294,7 @@ pub(crate) unsafe fn pack(
 pub(crate) unsafe fn unpack(
     all: &[sys::fc_linear_packing],
     types: [Dtype; 2],
-    stream: CUstream,
+    stream: RawStream,
 ) -> Result<(), Error> {
     let types = types.map(code);
     // SAFETY: the caller promises it. There are at most a few operators.
