@@ -34,7 +34,7 @@ mod system;
 use rayon::prelude::*;
 
 use crate::dataset::{Dataset, Split, mean_squared_error};
-use crate::{Observer, Sizes, SplitName, Task, TaskError};
+use crate::{Body, Motion, Observer, Sizes, SplitName, Task, TaskError};
 use legacy::LegacyRng;
 pub(crate) use reported::{CGENN, MVN};
 pub use reported::{REPORTED, Reported};
@@ -63,6 +63,28 @@ pub const DRAWN: Sizes = Sizes {
     val: 2000,
     test: 2000,
 };
+
+/// How [`Task::Bodies`] moves.
+pub(crate) const MOTION: Motion = Motion {
+    bodies: BODIES,
+    steps: TO_STEP - FROM_STEP,
+    time: (TO_STEP - FROM_STEP) as f64 * system::TIME_STEP,
+    advance,
+};
+const FROM_STEP: usize = step_of(FROM_FRAME);
+const TO_STEP: usize = step_of(TO_FRAME);
+
+/// The step that a frame is stored after.
+const fn step_of(frame: usize) -> usize {
+    100 * (frame + 1)
+}
+
+/// Moves the bodies of a sample, as rows of numbers.
+fn advance(bodies: &mut [Body], steps: usize) {
+    let mut system = System::of(bodies);
+    system.advance(steps);
+    system.write(bodies);
+}
 
 /// Samples of one split. All vectors are row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,10 +241,9 @@ struct Sample {
 
 impl Sample {
     fn of(mut system: System) -> Self {
-        let steps = |frame| 100 * (frame + 1);
-        system.advance(steps(FROM_FRAME));
+        system.advance(FROM_STEP);
         let from = system.clone();
-        system.advance(steps(TO_FRAME) - steps(FROM_FRAME));
+        system.advance(MOTION.steps);
         let to = system.positions;
         Self { from, to }
     }

@@ -11,13 +11,14 @@
 //! The published program draws a tenth more samples than it needs, drops, and keeps the first ones. Here a dropped sample is drawn again, which
 //! is the same distribution. The random numbers are others, so the samples are not those of the published files.
 
+use std::array::from_fn;
 use std::f64::consts::LN_10;
 
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal, StandardUniform};
 
 use crate::sampling::splits;
-use crate::{Dataset, Observer, Sizes, Task, TaskError};
+use crate::{Body, Dataset, Motion, Observer, Sizes, Task, TaskError};
 
 /// Bodies of one sample.
 pub(crate) const BODIES: usize = 4;
@@ -38,7 +39,21 @@ const OUTER_RADIUS: f64 = 1.0;
 const VELOCITY_NOISE: f64 = 0.01;
 const TRANSLATION: f64 = 20.0;
 
+/// How the bodies move.
+pub(crate) const MOTION: Motion = Motion {
+    bodies: BODIES,
+    steps: STEPS,
+    time: STEPS as f64 * TIME_STEP,
+    advance,
+};
+
 type Vector = [f64; DIM];
+
+/// Moves the bodies of a sample, as rows of numbers.
+fn advance(bodies: &mut [Body], steps: usize) {
+    let end = System::of(bodies).after(steps);
+    end.write_rows(bodies.as_flattened_mut());
+}
 
 pub(crate) fn generate(
     sizes: Sizes,
@@ -69,11 +84,20 @@ struct System {
 }
 
 impl System {
+    fn of(bodies: &[Body]) -> Self {
+        let vectors = |first: usize| from_fn(|i| from_fn(|axis| bodies[i][first + axis]));
+        Self {
+            masses: from_fn(|i| bodies[i][0]),
+            positions: vectors(1),
+            velocities: vectors(1 + DIM),
+        }
+    }
+
     fn draw(rng: &mut impl Rng) -> Self {
         let mut system = Self::around_the_origin(rng);
         system.permute(rng);
-        let rotation = rotation(std::array::from_fn(|_| StandardNormal.sample(rng)));
-        let translation: Vector = std::array::from_fn(|_| TRANSLATION * normal(rng));
+        let rotation = rotation(from_fn(|_| StandardNormal.sample(rng)));
+        let translation: Vector = from_fn(|_| TRANSLATION * normal(rng));
         for (x, v) in system.positions.iter_mut().zip(&mut system.velocities) {
             *x = add(rotated(&rotation, *x), translation);
             *v = rotated(&rotation, *v);
@@ -149,13 +173,18 @@ impl System {
         moved.fold(0.0, f64::max)
     }
 
-    /// Writes a sample that begins here.
-    fn write(&self, inputs: &mut [f64], targets: &mut [f64], end: &Self) {
-        for (body, row) in inputs.chunks_exact_mut(ROW).enumerate() {
+    /// Writes each body: mass, position, velocity.
+    fn write_rows(&self, rows: &mut [f64]) {
+        for (body, row) in rows.chunks_exact_mut(ROW).enumerate() {
             row[0] = self.masses[body];
             row[1..=DIM].copy_from_slice(&self.positions[body]);
             row[1 + DIM..].copy_from_slice(&self.velocities[body]);
         }
+    }
+
+    /// Writes a sample that begins here.
+    fn write(&self, inputs: &mut [f64], targets: &mut [f64], end: &Self) {
+        self.write_rows(inputs);
         for (target, position) in targets.chunks_exact_mut(DIM).zip(&end.positions) {
             target.copy_from_slice(position);
         }
@@ -163,7 +192,7 @@ impl System {
 }
 
 fn add(a: Vector, b: Vector) -> Vector {
-    std::array::from_fn(|i| a[i] + b[i])
+    from_fn(|i| a[i] + b[i])
 }
 
 fn scaled(a: Vector, factor: f64) -> Vector {

@@ -49,6 +49,7 @@ mod gravity;
 mod hull_volume;
 mod hulls;
 pub mod jets;
+mod motion;
 pub mod published;
 mod regression;
 mod sampling;
@@ -59,6 +60,7 @@ use std::ops::ControlFlow;
 
 pub use dataset::{Dataset, Sizes, Split};
 pub use error::{HullError, SplitName, TaskError};
+pub use motion::{Body, Motion};
 
 /// Observer of finished samples; may stop the work with [`ControlFlow::Break`].
 ///

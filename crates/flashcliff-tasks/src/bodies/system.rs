@@ -4,9 +4,10 @@ use std::array::from_fn;
 
 use super::legacy::LegacyRng;
 use super::{BODIES, DIM};
+use crate::Body;
 
 const SPEED: f64 = 0.5;
-const TIME_STEP: f64 = 0.001;
+pub(super) const TIME_STEP: f64 = 0.001;
 /// The largest component of a force.
 const MAX_FORCE: f64 = 100.0;
 /// Half the width of the box that the bodies start in.
@@ -45,6 +46,26 @@ impl System {
     pub(super) fn skip(rng: &mut LegacyRng) {
         rng.skip_uniforms(BODIES);
         rng.skip_normals(2 * DIM * BODIES + NOISE);
+    }
+
+    /// The bodies of a sample.
+    pub(super) fn of(bodies: &[Body]) -> Self {
+        let axes = |first: usize| from_fn(|axis| from_fn(|i| bodies[i][first + axis]));
+        Self {
+            charges: from_fn(|i| bodies[i][0]),
+            positions: axes(1),
+            velocities: axes(1 + DIM),
+        }
+    }
+
+    /// Writes positions and velocities to the bodies of a sample.
+    pub(super) fn write(&self, bodies: &mut [Body]) {
+        for (i, body) in bodies.iter_mut().enumerate() {
+            for axis in 0..DIM {
+                body[1 + axis] = self.positions[axis][i];
+                body[1 + DIM + axis] = self.velocities[axis][i];
+            }
+        }
     }
 
     fn scale_velocities(&mut self) {
