@@ -10,6 +10,7 @@ use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
 use crate::data::DataArgs;
 use crate::error::Error;
+use crate::eval::EvalArgs;
 use crate::info::InfoArgs;
 use crate::interrupt;
 use crate::messages;
@@ -39,6 +40,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(TrainArgs),
+    Eval(EvalArgs),
     Algebra(AlgebraArgs),
     Op(OpArgs),
     Data(DataArgs),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use flashcliff_tasks::{SplitName, TaskError};
+use flashcliff_tasks::{SplitName, Task, TaskError};
 
 use crate::device::DeviceName;
 
@@ -192,6 +192,39 @@ pub(crate) enum Error {
         reason: String,
     },
 
+    /// Weights were trained for another task.
+    #[error("{}: expected weights of {expected}, got weights of {got}; name the task {got}, or another file", path.display())]
+    WeightsOfTask {
+        /// The file.
+        path: PathBuf,
+        /// The task that was named.
+        expected: Task,
+        /// The task of the run that made the weights.
+        got: Task,
+    },
+
+    /// Weights do not fit the network of the task.
+    #[error("{}: expected the weights of the network of {task}", path.display())]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// The task.
+        task: Task,
+        /// The first weight that does not fit.
+        source: Box<flashcliff_candle::Error>,
+    },
+
+    /// A file of weights holds one that the network does not have.
+    #[error("{}: expected the weights of the network of {task} alone, got also `{tensor}`", path.display())]
+    UnexpectedWeight {
+        /// The file.
+        path: PathBuf,
+        /// The task.
+        task: Task,
+        /// The weight that the network does not have.
+        tensor: String,
+    },
+
     /// A setting is out of its range.
     #[error("{option}: expected {expected}, got {got}")]
     OutOfRange {
@@ -332,8 +365,8 @@ pub(crate) enum Error {
         error: f64,
     },
 
-    /// A curve could not be drawn.
-    #[error("cannot draw the learning curve: {reason}")]
+    /// A picture could not be drawn.
+    #[error("cannot draw the picture: {reason}")]
     Plot {
         /// The message of the plotter.
         reason: String,

@@ -1,4 +1,4 @@
-//! The `flashcliff` program: trains the published models, writes their data, runs single operators on files, shows algebras, measures, tunes.
+//! The `flashcliff` program: trains the published models, measures what they learnt, writes their data, runs single operators on files, shows algebras, measures, tunes.
 //!
 //! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error, also when
 //! Ctrl-C ended a training run before there was anything to save; 2 on wrong usage;
@@ -12,6 +12,7 @@ mod cli;
 mod data;
 mod device;
 mod error;
+mod eval;
 mod heap;
 mod info;
 mod interrupt;
@@ -51,6 +52,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     cli.start()?;
     let done = match &cli.command {
         Command::Train(args) => train::run(args, cli.quiet),
+        Command::Eval(args) => eval::run(args),
         Command::Algebra(args) => algebra::run(args),
         Command::Op(args) => op::run(args),
         Command::Data(args) => data::run(args),

@@ -75,6 +75,7 @@ fn no_command_replaces_a_file_unasked() {
         "bench --quick --only nothing --json in",
         "profile volumes --json in",
         "profile volumes --trace in",
+        "eval volumes in --json in",
     ] {
         assert!(folder.failure(line, 1).contains("--overwrite"), "{line}");
     }
@@ -87,7 +88,14 @@ fn no_command_replaces_a_file_unasked() {
     assert!(folder.failure(data, 1).contains("--overwrite"));
     folder.stdout(&format!("{data} --overwrite"));
     assert!(SafeTensors::deserialize(&fs::read(&input).unwrap()).is_ok());
-    for command in ["op reverse", "data", "bench", "profile", "tune"] {
+    for command in [
+        "op reverse",
+        "data",
+        "bench",
+        "profile",
+        "tune",
+        "eval",
+    ] {
         let help = folder.stdout(&format!("{command} --help"));
         assert!(help.contains("--overwrite"), "{command}");
     }

@@ -1,6 +1,6 @@
 //! Copies samples to tensors, and computes errors.
 
-use candle_core::{Device, Tensor};
+use candle_core::{Device, Tensor, WithDType};
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_tasks::Split;
 
@@ -41,29 +41,51 @@ pub(super) fn samples(
     Ok((inputs, Tensor::from_vec(targets, shape, device)?))
 }
 
-/// The mean squared error of the stored targets over a split. `None` if Ctrl-C came before the end.
+/// Predictions for points, row-major, so many samples at once, or the usual number. `None` if Ctrl-C came before the end.
+///
+/// # Errors
+/// The errors of candle.
+pub(crate) fn predictions<T: WithDType>(
+    model: &Model,
+    points: &[T],
+    batch: Option<usize>,
+    device: &Device,
+) -> Result<Option<Vec<T>>, Error> {
+    let network = model.architecture();
+    let (count, dim) = (network.points(), network.dim());
+    let width = count * dim;
+    let batch = batch.unwrap_or_else(|| usual_batch(network, device));
+    let mut predictions = Vec::with_capacity(points.len() / width * network.targets());
+    for part in points.chunks(batch.saturating_mul(width)) {
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        let points = Tensor::from_slice(part, (part.len() / width, count, dim), device)?;
+        let made = model.forward(&points)?.flatten_all()?;
+        predictions.extend(made.to_vec1::<T>()?);
+    }
+    Ok(Some(predictions))
+}
+
+/// The mean squared error of the stored targets over a split, of [`predictions`]. `None` if Ctrl-C came before the end.
 ///
 /// # Errors
 /// The errors of candle.
 pub(super) fn mean_squared_error(
     model: &Model,
     split: &Split,
+    batch: Option<usize>,
     device: &Device,
 ) -> Result<Option<f64>, Error> {
-    let mut predictions = Vec::with_capacity(split.targets.len());
+    let predictions = predictions(model, &split.inputs, batch, device)?;
+    let error = predictions.map(|made| split.mean_squared_error(&made));
+    Ok(error.transpose()?)
+}
+
+fn usual_batch(network: Architecture, device: &Device) -> usize {
     let chunk = if device.is_cpu() { CHUNK } else { CHUNK_ON_GPU };
-    let chunk = match model.architecture() {
+    match network {
         Architecture::Gravity => chunk / TRANSFORMER,
         _ => chunk,
-    };
-    for start in (0..split.len()).step_by(chunk) {
-        if interrupt::requested() {
-            return Ok(None);
-        }
-        let end = split.len().min(start + chunk);
-        let (points, _) = samples(split, start..end, device)?;
-        let made = model.forward(&points)?.flatten_all()?;
-        predictions.extend(made.to_vec1::<f32>()?);
     }
-    Ok(Some(split.mean_squared_error(&predictions)?))
 }

@@ -55,7 +55,7 @@ struct LossScale {
 
 /// The program that made the results, and its machine.
 #[derive(Debug, Serialize)]
-pub(super) struct Program {
+pub(crate) struct Program {
     version: &'static str,
     rust_version: &'static str,
     architecture: &'static str,
@@ -65,6 +65,21 @@ pub(super) struct Program {
     /// The number of GPUs that shared each batch, if there were several.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<usize>,
+}
+
+impl Program {
+    /// This program on a device, or on several.
+    pub(crate) fn new(device: DeviceName, gpus: Option<usize>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            rust_version: env!("CARGO_PKG_RUST_VERSION"),
+            architecture: std::env::consts::ARCH,
+            simd: Tier::best().name(),
+            threads: rayon::current_num_threads(),
+            device: device.to_string(),
+            gpus,
+        }
+    }
 }
 
 /// Mean squared errors.
@@ -192,15 +207,7 @@ impl Metrics {
         let published = published::at_budget(settings.task(), samples, steps, batch);
         let per_step = seconds.training / history.step as f64;
         Ok(Self {
-            program: Program {
-                version: env!("CARGO_PKG_VERSION"),
-                rust_version: env!("CARGO_PKG_RUST_VERSION"),
-                architecture: std::env::consts::ARCH,
-                simd: Tier::best().name(),
-                threads: rayon::current_num_threads(),
-                device: device.to_string(),
-                gpus: session.team().map(Team::size),
-            },
+            program: Program::new(device, session.team().map(Team::size)),
             settings: settings.clone(),
             parameters: session.parameter_count(),
             target_scale: data.target_scale,

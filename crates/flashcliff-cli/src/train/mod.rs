@@ -13,6 +13,7 @@
 //! * `saver` - when a run is saved, and what happens when that fails.
 //! * `progress` - bars; `ramps` - the learning rate of charged bodies.
 //! * `curve`, `metrics`, `report` - the results.
+//! * `trained` - weights in files, for other commands.
 //!
 //! Results depend on the settings and the SIMD tier, or the kind of GPU. They do not depend on the number of threads or on interruptions.
 
@@ -38,6 +39,7 @@ mod settings;
 mod start;
 mod supervisor;
 mod team;
+mod trained;
 mod trainer;
 
 use std::num::NonZero;
@@ -72,15 +74,18 @@ use settings::Settings;
 use start::{Part, Start};
 use team::Team;
 
+pub(crate) use metrics::Program;
 pub(crate) use precision::PrecisionName;
 pub(crate) use rehearsal::{Play, Rehearsal};
+pub(crate) use report::number;
+pub(crate) use trained::{SamplesArgs, Trained, error_on};
 
 /// Train a network on a published task and compare its error with the published ones.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
-named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the algebra and the norm of each layer; --resume refuses
-others. A folder that holds results is refused without --overwrite.
+named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the settings of the run, and the algebra and the norm of each layer;
+--resume and `eval` refuse others. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
 with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.

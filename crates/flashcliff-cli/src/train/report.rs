@@ -125,7 +125,7 @@ fn notes(metrics: &Metrics) -> String {
 }
 
 /// A number with four significant digits, without an exponent if it is readable.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.2}"),

@@ -32,9 +32,8 @@ const WEIGHTS: u64 = 4 << 48;
 /// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the other ranks.
 const DROPOUT: u64 = 5 << 48;
 
-const SETTINGS: &str = "settings";
-const HISTORY: &str = "history";
-const MODEL: &str = "model.";
+pub(super) const HISTORY: &str = "history";
+pub(super) const MODEL: &str = "model.";
 const BEST: &str = "best.";
 const OPTIMISER: &str = "adam.";
 /// The name of the state that a run on several GPUs starts from, in place of that of a file.
@@ -158,19 +157,12 @@ impl State {
             path: path.to_owned(),
             reason,
         };
-        let text = |key: &str| {
-            let text = checkpoint.text(key);
-            text.ok_or_else(|| not_state(format!("no {key}")))
-        };
-        let invalid = |key: &str, error: serde_json::Error| not_state(format!("{key}: {error}"));
-        let settings: Settings =
-            serde_json::from_str(text(SETTINGS)?).map_err(|error| invalid(SETTINGS, error))?;
-        let history: History =
-            serde_json::from_str(text(HISTORY)?).map_err(|error| invalid(HISTORY, error))?;
-        if !settings.task_is_known() {
-            return Err(not_state("an unknown task".to_owned()));
-        }
-        settings.check()?;
+        let lacks = |key: &str| not_state(format!("no {key}"));
+        let settings = Settings::stored(&checkpoint, path)?;
+        let settings = settings.ok_or_else(|| lacks("settings"))?;
+        let history = checkpoint.text(HISTORY).ok_or_else(|| lacks(HISTORY))?;
+        let history: History = serde_json::from_str(history)
+            .map_err(|error| not_state(format!("{HISTORY}: {error}")))?;
         if history.step > settings.steps || history.losses.len() != history.step {
             return Err(not_state(format!(
                 "{} losses at step {} of {}",
@@ -488,9 +480,9 @@ impl<'a> Session<'a> {
         let start = Instant::now();
         let (model, val, device) = (&self.model, &self.data.val, &self.device);
         let error = match self.start.lacks(Part::FirstValidation) {
-            false => mean_squared_error(model, val, device),
+            false => mean_squared_error(model, val, None, device),
             true => self.start.part(Part::FirstValidation, || {
-                mean_squared_error(model, val, device)
+                mean_squared_error(model, val, None, device)
             }),
         };
         let Some(error) = error? else {
@@ -515,7 +507,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The errors of candle.
     pub(super) fn test_error(&self) -> Result<Option<f64>, Error> {
-        mean_squared_error(&self.model, &self.data.test, &self.device)
+        mean_squared_error(&self.model, &self.data.test, None, &self.device)
     }
 
     /// The error on the test set with the best weights; `None` if there are none, or if Ctrl-C came before the end.
@@ -533,10 +525,10 @@ impl<'a> Session<'a> {
                 var.set(best)?;
             }
         }
-        mean_squared_error(&model, &self.data.test, &self.device)
+        mean_squared_error(&model, &self.data.test, None, &self.device)
     }
 
-    /// Writes the best weights, if there are any yet.
+    /// Writes the best weights, if there are any yet, with the settings.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -546,6 +538,7 @@ impl<'a> Session<'a> {
         }
         let mut checkpoint = Checkpoint::new();
         self.add_best("", &mut checkpoint);
+        self.settings.store(&mut checkpoint)?;
         Ok(checkpoint.save(path)?)
     }
 
@@ -576,7 +569,7 @@ impl<'a> Session<'a> {
         if !self.best.is_empty() {
             self.add_best(BEST, &mut checkpoint);
         }
-        checkpoint.insert_text(SETTINGS, serde_json::to_string(&self.settings)?);
+        self.settings.store(&mut checkpoint)?;
         checkpoint.insert_text(HISTORY, serde_json::to_string(&self.history)?);
         Ok(checkpoint)
     }

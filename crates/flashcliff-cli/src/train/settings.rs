@@ -1,7 +1,9 @@
 //! The settings that determine a run, bit for bit.
 
 use std::num::NonZero;
+use std::path::Path;
 
+use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, ModelOptions};
 use flashcliff_tasks::{Sizes, Task, bodies};
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,8 @@ use super::ramps;
 use crate::error::Error;
 use crate::memory::room_for;
 
+/// The name of the settings in a checkpoint.
+const STORED: &str = "settings";
 /// The largest size of a split: about 3 GB of points.
 const MAX_SAMPLES: usize = 1 << 22;
 /// The largest number of steps. Each step leaves a loss in the history.
@@ -120,6 +124,36 @@ impl Settings {
             },
         };
         settings.with_intervals(true)
+    }
+
+    /// Adds the settings to a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Json`].
+    pub(super) fn store(&self, checkpoint: &mut Checkpoint) -> Result<(), Error> {
+        checkpoint.insert_text(STORED, serde_json::to_string(self)?);
+        Ok(())
+    }
+
+    /// The settings that a checkpoint has, if there are any. The path is that of errors.
+    ///
+    /// # Errors
+    /// [`Error::NotState`], [`Error::OutOfRange`].
+    pub(super) fn stored(checkpoint: &Checkpoint, path: &Path) -> Result<Option<Self>, Error> {
+        let not_state = |reason: String| Error::NotState {
+            path: path.to_owned(),
+            reason,
+        };
+        let Some(text) = checkpoint.text(STORED) else {
+            return Ok(None);
+        };
+        let settings: Self =
+            serde_json::from_str(text).map_err(|error| not_state(format!("{STORED}: {error}")))?;
+        if !settings.task_is_known() {
+            return Err(not_state("an unknown task".to_owned()));
+        }
+        settings.check()?;
+        Ok(Some(settings))
     }
 
     /// The settings of the command line, with the defaults of its task.
@@ -303,7 +337,7 @@ impl Settings {
     }
 
     /// Whether the stored name is the name of a task.
-    pub(super) fn task_is_known(&self) -> bool {
+    fn task_is_known(&self) -> bool {
         self.task == self.task().name()
     }
 

@@ -4,20 +4,27 @@
 //! the phrases of the row: what was expected, what came. It must not panic, must not print results, and must leave every file as it was.
 //!
 //! * `row` - the contents of a row, and running one.
-//! * `usage`, `tensors`, `files`, `training` - the rows.
+//! * `usage`, `tensors`, `files`, `training`, `trained` - the rows.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
 mod row;
 mod tensors;
+mod trained;
 mod training;
 mod usage;
 
 use row::Row;
 
 fn table() -> Vec<&'static Row> {
-    let parts = [usage::ROWS, tensors::ROWS, files::ROWS, training::ROWS];
+    let parts = [
+        usage::ROWS,
+        tensors::ROWS,
+        files::ROWS,
+        training::ROWS,
+        trained::ROWS,
+    ];
     parts.into_iter().flatten().collect()
 }
 

@@ -1,0 +1,175 @@
+//! Tests of `flashcliff eval`: its errors are those that `train` measured, and weights of another network are refused.
+
+mod common;
+
+use common::Folder;
+use common::runs::{metrics, tiny};
+use flashcliff_candle::checkpoint::Checkpoint;
+use serde_json::Value;
+
+/// What the JSON of a run says.
+fn eval(folder: &Folder, line: &str) -> Value {
+    folder.stdout(&format!("eval {line} --json eval.json --overwrite"));
+    folder.json("eval.json")
+}
+
+/// To the last bit, in both units, after the last step and with the best weights.
+#[test]
+fn the_errors_are_those_of_train() {
+    for task in ["hulls", "regression", "volumes", "gravity", "nbody"] {
+        let folder = Folder::new();
+        // At this rate regression is not best at the end.
+        let options = if task == "regression" { "--lr 0.1" } else { "" };
+        let printed = folder.stdout(&tiny(task, "run", options));
+        let metrics = metrics(&folder.path("run"));
+        for (file, validation, test) in [
+            ("state", "validation", "test"),
+            ("best", "best_validation", "best_test"),
+        ] {
+            let line = format!("{task} run/{file}.safetensors");
+            let report = eval(&folder, &line);
+            for units in ["errors", "errors_in_target_units"] {
+                let (own, of_run) = (&report[units], &metrics[units]);
+                assert_eq!(own["validation"], of_run[validation], "{line}");
+                assert_eq!(own["test"], of_run[test], "{line}");
+            }
+            for key in ["parameters", "target_scale", "target_shift"] {
+                assert_eq!(report[key], metrics[key], "{line}");
+            }
+            let text = folder.stdout(&format!("eval {line} --split test"));
+            let row = text.lines().find(|line| line.starts_with("test")).unwrap();
+            let shown = row.split_whitespace().nth(2).unwrap();
+            assert!(printed.contains(&format!("{shown} ")), "{shown}: {printed}");
+        }
+        let errors = &metrics["errors"];
+        if task == "regression" {
+            assert_ne!(errors["test"], errors["best_test"]);
+        }
+    }
+}
+
+#[test]
+fn splits_batches_and_samples_can_be_chosen() {
+    let folder = Folder::new();
+    folder.stdout(&tiny("regression", "run", ""));
+    let run = |options: &str| {
+        eval(
+            &folder,
+            &format!("regression run/best.safetensors {options}"),
+        )
+    };
+    let usual = run("");
+    let error = |report: &Value, name: &str| report["errors"][name].as_f64().unwrap();
+    assert!(usual["errors"]["training"].is_null());
+    assert_eq!(usual["samples"]["test"], 20);
+    let train = run("--split train");
+    assert_eq!(train["samples"]["training"], 40);
+    assert!(train["errors"]["test"].is_null());
+    let parts = run("--batch 3 --threads 1");
+    assert!((error(&parts, "test") / error(&usual, "test") - 1.0).abs() < 1e-5);
+    let fewer = run("--test-samples 7");
+    assert_eq!(fewer["samples"]["test"], 7);
+    assert_ne!(fewer["errors"]["test"], usual["errors"]["test"]);
+    assert_eq!(fewer["errors"]["validation"], usual["errors"]["validation"]);
+    let other = run("--data-seed 4");
+    assert_eq!(
+        (&usual["data_seed"], &other["data_seed"]),
+        (&3.into(), &4.into())
+    );
+    assert_ne!(other["errors"]["test"], usual["errors"]["test"]);
+    // Targets are standardised by the training samples.
+    assert_ne!(run("--samples 30")["target_scale"], usual["target_scale"]);
+}
+
+/// The weights of a file, with the choices of layers and the settings or without.
+fn weights(folder: &Folder) -> Checkpoint {
+    Checkpoint::load(folder.path("run/best.safetensors")).unwrap()
+}
+
+fn without_settings(whole: &Checkpoint) -> Checkpoint {
+    let mut older = Checkpoint::new();
+    for (name, tensor) in whole.tensors() {
+        older.insert(name, tensor);
+    }
+    older
+}
+
+/// So are those of other programs, and of `train` before it stored its settings.
+#[test]
+fn weights_without_settings_have_the_usual_data() {
+    let folder = Folder::new();
+    folder.stdout(&tiny("volumes", "run", ""));
+    without_settings(&weights(&folder))
+        .save(folder.path("older"))
+        .unwrap();
+    let sizes = "--samples 40 --val-samples 20 --test-samples 20 --data-seed 3";
+    let older = eval(&folder, &format!("volumes older {sizes}"));
+    let own = eval(&folder, "volumes run/best.safetensors");
+    assert_eq!(older["errors"], own["errors"]);
+    let usual = eval(&folder, "volumes older");
+    assert_eq!(usual["samples"]["test"], 4096);
+    assert_eq!(usual["data_seed"], 0);
+}
+
+/// Networks with dropout have weights of other names, which the settings say.
+#[test]
+fn the_settings_say_the_network() {
+    let folder = Folder::new();
+    folder.stdout(&tiny("gravity", "run", "--dropout 0.2"));
+    let report = eval(&folder, "gravity run/best.safetensors");
+    let errors = &metrics(&folder.path("run"))["errors"];
+    assert_eq!(report["errors"]["test"], errors["best_test"]);
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let folder = Folder::new();
+    folder.stdout(&tiny("volumes", "run", ""));
+    let whole = weights(&folder);
+    let refused = |checkpoint: &Checkpoint, line: &str, phrases: &[&str]| {
+        checkpoint.save(folder.path("other")).unwrap();
+        let message = folder.failure(&format!("eval {line} other --json none"), 1);
+        for phrase in phrases {
+            assert!(message.contains(phrase), "{phrase}: {message}");
+        }
+        assert!(!folder.path("none").exists());
+    };
+    let of_task = ["other: expected weights of hulls, got weights of volumes"];
+    refused(&whole, "hulls", &of_task);
+
+    let (name, tensor) = whole.tensors().first_key_value().unwrap();
+    let expected = "other: expected the weights of the network of volumes";
+    let mut fewer = Checkpoint::new();
+    for (other, tensor) in whole.tensors().iter().skip(1) {
+        fewer.insert(other, tensor);
+    }
+    refused(
+        &fewer,
+        "volumes",
+        &[expected, &format!("no tensor `{name}`")],
+    );
+
+    let mut more = whole.clone();
+    more.insert("head.extra", tensor);
+    refused(&more, "volumes", &[expected, "got also `head.extra`"]);
+
+    let mut reshaped = whole.clone();
+    reshaped.insert(name, &tensor.flatten_all().unwrap().unsqueeze(0).unwrap());
+    refused(&reshaped, "volumes", &[expected, name, "expected shape"]);
+
+    let mut wide = whole.clone();
+    wide.insert(name, &tensor.to_dtype(candle_core::DType::F64).unwrap());
+    refused(
+        &wide,
+        "volumes",
+        &[expected, name, "expected type F32, got F64"],
+    );
+
+    let mut described = whole.clone();
+    described.describe("net.0", "algebra", "cl500");
+    refused(&described, "volumes", &[expected, "weights of algebra"]);
+
+    let mut settings = whole.clone();
+    settings.insert_text("settings", "{}");
+    refused(&settings, "volumes", &["other: ", "settings: "]);
+}

@@ -1,0 +1,35 @@
+//! Weights that are not those of a task, and what is done with them.
+
+use safetensors::Dtype;
+
+use crate::row::Make::{Bytes, Cut, Folder, Tensors};
+use crate::row::{GOOD, Row, row};
+
+const ONE_OF_HULLS: Row = row(
+    &[Tensors("in", Dtype::F32, &[("gp.0.weight", &[3])])],
+    "eval hulls in",
+    1,
+    &["in: expected the weights of the network of hulls"],
+);
+
+#[rustfmt::skip]
+pub(crate) const ROWS: &[Row] = &[
+    // Errors.
+    row(&[], "eval", 2, &["<TASK>", "<WEIGHTS>"]),
+    row(&[], "eval hulls", 2, &["<WEIGHTS>"]),
+    row(&[GOOD], "eval poetry in", 2, &["poetry", "hulls"]),
+    row(&[GOOD], "eval in hulls", 2, &["'in'", "hulls"]),
+    row(&[GOOD], "eval hulls in --split all", 2, &["all", "train, val, test"]),
+    row(&[GOOD], "eval hulls in --batch 0", 2, &["--batch"]),
+    row(&[GOOD], "eval hulls in --test-samples 0", 2, &["--test-samples"]),
+    row(&[], "eval hulls no/such", 1, &["cannot read no/such"]),
+    row(&[Folder("in")], "eval hulls in", 1, &["cannot read in"]),
+    row(&[Bytes("in", b"")], "eval hulls in", 1, &["in: expected a complete safetensors file"]),
+    row(&[GOOD, Cut("in", 100)], "eval hulls in", 1, &["in: expected a complete safetensors file"]),
+    row(&[GOOD], "eval hulls in", 1, &["in: expected the weights of the network of hulls alone, got also `grad_o`"]),
+    row(&[Tensors("in", Dtype::F32, &[])], "eval hulls in", 1, &["in: expected the weights of the network of hulls", "no tensor `"]),
+    ONE_OF_HULLS,
+    row(&[GOOD, Bytes("out", b"old")], "eval hulls in --json out", 1, &["out exists", "--overwrite"]),
+    row(&[GOOD], "eval hulls in --json no/such/out", 1, &["cannot write no/such/out"]),
+    row(&[GOOD], "eval hulls in --device cuda:100000", 1, &["CUDA"]),
+];
