@@ -16,6 +16,7 @@ use crate::interrupt;
 use crate::messages;
 use crate::op::OpArgs;
 use crate::profile::ProfileArgs;
+use crate::rollout::RolloutArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
 
@@ -41,6 +42,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Train(TrainArgs),
     Eval(EvalArgs),
+    Rollout(RolloutArgs),
     Algebra(AlgebraArgs),
     Op(OpArgs),
     Data(DataArgs),

@@ -21,6 +21,7 @@ mod messages;
 mod op;
 mod output;
 mod profile;
+mod rollout;
 mod shell;
 mod streams;
 mod train;
@@ -53,6 +54,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     let done = match &cli.command {
         Command::Train(args) => train::run(args, cli.quiet),
         Command::Eval(args) => eval::run(args),
+        Command::Rollout(args) => rollout::run(args),
         Command::Algebra(args) => algebra::run(args),
         Command::Op(args) => op::run(args),
         Command::Data(args) => data::run(args),

@@ -76,6 +76,8 @@ fn no_command_replaces_a_file_unasked() {
         "profile volumes --json in",
         "profile volumes --trace in",
         "eval volumes in --json in",
+        "rollout nbody in --out in",
+        "rollout nbody in --out new --json in",
     ] {
         assert!(folder.failure(line, 1).contains("--overwrite"), "{line}");
     }
@@ -95,6 +97,7 @@ fn no_command_replaces_a_file_unasked() {
         "profile",
         "tune",
         "eval",
+        "rollout",
     ] {
         let help = folder.stdout(&format!("{command} --help"));
         assert!(help.contains("--overwrite"), "{command}");

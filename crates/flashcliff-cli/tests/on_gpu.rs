@@ -1,4 +1,4 @@
-//! Tests of the program on an NVIDIA GPU: benchmarks and profiles; on two GPUs training on two hosts.
+//! Tests of the program on an NVIDIA GPU: benchmarks, profiles and what was trained; on two GPUs training on two hosts.
 //!
 //! Without a GPU every test counts as ignored, and the last line says how many and why; with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead.
 
@@ -11,17 +11,19 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ExitCode, Stdio};
 
 use common::coverage::lacking;
-use common::runs::{same, tiny};
+use common::runs::{metrics, same, tiny};
 use common::{Folder, text};
 use serde_json::Value;
 use trials::Tests;
 
 fn main() -> ExitCode {
     let mut tests = Tests::new();
-    let all: [(&str, fn()); 3] = [
+    let all: [(&str, fn()); 5] = [
         ("bench::everything_in_every_type", everything),
         ("bench::layers_are_captured", captured),
         ("profile::rows_add_up_and_cost_little", profiled),
+        ("eval::errors_are_those_of_train", evaluated),
+        ("rollout::networks_are_equivariant", rolled_out),
     ];
     for (name, test) in all {
         tests.add(name, test);
@@ -99,6 +101,39 @@ fn profiled() {
             least < 0.06 && cheapest < 0.04,
             "{task}: {least} {cheapest}"
         );
+    }
+}
+
+fn evaluated() {
+    let folder = Folder::new();
+    for (task, options) in [
+        ("hulls", "--precision tf32"),
+        ("volumes", "--precision bf16"),
+        ("gravity", "--precision tf32"),
+        ("nbody", ""),
+    ] {
+        folder.stdout(&tiny(task, task, &format!("--device cuda {options}")));
+        let weights = format!("{task}/best.safetensors --device cuda");
+        folder.stdout(&format!(
+            "eval {task} {weights} --json eval.json --overwrite"
+        ));
+        let (own, of_run) = (folder.json("eval.json"), metrics(&folder.path(task)));
+        for (name, best) in [("validation", "best_validation"), ("test", "best_test")] {
+            assert_eq!(own["errors"][name], of_run["errors"][best], "{task}");
+        }
+    }
+}
+
+fn rolled_out() {
+    let folder = Folder::new();
+    for task in ["gravity", "nbody"] {
+        folder.stdout(&tiny(task, task, ""));
+        let weights = format!("{task}/best.safetensors --device cuda --steps 2");
+        let files = format!("--out {task}.svg --json out.json --overwrite");
+        folder.stdout(&format!("rollout {task} {weights} {files}"));
+        let turned = &folder.json("out.json")["equivariance"][0];
+        assert!(number(&turned["f32"], "rms") < 1e-2, "{turned}");
+        assert!(number(&turned["f64"], "rms") < 1e-9, "{turned}");
     }
 }
 

@@ -32,4 +32,16 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD, Bytes("out", b"old")], "eval hulls in --json out", 1, &["out exists", "--overwrite"]),
     row(&[GOOD], "eval hulls in --json no/such/out", 1, &["cannot write no/such/out"]),
     row(&[GOOD], "eval hulls in --device cuda:100000", 1, &["CUDA"]),
+    // Trajectories.
+    row(&[GOOD], "rollout nbody in", 2, &["--out <FILE>"]),
+    row(&[GOOD], "rollout hulls in --out out", 2, &["hulls", "gravity, nbody"]),
+    row(&[GOOD], "rollout nbody in --out out --steps 0", 2, &["--steps", "1..=1000"]),
+    row(&[GOOD], "rollout nbody in --out out --steps 1001", 2, &["--steps", "1..=1000"]),
+    row(&[GOOD], "rollout nbody in --out out --samples 0", 2, &["--samples"]),
+    row(&[GOOD], "rollout nbody in --out out --seed x", 2, &["--seed", "x"]),
+    row(&[], "rollout nbody no/such --out out", 1, &["cannot read no/such"]),
+    row(&[GOOD], "rollout gravity in --out out", 1, &["in: expected the weights of the network of gravity alone, got also `grad_o`"]),
+    row(&[GOOD, Bytes("out", b"old")], "rollout nbody in --out out", 1, &["out exists", "--overwrite"]),
+    row(&[GOOD, Bytes("out", b"old")], "rollout nbody in --out new --json out", 1, &["out exists", "--overwrite"]),
+    row(&[GOOD], "rollout nbody in --out no/such/out", 1, &["cannot write no/such/out"]),
 ];
