@@ -5,6 +5,7 @@
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
 - :func:`flashcliff.operator`: an operator of a function of multivectors, with gradients of every order.
 - :mod:`flashcliff.graphs`: gatherings and sums of rows that belong to others, as messages on graphs need them.
+- :mod:`flashcliff.atoms`: batches of atoms with neighbours, forces and stress of an energy, a calculator of ASE.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
   of matrices.
@@ -34,6 +35,7 @@ from .errors import (
     CaptureWarning,
     CudaError,
     EquivarianceWarning,
+    MissingPackageError,
     MissingScalarsError,
     UnsupportedError,
 )
@@ -44,12 +46,14 @@ __all__ = [
     "CaptureWarning",
     "CudaError",
     "EquivarianceWarning",
+    "MissingPackageError",
     "MissingScalarsError",
     "UnsupportedError",
     "__version__",
     "accelerate",
     "algebras",
     "arrays",
+    "atoms",
     "build_info",
     "capture",
     "compat",
@@ -69,6 +73,7 @@ __all__ = [
 
 _MODULES = (
     "arrays",
+    "atoms",
     "compat",
     "functional",
     "graphs",

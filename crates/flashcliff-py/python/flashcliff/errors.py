@@ -8,6 +8,7 @@ __all__ = [
     "CaptureWarning",
     "CudaError",
     "EquivarianceWarning",
+    "MissingPackageError",
     "MissingScalarsError",
     "UnsupportedError",
 ]
@@ -29,6 +30,10 @@ class EquivarianceWarning(UserWarning):
     Each kind is said once in a process: a bias on every blade, and gates of operands without
     scalars. ``warnings.simplefilter("ignore", flashcliff.EquivarianceWarning)`` silences them.
     """
+
+
+class MissingPackageError(ImportError):
+    """A function needs a package that is not installed. The message says how to install it."""
 
 
 class MissingScalarsError(ValueError, NotImplementedError):

@@ -52,6 +52,14 @@ def epsilon(name: str, value: Any) -> float:
     return found
 
 
+def positive(name: str, value: Any) -> float:
+    """A length or another number that is finite and above 0."""
+    found = number(name, value)
+    if not (math.isfinite(found) and found > 0):
+        raise ValueError(f"{name}: expected a finite number above 0, got {value!r}")
+    return found
+
+
 def flag(name: str, value: Any) -> bool:
     """A boolean. Everything is true or false in Python, even ``"False"``, so only booleans are
     accepted."""

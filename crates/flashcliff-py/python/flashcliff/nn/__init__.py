@@ -19,6 +19,7 @@ from .layer_norm import MVLayerNorm
 from .linear import MVLinear
 from .messages import EGCL
 from .perceptron import CEMLP
+from .potential import Potential
 from .products import Product, Sandwich
 from .sgp_norm import SGPNorm
 from .silu import MVSiLU
@@ -38,6 +39,7 @@ __all__ = [
     "MVLinear",
     "MVSiLU",
     "PointEmbedding",
+    "Potential",
     "Product",
     "SGPNorm",
     "Sandwich",

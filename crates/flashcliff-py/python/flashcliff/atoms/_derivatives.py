@@ -1,0 +1,78 @@
+"""Forces and stress as derivatives of an energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._ops import checks
+from ._structures import Structures
+
+
+class Derivatives(NamedTuple):
+    """The result of :func:`derivatives`."""
+
+    energies: Tensor
+    """``[structures]``"""
+    forces: Tensor
+    """``[atoms, 3]``"""
+    stress: Tensor | None
+    """``[structures, 3, 3]``, if it was asked for."""
+
+
+def derivatives(
+    energy: Callable[[Structures], Tensor],
+    structures: Structures,
+    *,
+    stress: bool = False,
+    create_graph: bool = False,
+) -> Derivatives:
+    """Energies with their forces, and on request the stress, by automatic differentiation.
+
+    Forces are ``-dE/dpositions``, so they conserve the energy and have no curl. Stress is ``dE/dstrain / volume`` for a strain ``e`` that
+    takes each vector ``v`` to ``v + v e``: positive where the energy rises as the cell grows, as in ASE. It is symmetric if the energy
+    does not change with rotations. Without a cell it is not a number.
+
+    Args:
+        energy: a function of structures that gives ``[structures]`` energies by their ``vectors()``, such as
+            :class:`flashcliff.nn.Potential`.
+        structures: the structures. Gradients flow to their positions if these require them and ``create_graph`` is set.
+        stress: whether the stress is computed too.
+        create_graph: whether results can be differentiated again, to train on them.
+
+    Returns:
+        Energies, forces and stress. Without ``create_graph`` they are detached.
+
+    Raises:
+        TypeError: ``energy`` gives no tensor.
+        ValueError: ``energy`` gives another shape.
+    """
+    stress, create_graph = checks.flag("stress", stress), checks.flag("create_graph", create_graph)
+    with torch.enable_grad():
+        positions = structures.positions
+        if not (create_graph and positions.requires_grad):
+            positions = positions.detach().requires_grad_()
+        strain = structures.cell.new_zeros(structures.cell.shape).requires_grad_() if stress else None
+        energies = energy(structures.replaced(positions=positions, strain=strain))
+        _check(energies, structures.count)
+        by = [positions] if strain is None else [positions, strain]
+        # An energy without neighbours does not depend on positions.
+        found = torch.autograd.grad(
+            energies.sum(), by, create_graph=create_graph, materialize_grads=True
+        )
+        volumes = torch.linalg.det(structures.cell).abs()[:, None, None]
+        tensor = found[1] / volumes if stress else None
+    results = energies, -found[0], tensor
+    if not create_graph:
+        results = tuple(None if own is None else own.detach() for own in results)  # type: ignore[assignment]
+    return Derivatives(*results)
+
+
+def _check(energies: object, count: int) -> None:
+    if not isinstance(energies, Tensor):
+        raise TypeError(f"energy: expected a function that gives a tensor, got {type(energies).__name__}")
+    if tuple(energies.shape) != (count,):
+        raise ValueError(f"energy: expected [{count}] energies, got {list(energies.shape)}")

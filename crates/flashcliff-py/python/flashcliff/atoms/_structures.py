@@ -1,0 +1,294 @@
+"""Structures of atoms as one ragged batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .._ops import checks
+from ..graphs import Graph, Relation, difference, gather
+from ._neighbours import neighbours
+
+
+class Structures:
+    """Structures of atoms as one ragged batch, with the edges between neighbours.
+
+    Shapes:
+        - ``positions`` ``[atoms, 3]``, float32 or float64
+        - ``species`` ``[atoms]``, int64: the place of each atom's element in a list
+        - ``batch`` ``[atoms]``, int64: the structure of each atom, as in PyTorch Geometric
+        - ``edge_index`` ``[2, edges]``, int64: senders and receivers
+        - ``shifts`` ``[edges, 3]``, of any numbers: the cells between an edge's sender and the image that is near the receiver
+        - ``cell`` ``[structures, 3, 3]``: a lattice vector in each row; zeros for a structure without a cell
+
+    The vector of an edge is ``positions[sender] - positions[receiver] + shift @ cell``. Edges that are longer than the cut-off of a
+    :class:`flashcliff.nn.Potential` change nothing: neighbours within a larger distance serve as long as no atom moves by half of
+    the difference.
+
+    Structures are a tree of tensors for PyTorch, so :func:`flashcliff.capture` takes them as arguments of a step. A graph is recorded for each
+    size of batch: :meth:`stack` fills batches up to one size.
+
+    Args:
+        positions: the positions of atoms.
+        species: their elements.
+        edge_index: the edges, of :func:`neighbours` for example.
+        shifts: the shifts of edges; 0 by default.
+        cell: the lattice vectors.
+        batch: the structure of each atom; by default all are of one.
+        count: the number of structures; by default that of ``cell``, or 1.
+
+    Raises:
+        TypeError: a tensor has another element type.
+        ValueError: a shape or a number is out of range.
+    """
+
+    positions: Tensor
+    """``[atoms, 3]``"""
+    species: Tensor
+    """``[atoms]``"""
+    cell: Tensor
+    """``[structures, 3, 3]``"""
+    offsets: Tensor
+    """``[edges, 3]``: ``shift @ cell`` of each edge."""
+    strain: Tensor | None
+    """``[structures, 3, 3]``: a deformation of the vectors of edges, by which stress is a derivative."""
+    graph: Graph
+    """The senders and receivers of edges."""
+    structures: Relation
+    """The structure of each atom."""
+    edge_structures: Relation
+    """The structure of each edge."""
+
+    def __init__(
+        self,
+        positions: Tensor,
+        species: Tensor,
+        edge_index: Tensor,
+        shifts: Tensor | None = None,
+        cell: Tensor | None = None,
+        batch: Tensor | None = None,
+        count: int | None = None,
+    ) -> None:
+        _check_positions(positions)
+        atoms, edges = len(positions), edge_index.shape[-1]
+        count = (1 if cell is None else len(cell)) if count is None else checks.integer("count", count)
+        batch = species.new_zeros(atoms, dtype=torch.int64) if batch is None else batch
+        cell = positions.new_zeros(count, 3, 3) if cell is None else cell
+        shapes = {"species": (species, (atoms,)), "batch": (batch, (atoms,)), "cell": (cell, (count, 3, 3))}
+        if shifts is not None:
+            shapes["shifts"] = shifts, (edges, 3)
+        for name, (tensor, shape) in shapes.items():
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
+        self.positions, self.species = positions, species.long()
+        self.cell, self.strain = cell.to(positions), None
+        self.graph = Graph(edge_index, atoms)
+        self.structures = Relation(batch, count)
+        of_edges = batch[edge_index[1].long()]
+        self.edge_structures = Relation(of_edges, count)
+        self.offsets = positions.new_zeros(edges, 3)
+        if shifts is not None:
+            # The sum of a position and many cells is rounded once.
+            own = shifts.double().unsqueeze(1) @ cell.double()[of_edges]
+            self.offsets = own.squeeze(1).to(positions)
+
+    @staticmethod
+    def of(
+        positions: Tensor,
+        species: Tensor,
+        cutoff: float,
+        cell: Tensor | None = None,
+        pbc: bool | tuple[bool, bool, bool] = False,
+    ) -> Structures:
+        """One structure, with the edges of :func:`neighbours`.
+
+        Args:
+            positions: ``[atoms, 3]``.
+            species: ``[atoms]``.
+            cutoff: the largest length of an edge.
+            cell: ``[3, 3]``: the lattice vectors.
+            pbc: whether the cell repeats, in all directions or in each.
+
+        Raises:
+            MissingPackageError: vesin is not installed.
+        """
+        edges, shifts = neighbours(positions, cutoff, cell, pbc)
+        cells = None if cell is None else cell.unsqueeze(0)
+        return Structures(positions, species, edges, shifts, cells)
+
+    @staticmethod
+    def stack(
+        many: Sequence[Structures], *, atoms: int | None = None, edges: int | None = None
+    ) -> Structures:
+        """Several batches as one.
+
+        With ``atoms`` and ``edges`` the batch is filled up to so many, by one more structure, behind the others, of atoms without
+        neighbours: its edges lead from atoms to themselves and are longer than any cut-off. So batches of other structures have one
+        shape, for one graph of :func:`flashcliff.capture`. Leave its energy, the last one, and the forces of its atoms out of losses.
+
+        Args:
+            many: batches of the same element type on the same device.
+            atoms: the number of atoms of the result, more than those of ``many``.
+            edges: the number of edges of the result.
+
+        Raises:
+            ValueError: there are no batches, or more atoms or edges than the result shall have.
+        """
+        if not many:
+            raise ValueError("stack: expected at least one batch of structures, got none")
+        if (atoms is None) != (edges is None):
+            raise ValueError("stack: expected both `atoms` and `edges`, or none of them")
+        parts = list(many)
+        if atoms is not None and edges is not None:
+            parts.append(_filling(parts, atoms, edges))
+        index, batch, at, count = [], [], 0, 0
+        for part in parts:
+            index.append(part.edge_index + at)
+            batch.append(part.batch + count)
+            at, count = at + part.atom_count, count + part.count
+        whole = Structures(
+            torch.cat([part.positions for part in parts]),
+            torch.cat([part.species for part in parts]),
+            torch.cat(index, dim=1),
+            cell=torch.cat([part.cell for part in parts]),
+            batch=torch.cat(batch),
+        )
+        whole.offsets = torch.cat([part.offsets for part in parts])
+        return whole
+
+    @property
+    def count(self) -> int:
+        """The number of structures."""
+        return self.structures.count
+
+    @property
+    def atom_count(self) -> int:
+        """The number of atoms."""
+        return self.graph.num_nodes
+
+    @property
+    def edge_count(self) -> int:
+        """The number of edges."""
+        return self.graph.num_edges
+
+    @property
+    def batch(self) -> Tensor:
+        """The structure of each atom, ``[atoms]`` of int64."""
+        return self.structures.targets.long()
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Senders and receivers, ``[2, edges]`` of int64."""
+        return torch.stack([self.graph.senders.targets, self.graph.receivers.targets]).long()
+
+    def vectors(self) -> Tensor:
+        """The vector of each edge from its receiver to the image of its sender, ``[edges, 3]``, with derivatives by positions and strain."""
+        apart = difference(self.positions, self.graph.senders, self.graph.receivers, dim=0)
+        vectors = apart + self.offsets
+        if self.strain is None:
+            return vectors
+        strain = gather(self.strain, self.edge_structures, dim=0)
+        return vectors + (vectors.unsqueeze(1) @ strain).squeeze(1)
+
+    def replaced(self, *, positions: Tensor | None = None, strain: Tensor | None = None) -> Structures:
+        """The same atoms with the same edges at other positions, or with a strain."""
+        other = copy.copy(self)
+        if positions is not None:
+            if positions.shape != self.positions.shape:
+                raise ValueError(
+                    f"positions: expected {list(self.positions.shape)}, got {list(positions.shape)}"
+                )
+            other.positions = positions
+        if strain is not None:
+            other.strain = strain
+        return other
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Structures:
+        """The structures on another device, or with another element type of positions."""
+        other = copy.copy(self)
+        for name in ("positions", "cell", "offsets", "strain"):
+            own = getattr(self, name)
+            setattr(other, name, None if own is None else own.to(device=device, dtype=dtype))
+        if device is not None:
+            other.species, other.graph = self.species.to(device), self.graph.to(device)
+            other.structures = self.structures.to(device)
+            other.edge_structures = self.edge_structures.to(device)
+        return other
+
+    def __repr__(self) -> str:
+        return (
+            f"Structures({self.count} structures, {self.atom_count} atoms, {self.edge_count} edges, {self.positions.dtype}, "
+            f"on {self.positions.device})"
+        )
+
+
+def _check_positions(positions: Any) -> None:
+    if not isinstance(positions, Tensor) or positions.dtype not in (torch.float32, torch.float64):
+        got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
+        raise TypeError(f"positions: expected a tensor of float32 or float64, got {got}")
+    if positions.dim() != 2 or positions.shape[1] != 3:
+        raise ValueError(f"positions: expected [atoms, 3], got {list(positions.shape)}")
+
+
+FAR = 1e4
+"""The length of edges that fill a batch: longer than any cut-off."""
+
+
+def _filling(parts: Sequence[Structures], atoms: int, edges: int) -> Structures:
+    """One structure of the atoms and edges that are missing."""
+    first = parts[0]
+    atoms = atoms - sum(part.atom_count for part in parts)
+    edges = edges - sum(part.edge_count for part in parts)
+    if atoms < 1 or edges < 0:
+        raise ValueError(
+            f"stack: expected fewer atoms and not more edges than the batch shall have, got {1 - atoms} and {max(-edges, 0)} too many"
+        )
+    positions = first.positions.new_zeros(atoms, 3)
+    species = first.species.new_zeros(atoms)
+    own = torch.arange(edges, device=positions.device) % atoms
+    filling = Structures(positions, species, torch.stack([own, own]))
+    filling.offsets = filling.offsets + FAR
+    return filling
+
+
+# A tree of tensors
+
+_TENSORS = ("positions", "species", "cell", "offsets", "strain")
+_LISTS = ("targets", "starts", "order")
+
+
+def _relations(structures: Structures) -> list[Relation]:
+    graph = structures.graph
+    return [graph.receivers, graph.senders, structures.structures, structures.edge_structures]
+
+
+def _flatten(structures: Structures) -> tuple[list[Any], tuple[int, ...]]:
+    relations = _relations(structures)
+    leaves = [getattr(structures, name) for name in _TENSORS]
+    leaves += [getattr(own, name) for own in relations for name in _LISTS]
+    return leaves, tuple(own.count for own in relations)
+
+
+def _unflatten(leaves: Any, counts: tuple[int, ...]) -> Structures:
+    following = iter(leaves)
+    found = object.__new__(Structures)
+    for name in _TENSORS:
+        setattr(found, name, next(following))
+    relations = []
+    for count in counts:
+        own = object.__new__(Relation)
+        own.count = count
+        for name in _LISTS:
+            setattr(own, name, next(following))
+        relations.append(own)
+    found.graph = object.__new__(Graph)
+    found.graph.receivers, found.graph.senders, found.structures, found.edge_structures = relations
+    return found
+
+
+pytree.register_pytree_node(Structures, _flatten, _unflatten)
