@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
 import reference
 import torch
 
@@ -47,6 +48,13 @@ def test_forces(capsys):
     error, off = load("forces").main(steps=100)
     assert error < 0.6 and off < 1e-3
     assert capsys.readouterr().out.count("found") == 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vesin") is None, reason="vesin is not installed")
+def test_potential(capsys):
+    before, after, size, drift = load("potential").main(structures=16, steps=60)
+    assert after[1] < 0.4 * size and after[2] < 30 < before[2] and drift < 1e-3
+    assert "steps a second" in capsys.readouterr().out
 
 
 def test_captured(capsys):

@@ -9,7 +9,7 @@ import torch
 from .._ops import checks
 from ..nn.potential import Potential
 from ._derivatives import derivatives
-from ._neighbours import package
+from ._neighbours import check_periodic, package
 from ._structures import Structures
 
 try:
@@ -82,7 +82,7 @@ class Calculator(_Calculator):  # type: ignore[misc]
             self.model.species_of(atoms.numbers),
             self.model.cutoff + self.skin,
             torch.from_numpy(atoms.cell.array.copy()),
-            tuple(map(bool, atoms.pbc)),
+            check_periodic(map(bool, atoms.pbc)),
         ).to(parameter.device, parameter.dtype)
         self._kept = key, structures, places
         return structures

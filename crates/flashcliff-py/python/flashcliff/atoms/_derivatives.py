@@ -55,7 +55,9 @@ def derivatives(
         positions = structures.positions
         if not (create_graph and positions.requires_grad):
             positions = positions.detach().requires_grad_()
-        strain = structures.cell.new_zeros(structures.cell.shape).requires_grad_() if stress else None
+        strain = (
+            structures.cell.new_zeros(structures.cell.shape).requires_grad_() if stress else None
+        )
         energies = energy(structures.replaced(positions=positions, strain=strain))
         _check(energies, structures.count)
         by = [positions] if strain is None else [positions, strain]
@@ -63,8 +65,7 @@ def derivatives(
         found = torch.autograd.grad(
             energies.sum(), by, create_graph=create_graph, materialize_grads=True
         )
-        volumes = torch.linalg.det(structures.cell).abs()[:, None, None]
-        tensor = found[1] / volumes if stress else None
+        tensor = found[1] / _volumes(structures.cell) if stress else None
     results = energies, -found[0], tensor
     if not create_graph:
         results = tuple(None if own is None else own.detach() for own in results)  # type: ignore[assignment]
@@ -73,6 +74,14 @@ def derivatives(
 
 def _check(energies: object, count: int) -> None:
     if not isinstance(energies, Tensor):
-        raise TypeError(f"energy: expected a function that gives a tensor, got {type(energies).__name__}")
+        raise TypeError(
+            f"energy: expected a function that gives a tensor, got {type(energies).__name__}"
+        )
     if tuple(energies.shape) != (count,):
         raise ValueError(f"energy: expected [{count}] energies, got {list(energies.shape)}")
+
+
+def _volumes(cell: Tensor) -> Tensor:
+    """``[structures, 1, 1]``. A determinant by PyTorch would call a solver, which not every GPU can capture."""
+    a, b, c = cell.unbind(1)
+    return (a * torch.linalg.cross(b, c)).sum(-1).abs()[:, None, None]

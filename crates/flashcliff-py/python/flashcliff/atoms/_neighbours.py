@@ -85,13 +85,12 @@ def package(name: str, what: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise MissingPackageError(
-            f"{what}: expected the package {name}, which is not installed; run `pip install {name}`", name=name
+            f"{what}: expected the package {name}, which is not installed; run `pip install {name}`",
+            name=name,
         ) from error
 
 
-def _checked(
-    positions: Any, cell: Any, periodic: tuple[bool, bool, bool]
-) -> tuple[Tensor, Tensor]:
+def _checked(positions: Any, cell: Any, periodic: tuple[bool, bool, bool]) -> tuple[Tensor, Tensor]:
     """Positions and lattice vectors of float64 on the CPU."""
     if not isinstance(positions, Tensor) or not positions.is_floating_point():
         got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__

@@ -76,15 +76,16 @@ class Structures:
     ) -> None:
         _check_positions(positions)
         atoms, edges = len(positions), edge_index.shape[-1]
-        count = (1 if cell is None else len(cell)) if count is None else checks.integer("count", count)
+        count = (
+            (1 if cell is None else len(cell)) if count is None else checks.integer("count", count)
+        )
         batch = species.new_zeros(atoms, dtype=torch.int64) if batch is None else batch
         cell = positions.new_zeros(count, 3, 3) if cell is None else cell
-        shapes = {"species": (species, (atoms,)), "batch": (batch, (atoms,)), "cell": (cell, (count, 3, 3))}
+        _check_shape("species", species, atoms)
+        _check_shape("batch", batch, atoms)
+        _check_shape("cell", cell, count, 3, 3)
         if shifts is not None:
-            shapes["shifts"] = shifts, (edges, 3)
-        for name, (tensor, shape) in shapes.items():
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
+            _check_shape("shifts", shifts, edges, 3)
         self.positions, self.species = positions, species.long()
         self.cell, self.strain = cell.to(positions), None
         self.graph = Graph(edge_index, atoms)
@@ -195,7 +196,9 @@ class Structures:
         strain = gather(self.strain, self.edge_structures, dim=0)
         return vectors + (vectors.unsqueeze(1) @ strain).squeeze(1)
 
-    def replaced(self, *, positions: Tensor | None = None, strain: Tensor | None = None) -> Structures:
+    def replaced(
+        self, *, positions: Tensor | None = None, strain: Tensor | None = None
+    ) -> Structures:
         """The same atoms with the same edges at other positions, or with a strain."""
         other = copy.copy(self)
         if positions is not None:
@@ -208,7 +211,9 @@ class Structures:
             other.strain = strain
         return other
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Structures:
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Structures:
         """The structures on another device, or with another element type of positions."""
         other = copy.copy(self)
         for name in ("positions", "cell", "offsets", "strain"):
@@ -233,6 +238,11 @@ def _check_positions(positions: Any) -> None:
         raise TypeError(f"positions: expected a tensor of float32 or float64, got {got}")
     if positions.dim() != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions: expected [atoms, 3], got {list(positions.shape)}")
+
+
+def _check_shape(name: str, tensor: Tensor, *shape: int) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
 
 
 FAR = 1e4

@@ -74,6 +74,8 @@ class Potential(torch.nn.Module):
     """
 
     numbers: tuple[int, ...]
+    senders: Parameter
+    receivers: Parameter
     shift: Tensor
     scale: Tensor
 
@@ -98,8 +100,9 @@ class Potential(torch.nn.Module):
         self.cutoff = checks.positive("cutoff", cutoff)
         made: dict[str, Any] = {"device": device, "dtype": dtype}
         elements = len(self.numbers)
-        for name in ("senders", "receivers"):
-            self.register_parameter(name, Parameter(torch.empty(elements, channels, **made)))
+        self.senders, self.receivers = (
+            Parameter(torch.empty(elements, channels, **made)) for _ in range(2)
+        )
         self.radial = _network(RADIAL, hidden, channels * layers, **made)
         self.embedding = MVLinear(SPACE, channels, channels, False, grades=(0, 1), **made)
         self.messages = torch.nn.ModuleList(_Message(channels, **made) for _ in range(layers - 1))
@@ -129,10 +132,8 @@ class Potential(torch.nn.Module):
                 "call `structures.to(dtype=...)`"
             )
         elements = _one_hot(structures.species, len(self.numbers), self.senders.dtype)
-        energies = elements @ self.shift
-        if structures.edge_count:
-            own = self._of_atoms(structures, elements)
-            energies = energies + own * (elements @ self.scale)
+        own = self._of_atoms(structures, elements)
+        energies = own * (elements @ self.scale) + elements @ self.shift
         return segment_sum(energies, structures.structures, dim=0)
 
     def _of_atoms(self, structures: Structures, elements: Tensor) -> Tensor:
@@ -141,7 +142,7 @@ class Potential(torch.nn.Module):
         vectors = (structures.vectors() / self.cutoff).T.unsqueeze(1)
         radial, angular = _functions(vectors)  # [8, 1, edges]
         angular = torch.cat([torch.ones_like(vectors[:1]), angular]).mT  # [9, edges, 1]
-        first, *later = self.radial(radial.squeeze(1).T).view(-1, self.layer_count, self.channels).unbind(1)
+        first, *later = self.radial(radial.squeeze(1).T).chunk(self.layer_count, dim=-1)
         root = 1 / math.sqrt(self.neighbours)
         senders = gather(elements @ self.senders, graph.senders, dim=0)
         sums = segment_sum(angular * (first * senders), graph.receivers)
