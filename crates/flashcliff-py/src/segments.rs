@@ -9,7 +9,7 @@ use crate::error::detached;
 use crate::host::{slice, slice_mut};
 
 /// The addresses of the targets, starts and order of a relation, all `u32`.
-type PyRelation = (usize, usize, usize);
+pub(crate) type PyRelation = (usize, usize, usize);
 
 /// A relation, and one that subtracts.
 type PyRelations = (PyRelation, Option<PyRelation>);
@@ -77,7 +77,7 @@ unsafe fn run<T: Element>(
 }
 
 /// What a sum is divided by, by its name.
-fn reduction_of(name: &str) -> PyResult<Reduction> {
+pub(crate) fn reduction_of(name: &str) -> PyResult<Reduction> {
     match name {
         "sum" => Ok(Reduction::Sum),
         "mean" => Ok(Reduction::Mean),

@@ -584,11 +584,11 @@ def test_opcheck():
     # Nothing is written where the places of values that are kept do not touch, so two runs differ there.
     checks = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(NODE, args, test_utils=checks)
-    network_, tensors, given, parameters, draw, wanted, _ = args
+    network_, tensors, given, parameters, draw, wanted, _, lists = args
     with torch.no_grad():
         mv, s, result, kept = NODE(*args)
     leaves = [t.detach() for t in tensors], given, [p.detach() for p in parameters]
-    call = network_, torch.randn_like(mv), torch.randn_like(s), *leaves, draw, wanted, result, kept
+    call = network_, torch.randn_like(mv), torch.randn_like(s), *leaves, draw, wanted, lists, result, kept
     torch.library.opcheck(BACKWARD, call)
     grads = BACKWARD(*call)
     assert len(grads) == len(tensors) + len(parameters), "the reference is made of the items"
@@ -599,7 +599,7 @@ def test_shapes_without_data():
     with torch.no_grad():
         want = NODE(*args)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fake = [[mode.from_tensor(t.detach()) for t in x] if isinstance(x, list) and isinstance(x[0], torch.Tensor) else x for x in args]
+        fake = [[mode.from_tensor(t.detach()) for t in x] if isinstance(x, list) and x and isinstance(x[0], torch.Tensor) else x for x in args]
         got = NODE(*fake)
     assert [(t.shape, t.dtype, t.stride()) for t in got] == [(t.shape, t.dtype, t.stride()) for t in want]
 

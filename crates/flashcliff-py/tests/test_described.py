@@ -20,7 +20,7 @@ from nn_common import alike, disturb, random
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer.described import choice
+from flashcliff.nn.transformer.described import Variant, choice
 
 GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
 
@@ -596,7 +596,8 @@ def test_data_of_parameters_that_are_exchanged(functions):
 
 def test_descriptions_are_made_once(functions, monkeypatch):
     made = []
-    monkeypatch.setattr(choice, "Description", lambda *given, kind=choice.Description: made.append(given) or kind(*given))
+    draft = Variant.draft
+    monkeypatch.setattr(Variant, "draft", lambda *given: made.append(given) or draft(*given))
     net = network(LGATR)
     x, s, _ = inputs(net, 2, 3)
     for _ in range(3):

@@ -75,9 +75,12 @@ class TokenGeometry:
 Channels = tuple[int, int]
 """Channels of multivectors, and of scalars."""
 
+Axis = int | str
+"""A size, or the rows of an axis: ``rows``, ``edges`` or ``graphs``."""
+
 class Network:
-    """A network of layers on tokens, which grows by a step with each call. Values are numbers; a value of tokens is a matrix ``[rows,
-    blades * multivectors + scalars]``, an item in a row: its multivectors blade by blade, then its scalars."""
+    """A network, which grows by a step with each call. Values are numbers; a value of tokens is a matrix ``[rows, blades * multivectors +
+    scalars]``, an item in a row: its multivectors blade by blade, then its scalars. Relations are numbers, too."""
 
     def __new__(cls) -> Network: ...
     def tokens(self, name: str, blades: int, channels: Channels, context: bool = False) -> int:
@@ -162,7 +165,24 @@ class Network:
         """Multivectors in the frame of each token, a matrix of vectors among other tokens, row by row; with ``inverse`` taken out of it."""
     def components(self, blades: int, x: int, channels: Channels, inverse: bool) -> int:
         """Multivectors, blade by blade, and scalars as scalars; with ``inverse`` scalars as multivectors and scalars of these channels."""
-    def sum(self, a: int, b: int) -> int: ...
+    def sum(self, a: int, b: int, scale: float = 1.0) -> int:
+        """The sum of two values, times a factor."""
+    def input(self, name: str, axes: Sequence[Axis]) -> int: ...
+    def relation(self, name: str, start: str, end: str) -> int:
+        """A relation: which row of the second axis each row of the first one belongs to."""
+    def gather(self, x: int, relation: int, minus: int | None = None) -> int:
+        """For each row what it belongs to, less what it belongs to by a second relation."""
+    def segment_sum(self, x: int, relation: int, reduce: str) -> int:
+        """The sum over the rows of each target: ``sum``, ``mean`` or ``root_count``."""
+    def operator(self, operator: Operator, inputs: Sequence[int]) -> int:
+        """An operator on multivectors ``[blades, rows, channels]`` and parameters, in the order of its inputs."""
+    def points(self, x: int) -> int:
+        """Points ``[rows, points, dim]`` as multivectors ``[1 + dim, rows, points]``, whose scalars are 0."""
+    def join(self, parts: Sequence[int], axis: int) -> int: ...
+    def split(self, x: int, axis: int, sizes: Sequence[int]) -> list[int]: ...
+    def extend_blades(self, x: int, blades: int) -> int:
+        """Multivectors with further blades, which are 0."""
+    def block(self) -> None: ...
     def function(self, output: int) -> NetworkFunction: ...
 
 class NetworkFunction:
@@ -170,12 +190,12 @@ class NetworkFunction:
 
     def plan(
         self,
-        rows: tuple[int, int, int],
+        rows: tuple[int, int, int, int, int],
         dtype: str,
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
     ) -> NetworkPlan:
-        """The plan for samples, their items and those of their context. ``wanted`` says of which inputs and parameters there are
+        """The plan for samples, their items and those of their context, for edges and graphs. ``wanted`` says of which inputs and parameters there are
         gradients; ``gpu`` is the number of a GPU and whether products may use TF32, or the CPU. Plans are kept."""
     def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
         """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""
@@ -183,12 +203,15 @@ class NetworkFunction:
 Sections = tuple[tuple[list[int], int], tuple[list[int], int]]
 """The boundaries of the sequences of a ragged batch, and their address as int32; the same of its context."""
 
+Relation = tuple[tuple[int, int, int], int, int]
+"""The addresses of the targets, starts and order of a relation, all of int32; its rows and its targets."""
+
 class NetworkPlan:
     """Both passes of a function. Tensors are the addresses of contiguous inputs and then parameters, at multiples of 16 bytes."""
 
     @property
-    def width(self) -> int:
-        """The columns of the result."""
+    def shape(self) -> list[int]:
+        """The shape of the result."""
     @property
     def kept(self) -> int:
         """The bytes that the forward pass keeps for the backward pass."""
@@ -207,6 +230,7 @@ class NetworkPlan:
         stream: int,
         sequences: Sections | None = None,
         draw: int | None = None,
+        relations: Sequence[Relation] = (),
     ) -> None: ...
     def backward(
         self,
@@ -219,6 +243,7 @@ class NetworkPlan:
         stream: int,
         sequences: Sections | None = None,
         draw: int | None = None,
+        relations: Sequence[Relation] = (),
     ) -> None:
         """Writes the gradients that are wanted, in order."""
 
@@ -406,6 +431,9 @@ class Array:
     """Memory that operators write and other libraries take over by DLPack."""
 
     def __new__(cls, shape: list[int], dtype: str, device: int | None) -> Array: ...
+    @staticmethod
+    def pooled(bytes: int) -> Array:
+        """Bytes on the CPU with any contents, from a pool to which they go back."""
     @property
     def address(self) -> int: ...
     def synchronize(self) -> None: ...

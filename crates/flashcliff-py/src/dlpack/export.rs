@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
 use flashcliff::Dtype;
+use flashcliff_network::scratch::Buffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -25,6 +26,8 @@ struct Line([u8; ALIGNMENT]);
 
 enum Memory {
     Host(Vec<Line>),
+    /// Memory of the pool of buffers, which goes back there.
+    Pooled(Buffer<f32>),
     Device(cuda::Memory),
 }
 
@@ -72,6 +75,23 @@ impl Array {
         })
     }
 
+    /// Bytes on the CPU that come from the pool of buffers, with any contents, and go back when nobody holds them: fresh memory of the system costs a page
+    /// fault for every 4 KiB.
+    #[staticmethod]
+    fn pooled(bytes: usize) -> PyResult<Self> {
+        let shape = i64::try_from(bytes);
+        let shape = shape.map_err(|_| PyValueError::new_err(format!("{bytes} bytes are too many")));
+        Ok(Self {
+            memory: Memory::Pooled(Buffer::take(bytes.div_ceil(size_of::<f32>()))),
+            shape: vec![shape?],
+            dtype: DataType::BYTE,
+            device: Device {
+                kind: CPU,
+                ordinal: 0,
+            },
+        })
+    }
+
     /// The address of the array.
     #[getter]
     fn address(&self) -> usize {
@@ -81,7 +101,7 @@ impl Array {
     /// Waits until the GPU has finished the work on its default stream.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         match &self.memory {
-            Memory::Host(_) => Ok(()),
+            Memory::Host(_) | Memory::Pooled(_) => Ok(()),
             Memory::Device(memory) => memory.synchronize(py),
         }
     }
@@ -122,6 +142,7 @@ impl Array {
     fn start(&self) -> *mut c_void {
         match &self.memory {
             Memory::Host(lines) => lines.as_ptr().cast_mut().cast(),
+            Memory::Pooled(own) => own.as_ptr().cast_mut().cast(),
             Memory::Device(memory) => ptr::with_exposed_provenance_mut(memory.address()),
         }
     }

@@ -69,6 +69,12 @@ pub(super) struct ManagedVersioned {
 }
 
 impl DataType {
+    pub(super) const BYTE: Self = Self {
+        code: 1,
+        bits: 8,
+        lanes: 1,
+    };
+
     pub(super) fn of(dtype: Dtype) -> Option<Self> {
         let (code, bits) = match dtype {
             Dtype::F32 => (2, 32),

@@ -1,4 +1,4 @@
-//! The description of a network on tokens. Values are numbers in Python.
+//! The description of a network. Values and relations are numbers in Python.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use flashcliff_network::tokens::{
     Attention, Channels, Components, Dropout, Frames, Gains, GateFunction, Geometry, Lanes, Linear,
     NormOptions, Reinserted, Rotary, Step,
 };
-use flashcliff_network::{Axis, Error, Value};
+use flashcliff_network::{Axis, Error, Relation, Value};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -15,12 +15,41 @@ use super::plan::NetworkFunction;
 use crate::algebra::Algebra;
 use crate::error::{UnsupportedError, caught, raise};
 use crate::operator::Operator;
+use crate::segments::reduction_of;
 
 /// Multivector channels and scalar channels.
 type PyChannels = (usize, usize);
 
 fn channels((multivectors, scalars): PyChannels) -> Channels {
     Channels::new(multivectors, scalars)
+}
+
+/// An axis of multivectors, and of what lies beside them: a size, or the name of rows.
+#[derive(FromPyObject)]
+enum PyAxis {
+    Size(usize),
+    Name(String),
+}
+
+impl PyAxis {
+    fn axis(&self) -> PyResult<Axis> {
+        match self {
+            Self::Size(size) => Ok(Axis::Fixed(*size)),
+            Self::Name(name) => axis_of(name),
+        }
+    }
+}
+
+/// The axis of rows with a name.
+fn axis_of(name: &str) -> PyResult<Axis> {
+    match name {
+        "rows" => Ok(Axis::Rows),
+        "edges" => Ok(Axis::Edges),
+        "graphs" => Ok(Axis::Graphs),
+        _ => Err(PyValueError::new_err(format!(
+            "axis: expected rows, edges, graphs or a size, got {name}"
+        ))),
+    }
 }
 
 /// The choices of steps on tokens that an algebra leaves open.
@@ -76,6 +105,14 @@ impl Network {
         found.ok_or_else(|| {
             let count = self.values.len();
             PyValueError::new_err(format!("expected one of {count} values, got {number}"))
+        })
+    }
+
+    fn relation_of(&self, number: usize) -> PyResult<Relation> {
+        let mut relations = self.inner.relations();
+        let count = relations.len();
+        relations.nth(number).ok_or_else(|| {
+            PyValueError::new_err(format!("expected one of {count} relations, got {number}"))
         })
     }
 
@@ -369,10 +406,85 @@ impl Network {
         self.step(Step::Components(step), vec![x], &[])
     }
 
-    fn sum(&mut self, a: usize, b: usize) -> PyResult<usize> {
+    /// The sum of two values times a factor.
+    #[pyo3(signature = (a, b, scale=1.0))]
+    fn sum(&mut self, a: usize, b: usize, scale: f64) -> PyResult<usize> {
         let (a, b) = (self.value(a)?, self.value(b)?);
-        let made = caught(|| self.inner.scaled_sum([a, b], 1.0))?;
+        let made = caught(|| self.inner.scaled_sum([a, b], scale))?;
         Ok(self.add(made))
+    }
+
+    /// An input of any axes.
+    fn input(&mut self, name: &str, axes: Vec<PyAxis>) -> PyResult<usize> {
+        let axes: PyResult<Vec<Axis>> = axes.iter().map(PyAxis::axis).collect();
+        let value = self.inner.features(name, &axes?);
+        Ok(self.add(value))
+    }
+
+    /// A relation between rows, by its number.
+    fn relation(&mut self, name: &str, start: &str, end: &str) -> PyResult<usize> {
+        let (start, end) = (axis_of(start)?, axis_of(end)?);
+        Ok(caught(|| self.inner.relation(name, start, end))?.number())
+    }
+
+    /// For each row what it belongs to, less what it belongs to by a second relation.
+    #[pyo3(signature = (x, relation, minus=None))]
+    fn gather(&mut self, x: usize, relation: usize, minus: Option<usize>) -> PyResult<usize> {
+        let (x, relation) = (self.value(x)?, self.relation_of(relation)?);
+        let minus = minus.map(|own| self.relation_of(own)).transpose()?;
+        let made = caught(|| match minus {
+            Some(minus) => self.inner.difference(x, [relation, minus]),
+            None => self.inner.gather(x, relation),
+        })?;
+        Ok(self.add(made))
+    }
+
+    /// The sum over the rows of each target, divided by what the reduction says.
+    fn segment_sum(&mut self, x: usize, relation: usize, reduce: &str) -> PyResult<usize> {
+        let (x, relation) = (self.value(x)?, self.relation_of(relation)?);
+        let reduction = reduction_of(reduce)?;
+        let made = caught(|| self.inner.segment_sum(x, relation, reduction))?;
+        Ok(self.add(made))
+    }
+
+    /// An operator on values in the order of its inputs.
+    fn operator(&mut self, operator: &Operator, inputs: Vec<usize>) -> PyResult<usize> {
+        let inputs = self.all(inputs)?;
+        let made = caught(|| self.inner.operator(&operator.inner, &inputs))?;
+        Ok(self.add(made))
+    }
+
+    /// Points `[rows, points, dim]` as multivectors `[1 + dim, rows, points]`, whose scalars are 0.
+    fn points(&mut self, x: usize) -> PyResult<usize> {
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.points(x))?;
+        Ok(self.add(made))
+    }
+
+    /// Values side by side along an axis.
+    fn join(&mut self, parts: Vec<usize>, axis: usize) -> PyResult<usize> {
+        let parts = self.all(parts)?;
+        let made = caught(|| self.inner.join(&parts, axis))?;
+        Ok(self.add(made))
+    }
+
+    /// The parts of a value along an axis.
+    fn split(&mut self, x: usize, axis: usize, sizes: Vec<usize>) -> PyResult<Vec<usize>> {
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.split(x, axis, &sizes))?;
+        Ok(made.into_iter().map(|own| self.add(own)).collect())
+    }
+
+    /// Multivectors with further blades, which are 0.
+    fn extend_blades(&mut self, x: usize, blades: usize) -> PyResult<usize> {
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.extend_blades(x, blades))?;
+        Ok(self.add(made))
+    }
+
+    /// Begins a block.
+    fn block(&mut self) {
+        self.inner.block();
     }
 
     /// The network as a function of its inputs and then its parameters. What is added later is not in it.

@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use flashcliff::Device;
+use flashcliff::cuda::segments::Addresses;
 use flashcliff::cuda::{MatmulPrecision, Tensor};
 use flashcliff_network::cuda::{Draw, Gpu, Lent, Replays, Sequences};
 use flashcliff_network::{Error, Network, Plan, Value};
 
-use super::plan::{Given, KEY, Key, Planned};
+use super::plan::{Given, KEY, Key, Planned, PySegments};
 use crate::devices::Devices;
 
 static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
@@ -80,6 +81,14 @@ impl OnGpu {
             .collect();
         let outputs: Vec<u64> = given.outputs.iter().map(|&own| own as u64).collect();
         let sequences = given.sequences.as_ref();
+        let addresses = |&((target, starts, order), rows, targets): &PySegments| Addresses {
+            target: target as u64,
+            starts: starts as u64,
+            order: order as u64,
+            rows,
+            targets,
+        };
+        let relations: Vec<Addresses> = given.relations.iter().map(addresses).collect();
         let lent = Lent {
             inputs: &inputs?,
             parameters: &parameters?,
@@ -94,7 +103,7 @@ impl OnGpu {
                     address: *address as u64,
                 })
             }),
-            relations: &[],
+            relations: &relations,
             draw: given.draw.map(|step| Draw { key: KEY, step }),
         };
         let stream = std::ptr::with_exposed_provenance_mut(given.stream);

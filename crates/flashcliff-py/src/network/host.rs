@@ -2,9 +2,9 @@
 
 use flashcliff_network::scratch::Buffer;
 use flashcliff_network::tokens::Draw;
-use flashcliff_network::{Error, Kept, LaterSlices, Number, Plan, Room, Scales, Slices};
+use flashcliff_network::{Error, Kept, LaterSlices, Number, Plan, Room, Scales, Segments, Slices};
 
-use super::plan::{Given, KEY, Planned};
+use super::plan::{Given, KEY, Planned, PySegments};
 use crate::host::{slice, slice_mut};
 
 /// Runs a stage, in memory that goes back behind it.
@@ -65,6 +65,8 @@ pub(super) unsafe fn run<T: Number>(
         workspace: &mut workspace,
     };
     let sequences = given.sequences.as_ref();
+    // SAFETY: the caller promises it.
+    let relations = unsafe { segments(&given.relations)? };
     let scales = Scales {
         sequences: sequences.map(|own| own.each_ref().map(|(bounds, _)| &bounds[..])),
         draw: given.draw.map(|step| Draw {
@@ -72,7 +74,20 @@ pub(super) unsafe fn run<T: Number>(
             // The number is below 2^31.
             step: step as u32,
         }),
+        relations: &relations,
         ..Scales::default()
     };
     plan.run_stage(stage, &sources, (&mut outputs, room), scales, &mut |_| {})
+}
+
+/// The segments of relations, whose targets are checked: a host may have written over them.
+///
+/// # Safety
+/// The first address of each relation is that of as many `i32` as it has rows, which nobody writes.
+unsafe fn segments(relations: &[PySegments]) -> Result<Vec<Segments>, Error> {
+    let own = relations.iter().map(|&((targets, _, _), rows, count)| {
+        // SAFETY: the caller promises it.
+        Segments::new(unsafe { slice::<i32>(targets, rows) }, count)
+    });
+    own.collect()
 }

@@ -12,6 +12,7 @@ use super::host;
 use crate::convert::dtype_of;
 use crate::error::{CudaError, detached};
 use crate::host::slice;
+use crate::segments::PyRelation;
 use crate::threads;
 
 /// The name of the result in files.
@@ -37,6 +38,9 @@ pub(super) struct Key {
     pub(super) gpu: Option<PyGpu>,
 }
 
+/// Samples, items and context items; and the edges and graphs of networks on graphs, whose nodes are samples of one item.
+type PyRows = (usize, usize, usize, usize, usize);
+
 /// A plan of two stages, the result and the gradients that are wanted.
 pub(super) struct Planned {
     pub(super) on: On,
@@ -44,7 +48,7 @@ pub(super) struct Planned {
     pub(super) input_count: usize,
     /// The shapes of inputs and parameters.
     pub(super) shapes: Vec<Vec<usize>>,
-    /// The shape of the result `[rows, width]`.
+    /// The shape of the result.
     pub(super) result: Vec<usize>,
 }
 
@@ -112,12 +116,12 @@ impl NetworkFunction {
 
 #[pymethods]
 impl NetworkFunction {
-    /// The plan for samples, items and context items; for each input and then each parameter whether its gradient is wanted.
+    /// The plan for so many rows; for each input and then each parameter whether its gradient is wanted.
     #[pyo3(signature = (rows, dtype, wanted, gpu))]
     fn plan(
         &self,
         py: Python<'_>,
-        rows: (usize, usize, usize),
+        rows: PyRows,
         dtype: &str,
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
@@ -127,9 +131,13 @@ impl NetworkFunction {
                 "networks: this build has no kernels for GPUs",
             ));
         }
-        let (samples, items, context) = rows;
+        let (samples, items, context, edges, graphs) = rows;
         let key = Key {
-            rows: Rows::new(samples, items).with_context(context),
+            rows: Rows {
+                edges,
+                graphs,
+                ..Rows::new(samples, items).with_context(context)
+            },
             dtype: dtype_of(dtype)?,
             wanted,
             gpu,
@@ -170,6 +178,9 @@ pub(crate) struct NetworkPlan(Arc<Planned>);
 /// Where sequences begin, and the address of these numbers on a GPU.
 type PySequences = (Vec<usize>, usize);
 
+/// A relation: its lists, and its numbers of rows and of targets.
+pub(super) type PySegments = (PyRelation, usize, usize);
+
 /// The tensors of a pass. All are addresses, of contiguous tensors.
 pub(super) struct Given {
     /// Inputs, the gradient of the result for the second stage, and parameters.
@@ -186,6 +197,8 @@ pub(super) struct Given {
     pub(super) sequences: Option<[PySequences; 2]>,
     /// The random numbers of dropout: the number of the pass, on a GPU the address of an `u32` there.
     pub(super) draw: Option<u64>,
+    /// The segments of each relation of the network, in order.
+    pub(super) relations: Vec<PySegments>,
 }
 
 /// The key of dropout: passes differ by their numbers, which PyTorch draws.
@@ -193,10 +206,10 @@ pub(super) const KEY: u64 = 0;
 
 #[pymethods]
 impl NetworkPlan {
-    /// The columns of the result.
+    /// The shape of the result.
     #[getter]
-    fn width(&self) -> usize {
-        self.0.result.last().copied().unwrap_or(0)
+    fn shape(&self) -> Vec<usize> {
+        self.0.result.clone()
     }
 
     /// The bytes that the second pass needs of the first.
@@ -225,7 +238,7 @@ impl NetworkPlan {
     /// Writes the result.
     ///
     /// Not for users: memory is not checked. All addresses hold what the package says.
-    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None, draw=None))]
+    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None, draw=None, relations=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
     fn forward(
         &self,
@@ -237,6 +250,7 @@ impl NetworkPlan {
         stream: usize,
         sequences: Option<[PySequences; 2]>,
         draw: Option<u64>,
+        relations: Vec<PySegments>,
     ) -> PyResult<()> {
         let (inputs, parameters) = self.0.split(tensors, None)?;
         let given = Given {
@@ -248,12 +262,13 @@ impl NetworkPlan {
             stream,
             sequences,
             draw,
+            relations,
         };
         self.run(py, 0, &given)
     }
 
     /// Writes the gradients that are wanted, in order. Not for users, as `forward`.
-    #[pyo3(signature = (tensors, output, grad_output, gradients, kept, space, stream, sequences=None, draw=None))]
+    #[pyo3(signature = (tensors, output, grad_output, gradients, kept, space, stream, sequences=None, draw=None, relations=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
     fn backward(
         &self,
@@ -267,6 +282,7 @@ impl NetworkPlan {
         stream: usize,
         sequences: Option<[PySequences; 2]>,
         draw: Option<u64>,
+        relations: Vec<PySegments>,
     ) -> PyResult<()> {
         let (inputs, parameters) = self.0.split(tensors, Some(grad_output))?;
         let mut outputs = gradients;
@@ -280,6 +296,7 @@ impl NetworkPlan {
             stream,
             sequences,
             draw,
+            relations,
         };
         self.run(py, 1, &given)
     }

@@ -5,6 +5,7 @@ A network of layers is one call in each pass. Costs follow from keys, in :mod:`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,13 +74,13 @@ def _network(phase: str, run: Any) -> Described:
     parameters = sum(t.numel() for t in run.tensors[len(shapes) :])
     details = [
         ("parameters", parameters),
-        ("result", run.call.row_count * run.plan.width),
+        ("result", math.prod(run.plan.shape)),
         ("kept", run.plan.kept),
         ("flops", run.plan.flops[phase == "backward"]),
     ]
     if phase == "backward":
         details.append(("gradients", sum(t.numel() for t in run.wanted)))
-    return _key("network", run.call.geometry.algebra, phase, run.rows[0], shapes, *details)
+    return _key("network", run.call.algebra, phase, run.rows[0], shapes, *details)
 
 
 def attend(call: Any, given: Any, out: Any) -> Described:

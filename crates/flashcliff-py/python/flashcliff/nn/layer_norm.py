@@ -7,9 +7,13 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived import table
 from ._module import AlgebraLike, CliffordModule, check_features
+from .transformer import path
+from .transformer.described import MessageDescription, Multivectors
 
 
+@path.stands_for
 class MVLayerNorm(CliffordModule):
     """Divides by the mean norm over channels: ``y = a x / (mean_c |x_c| + 1e-6)``.
 
@@ -40,6 +44,13 @@ class MVLayerNorm(CliffordModule):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.mv_layer_norm(x, self.a.view(-1, 1), self._algebra)
+
+    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the norm to a network of multivectors."""
+        network.reads(self, "features", "_algebra")
+        a = network.parameter(self, "a", (1, self.features), (self.features, 1))
+        of = table.MV_LAYER_NORM, self._algebra, (x.value, a)
+        return x._replace(value=network.operator(*of))
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}"

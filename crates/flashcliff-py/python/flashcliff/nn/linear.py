@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived import table
 from .._ops import checks, surprises
 from .._ops.op import BIAS_MODES
 from ..algebra import grades_of
@@ -21,6 +22,7 @@ from ._module import (
     joined,
 )
 from .transformer import path
+from .transformer.described import MessageDescription, Multivectors, Undescribed
 
 
 @path.stands_for
@@ -101,6 +103,26 @@ class MVLinear(CliffordModule):
             bias_mode=self.bias_mode,
             grades=self.grades,
         )
+
+    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the map to a network of multivectors."""
+        if x.channels != self.in_features:
+            raise Undescribed("a linear map has another number of channels than its input")
+        options = self.per_grade, self.bias_mode, self.grades, "out_in_grade"
+        tensors = x.value, *self.described_parameters(network)
+        value = network.operator(table.MV_LINEAR, self._algebra, tensors, *options)
+        return x._replace(value=value, channels=self.out_features)
+
+    def described_parameters(self, network: MessageDescription) -> tuple[int, int | None]:
+        """Adds the weight, and the bias if there is one, to a network."""
+        names = "in_features", "out_features", "per_grade", "bias_mode", "grades", "_algebra"
+        network.reads(self, *names)
+        shape = [self.out_features, self.in_features]
+        if self.per_grade:
+            grades = self.grades
+            shape.append(self._algebra.grade_count if grades is None else len(grades))
+        bias = network.optional(self, "bias", (1, self.out_features, 1), (self.out_features,))
+        return network.parameter(self, "weight", shape), bias
 
     def extra_repr(self) -> str:
         return joined(

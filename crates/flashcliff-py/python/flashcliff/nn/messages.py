@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from .. import functional as F
+from .._derived import table
 from .._ops import checks
 from .._ops.segments import REDUCTIONS
 from ..graphs import Edges, Relation, difference, ends_of, segment_sum
@@ -15,9 +16,21 @@ from ._module import AlgebraLike, CliffordModule, check_choice, check_count, che
 from .linear import MVLinear
 from .perceptron import CEMLP
 from .transformer import path
+from .transformer.described import (
+    MessageDescription,
+    MessageGiven,
+    MessageVariant,
+    Multivectors,
+    Networked,
+    Undescribed,
+    attempt_on_graph,
+)
+
+_FACTS = "channels", "hidden", "edge_scalars", "aggregation", "residual", "_algebra"
 
 
-class EGCL(CliffordModule):
+@path.stands_for
+class EGCL(CliffordModule, Networked):
     """Messages between neighbours, each of two perceptrons :class:`CEMLP`.
 
     ``m_e = edge_model([h_i - h_j, a_e])`` for each edge ``e`` from ``j`` to ``i``, and
@@ -25,6 +38,9 @@ class EGCL(CliffordModule):
 
     The first linear map of ``edge_model`` acts on nodes, of which there are fewer than edges. It is called with edges if it or
     ``edge_model`` is wrapped, hooked or replaced. Messages are summed in the order of edges, so results have the same bits in every run.
+
+    The layer is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its perceptrons are called
+    where something follows or changes them, as hooks do; for batches of nodes; and for tensors of 16 bits.
 
     Shapes:
         - nodes ``h`` and the result ``[blades, *batch, nodes, channels]``
@@ -45,6 +61,8 @@ class EGCL(CliffordModule):
     Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict. It sums messages
     at the first row of its edges, :class:`flashcliff.graphs.Graph` at the second, as PyTorch Geometric does.
     """
+
+    variants = MessageVariant
 
     def __init__(
         self,
@@ -87,6 +105,17 @@ class EGCL(CliffordModule):
         """
         ends = ends_of(edges)
         self._check_scalars(edge_scalars, ends[0].rows)
+        given = MessageGiven(h, *ends, edge_scalars)
+        found = None
+        if h.dim() > 1 and h.shape[-2] == ends[0].count:
+            found = attempt_on_graph(self, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: MessageGiven) -> Tensor:
+        """The nodes after the messages, by the calls of layers."""
+        h, edge_scalars = given.here, given.edge_scalars
+        assert given.receivers is not None and given.senders is not None
+        ends = given.receivers, given.senders
         messages = self._messages(h, ends, edge_scalars)
         sums = segment_sum(messages, ends[0], reduce=self.aggregation, dim=-2)
         update: Tensor = self.node_model(torch.cat([h, sums], dim=-1))
@@ -134,6 +163,57 @@ class EGCL(CliffordModule):
         else:
             return x
         return torch.cat([x[:1] + own, x[1:]])
+
+    def variant(self) -> MessageVariant:
+        """The call that the layer was made for."""
+        return MessageVariant("nodes", self._algebra.blade_count, self.channels)
+
+    def describe(
+        self, network: MessageDescription, h: Multivectors, scalars: Multivectors | None = None
+    ) -> Multivectors:
+        """Adds the layer to a network. ``scalars``: those of edges, which are an input by custom."""
+        network.reads(self, *_FACTS)
+        model, receivers = self.edge_model, network.ends()[0]
+        if type(model) is not CEMLP or h.channels != self.channels:
+            raise Undescribed("messages are not of a CEMLP, or of other channels than nodes")
+        if scalars is None and self.edge_scalars:
+            scalars = network.edge_scalars(self.edge_scalars)
+        messages = model.describe_behind_first(network, self._described_first(network, h, scalars))
+        sums = network.segment_sum(messages, receivers, self.aggregation)
+        update: Multivectors = network.call(self.node_model, network.side_by_side(h, sums))
+        if not self.residual:
+            return update
+        if update.channels != h.channels:
+            raise Undescribed("a residual has other channels than what it is added to")
+        return network.sum(h, update)
+
+    def _described_first(
+        self, network: MessageDescription, h: Multivectors, scalars: Multivectors | None
+    ) -> Multivectors:
+        """Adds the first linear map of edges: ``(W h)_i - (W h)_j + V a_e + b``, or of differences where edges have no scalars."""
+        first: torch.nn.Module = self.edge_model.first
+        ends = network.ends()
+        if scalars is None:
+            found: Multivectors = network.call(first, network.gather(h, *ends))
+            return found
+        if not isinstance(first, MVLinear) or first.in_features != h.channels + scalars.channels:
+            raise Undescribed("the first map of edges is no MVLinear of their channels")
+        for name, value in (("per_grade", True), ("grades", None), ("bias_mode", "scalar")):
+            network.expect(first, name, value, f"the {name} of the first map of edges")
+        algebra, hidden = self._algebra, first.out_features
+        weight, bias = first.described_parameters(network)
+        of_nodes, of_edges = network.split(weight, 1, [h.channels, scalars.channels])
+        of_edges = network.split(of_edges, 2, [1, algebra.grade_count - 1])[0]
+
+        def mapped(x: Multivectors, own: int, bias: int | None, grades: Any) -> Multivectors:
+            options = True, "scalar", grades, "out_in_grade"
+            tensors = x.value, own, bias
+            value = network.operator(table.MV_LINEAR, algebra, tensors, *options)
+            return x._replace(value=value, channels=hidden)
+
+        differences = network.gather(mapped(h, of_nodes, None, None), *ends)
+        own = network.extended(mapped(scalars, of_edges, bias, (0,)), h.blades)
+        return network.sum(differences, own)
 
     def extra_repr(self) -> str:
         return joined(

@@ -11,6 +11,7 @@ from .linear import MVLinear
 from .silu import MVSiLU
 from .steerable import SteerableGeometricProduct
 from .transformer import path
+from .transformer.described import MessageDescription, Multivectors
 
 
 @path.stands_for
@@ -71,6 +72,15 @@ class CEMLP(CliffordModule):
         for part in self._parts()[1:]:
             x = part(x)
         return x
+
+    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the layers to a network of multivectors."""
+        return self.describe_behind_first(network, network.call(self.first, x))
+
+    def describe_behind_first(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the layers behind the first linear map."""
+        found: Multivectors = network.calls(self._parts()[1:], x)
+        return found
 
     def _parts(self) -> list[torch.nn.Module]:
         return [part for layer in self.layers for part in layer]  # type: ignore[attr-defined]

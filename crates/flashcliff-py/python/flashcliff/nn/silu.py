@@ -7,10 +7,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived import table
 from .._derived.choices import CHOICES
 from ._module import AlgebraLike, CliffordModule, check_choice, check_features
+from .transformer import path
+from .transformer.described import MessageDescription, Multivectors
 
 
+@path.stands_for
 class MVSiLU(CliffordModule):
     """Each grade of each channel times a sigmoid of an invariant of it.
 
@@ -49,6 +53,14 @@ class MVSiLU(CliffordModule):
     def forward(self, x: Tensor) -> Tensor:
         a, b = self.a.squeeze(0), self.b.squeeze(0)
         return F.mv_silu(x, a, b, self._algebra, invariant=self.invariant)
+
+    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the gate to a network of multivectors."""
+        network.reads(self, "features", "invariant", "_algebra")
+        seen = self.features, self._algebra.grade_count
+        a, b = (network.parameter(self, name, (1, *seen), seen) for name in ("a", "b"))
+        of = table.MV_SILU, self._algebra, (x.value, a, b)
+        return x._replace(value=network.operator(*of, self.invariant))
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}, invariant={self.invariant!r}"

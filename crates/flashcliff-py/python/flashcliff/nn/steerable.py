@@ -10,13 +10,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived import table
 from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
 from .grade_norm import GradeNorm
 from .linear import MVLinear
 from .transformer import path
+from .transformer.described import MessageDescription, Multivectors, Undescribed
 
 
+@path.stands_for
 class SteerableGeometricProduct(CliffordModule):
     """The geometric product of each channel with a normalised linear map of all channels.
 
@@ -90,6 +93,19 @@ class SteerableGeometricProduct(CliffordModule):
             None if self.linear_left is None else self.linear_left(x),
             algebra=self._algebra,
         )
+
+    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the layer to a network of multivectors."""
+        network.reads(self, "features", "_algebra")
+        algebra, features = self._algebra, self.features
+        if not isinstance(self.normalization, GradeNorm):
+            raise Undescribed("a product normalises in a way of its own")
+        weight = network.parameter(self, "weight", (features, algebra.path_count))
+        a = network.parameter(self.normalization, "a", (features, algebra.grade_count))
+        left = None if self.linear_left is None else network.call(self.linear_left, x).value
+        right = network.call(self.linear_right, x).value
+        of = table.STEERABLE_PRODUCT, algebra, (x.value, right, weight, a, left)
+        return x._replace(value=network.operator(*of))
 
     def extra_repr(self) -> str:
         return (

@@ -5,23 +5,43 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..._derived import table
 from ...algebra import Algebra
 from ...graphs import Edges, Relation, ends_of, gather, segment_sum
 from .._module import check_count, check_features
 from ..embedding import embed_grade, select_grade
 from ..linear import MVLinear
 from ..messages import EGCL
+from ..transformer import path
+from ..transformer.described import (
+    MessageDescription,
+    MessageGiven,
+    MessageVariant,
+    Multivectors,
+    Networked,
+    Undescribed,
+    attempt_on_graph,
+)
+
+_NUMBERS = 7
+"""The numbers of a body: its charge, its position, its velocity."""
 
 
-class NBody(torch.nn.Module):
+@path.stands_for
+class NBody(Networked):
     """Positions of charged bodies after a time. It commutes with rotations, reflections and translations of space.
 
     :class:`MVLinear` with one matrix, of the charge as a scalar and of the position from the centre of the graph and the velocity
     as vectors, ``layers`` times :class:`EGCL` with the product of both charges as the scalar of an edge, and
     :class:`MVLinear` to one channel, whose vector is added to the position. 134,625 parameters by default.
 
+    The network is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its layers are called where
+    something follows or changes them, as hooks do, and for tensors of 16 bits. A plan belongs to numbers of nodes, edges and graphs: the last 16 stay.
+
     Source: CGENN's network of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict.
     """
+
+    variants = MessageVariant
 
     def __init__(
         self,
@@ -70,6 +90,35 @@ class NBody(torch.nn.Module):
         for (name, shape), x in zip(shapes.items(), (charges, positions, velocities)):
             if tuple(x.shape) != shape:
                 raise ValueError(f"{name}: expected {list(shape)}, got {list(x.shape)}")
+        numbers = torch.cat([charges[:, None], positions, velocities], dim=-1)[None]
+        # The function takes all nodes as those of one graph, if nothing else is said.
+        of = _one_graph(receivers) if graphs is None else graphs
+        given = MessageGiven(numbers, receivers, senders, graphs=of)
+        found = None
+        if of.rows == nodes:
+            found = attempt_on_graph(self, given, self._composed)
+        if found is not None:
+            return found[..., 0].T.contiguous()
+        return self._moved(charges, positions, velocities, (receivers, senders), graphs)
+
+    def _composed(self, given: MessageGiven) -> Tensor:
+        """The positions afterwards ``[3, nodes, 1]``, by the calls of layers."""
+        assert given.receivers is not None and given.senders is not None
+        charges, positions, velocities = given.here[0].split([1, 3, 3], dim=-1)
+        ends = given.receivers, given.senders
+        found = self._moved(charges[:, 0], positions, velocities, ends, given.graphs)
+        return found.T[..., None]
+
+    def _moved(
+        self,
+        charges: Tensor,
+        positions: Tensor,
+        velocities: Tensor,
+        ends: tuple[Relation, Relation],
+        graphs: Relation | None,
+    ) -> Tensor:
+        """The positions afterwards ``[nodes, 3]``, by the calls of layers."""
+        receivers, senders = ends
         vectors = torch.stack([positions - _centre(positions, graphs), velocities], dim=-1)
         scalars = embed_grade(charges[None, :, None], 0, self.algebra)
         vectors = embed_grade(vectors.movedim(1, 0), 1, self.algebra)
@@ -79,6 +128,64 @@ class NBody(torch.nn.Module):
             h = layer(h, (receivers, senders), products[:, None])
         way = select_grade(self.projection(h), 1, self.algebra)
         return positions + way[..., 0].T
+
+
+    def variant(self) -> MessageVariant:
+        """The call that the network was made for."""
+        return MessageVariant("bodies", 1, _NUMBERS, by_rows=True)
+
+    def describe(self, network: MessageDescription, bodies: Multivectors) -> Multivectors:
+        """Adds the network to another one."""
+        network.reads(self, "algebra")
+        receivers, senders = network.ends()
+        graphs = network.graphs()
+        _, charges, positions, velocities = network.blades_of(network.points(bodies), [1, 1, 3, 3])
+        mean = network.gather(network.segment_sum(positions, graphs, "mean"), graphs)
+        centred = network.sum(positions, network.sum(mean, mean, -0.5))
+        products = (network.gather(charges, own).value for own in (receivers, senders))
+        of = table.PRODUCT, self.algebra, tuple(products), "geometric", (0,), (0,)
+        product = charges._replace(value=network.operator(*of))
+        h = self._embedded(network, charges, network.side_by_side(centred, velocities))
+        for layer in self.layers:
+            network.block()
+            h = network.call(layer, h, product)
+        network.block()
+        way = network.blades_of(network.calls(self.projection, h), [1, 3, 4])[1]
+        # A sum of doubles is exact. Its gradient is computed, and not that of its values where it lies.
+        doubled, ways = network.sum(positions, positions), network.sum(way, way)
+        return network.sum(doubled, ways, 0.5)
+
+    def _embedded(
+        self, network: MessageDescription, charges: Multivectors, vectors: Multivectors
+    ) -> Multivectors:
+        """The first linear map, of a scalar and two vectors: all other blades are 0."""
+        map, algebra = self.embedding, self.algebra
+        for name, value in (("per_grade", False), ("grades", None), ("bias_mode", "scalar")):
+            network.expect(map, name, value, f"the {name} of the embedding")
+        if map.in_features != charges.channels + vectors.channels:
+            raise Undescribed("the embedding has another number of channels")
+        weight, bias = map.described_parameters(network)
+        columns = network.split(weight, 1, [charges.channels, vectors.channels])
+
+        def mapped(x: Multivectors, own: int, bias: int | None, grade: int) -> Multivectors:
+            options = False, "scalar", (grade,), "out_in_grade"
+            value = network.operator(table.MV_LINEAR, algebra, (x.value, own, bias), *options)
+            return x._replace(value=value, channels=map.out_features)
+
+        scalars = mapped(charges, columns[0], bias, 0)
+        both = network.stacked(scalars, mapped(vectors, columns[1], None, 1))
+        return network.extended(both, algebra.blade_count)
+
+
+def _one_graph(receivers: Relation) -> Relation:
+    """The relation of all nodes to one graph, without a wait for a GPU."""
+    own: Relation = object.__new__(Relation)
+    nodes, device = receivers.count, receivers.device
+    own.count = 1
+    own.targets = torch.zeros(nodes, dtype=torch.int32, device=device)
+    own.order = torch.arange(nodes, dtype=torch.int32, device=device)
+    own.starts = torch.arange(2, dtype=torch.int32, device=device) * nodes
+    return own
 
 
 def _centre(positions: Tensor, graphs: Relation | None) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..._ops import checks, doors
 from . import kernel, launches, path
-from .described.description import Channels, Description, Tokens, Undescribed
+from .described.description import Channels, Description, Tokens
+from .described.draft import Undescribed
 from .features import joined_features, merged_heads
 from .geometry import GeometryLike, check_floating, constant, geometry_of
 from .ragged import Sequences, paired, ragged_attention

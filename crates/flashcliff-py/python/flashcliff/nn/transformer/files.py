@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ... import _core
 from ..._ops import doors
 from . import path as calls
-from .described import Description, Undescribed, Variant
+from .described import MessageVariant, Undescribed, Variant
+from .described.draft import Draft
 from .described.function import TYPES
 
 __all__ = ["save_network"]
@@ -24,7 +25,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``fc_network_load``.
 
     The module is a :class:`~flashcliff.nn.transformer.GATransformer` or :class:`~flashcliff.nn.transformer.FrameTransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
-    :mod:`flashcliff.nn.transformer`; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
+    :mod:`flashcliff.nn.transformer`; a network of messages on graphs, as said below; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
     ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``. The file has what the module computes for a batch of samples of as many items each. Of a
     class of your own around such a module, save the module within, and do in the host what your class does around it.
 
@@ -44,6 +45,10 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
                                                              minus infinity for what is not seen
     ``context_mask`` ``[samples, 1, items, context items]``  with ``mask``: the same for cross-attention
     ================ ======================================= ==================================================================
+
+    A file of :class:`flashcliff.nn.models.NBody` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
+    ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]`` and ``edge_scalars`` ``[1, edges,
+    edge_scalars]``, if it has scalars. Runs are given the relations ``receivers`` and ``senders`` of edges, and ``graphs`` of bodies.
 
     The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
     innermost, then the scalars: for multivectors ``[blades, samples, items, channels]`` and scalars ``[samples, items, scalars]`` they are
@@ -90,27 +95,27 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     function.save(os.fspath(path), dtype, [weight.data_ptr() for weight in weights])
 
 
-def _variant(module: Any, what: str, mask: bool) -> Variant:
+def _variant(module: Any, what: str, mask: bool) -> Variant | MessageVariant:
     """The kind of call that a file is for."""
     made_for = getattr(module, "variant", None)
     if made_for is None or not hasattr(module, "describe"):
         raise _core.UnsupportedError(
-            f"{what}: expected a network, block or layer of flashcliff.nn.transformer that knows its channels; of a class around one, save "
+            f"{what}: expected a network, block or layer of flashcliff.nn.transformer, an EGCL or an NBody, that knows its channels; of a class around one, save "
             "the module within"
         )
-    variant: Variant = made_for()
-    if not mask:
+    variant: Variant | MessageVariant = made_for()
+    if not mask or isinstance(variant, MessageVariant):
         return variant
     return variant._replace(
         mask=_OF_SAMPLES, context_mask=None if variant.context is None else _OF_SAMPLES
     )
 
 
-def _described(module: Any, variant: Variant) -> tuple[Description, int]:
+def _described(module: Any, variant: Any) -> tuple[Draft, int]:
     """A network that computes what a module does, and its output."""
-    if variant.extra is not None and not variant.extra[0]:
+    if isinstance(variant, Variant) and variant.extra is not None and not variant.extra[0]:
         raise Undescribed("queries and keys see scalars again, and no multivectors")
-    description = Description(module.geometry, variant, module)
+    description = variant.draft(getattr(module, "geometry", None), module)
     output = description.call(module, description.here).value
     if description.dtype is not None:
         raise Undescribed(f"attention has features of {description.dtype}")
@@ -119,7 +124,7 @@ def _described(module: Any, variant: Variant) -> tuple[Description, int]:
     return description, output
 
 
-def _weights(description: Description, what: str) -> tuple[str, list[Tensor]]:
+def _weights(description: Draft, what: str) -> tuple[str, list[Tensor]]:
     """The type of the parameters, and these in their order on the CPU."""
     found: list[Tensor] = [parts[name] for parts, name in description.slots]
     types = {p.dtype for p in found}

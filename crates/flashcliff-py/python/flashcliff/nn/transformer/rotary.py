@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from . import path
-from .described.description import Description, Undescribed
+from .described.description import Description
+from .described.draft import Undescribed
 
 __all__ = ["RotaryEncoding"]
 

@@ -5,8 +5,11 @@ then computes a block, or a whole transformer, and its gradients, on the CPU and
 
 | module        | what                                                                       |
 |---------------|----------------------------------------------------------------------------|
-| `description` | a network that layers add their steps to, with their parameters            |
+| `draft`       | a network in the making, with the parameters of layers                     |
+| `description` | networks of tokens, which layers add their steps to                        |
+| `messages`    | networks of multivectors of nodes and edges                                |
 | `call`        | the tensors of a call, as the matrices that a plan reads                   |
+| `graphs`      | the tensors of a call on a graph                                           |
 | `draws`       | the random numbers of dropout                                              |
 | `function`    | a plan as a function of autograd, and gradients of gradients               |
 | `choice`      | whether the function may stand for calls of layers, and why not            |
@@ -20,21 +23,29 @@ The calls of layers stay where something follows or changes them, and where a ne
 from __future__ import annotations
 
 from .call import Given, Maybe
-from .choice import attempt, known_of, run_chain
+from .choice import attempt, attempt_on_graph, known_of, run_chain
 from .compiled import Networked
-from .description import Description, Tokens, Undescribed, Variant
+from .description import Description, Tokens, Variant
+from .draft import Undescribed
 from .draws import drawn
 from .function import by_layers
+from .graphs import MessageGiven
+from .messages import MessageDescription, MessageVariant, Multivectors
 
 __all__ = [
     "Description",
     "Given",
     "Maybe",
+    "MessageDescription",
+    "MessageGiven",
+    "MessageVariant",
+    "Multivectors",
     "Networked",
     "Tokens",
     "Undescribed",
     "Variant",
     "attempt",
+    "attempt_on_graph",
     "by_layers",
     "drawn",
     "known_of",

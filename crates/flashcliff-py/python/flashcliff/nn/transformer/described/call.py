@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .... import _core
+from ....algebra import Algebra
 from ..geometry import Geometry
 from ..ragged import Sequences, paired
 from .description import Channels, Description, Variant
@@ -19,9 +20,9 @@ __all__ = [
     "Call",
     "Given",
     "Maybe",
+    "Rows",
     "Types",
     "Unready",
-    "given_of",
     "matrix",
     "parts",
     "prepared",
@@ -93,6 +94,9 @@ class Types(NamedTuple):
     """Whether matrix products on a GPU may round float32 to TF32."""
 
 
+Rows = tuple[int, int, int, int, int]
+"""Samples, their items, and those that cross-attention attends to; the edges and graphs of graphs, whose nodes are samples of one item."""
+
 _NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 """The types that autocast changes."""
 _SERVED = _NARROW | {torch.float64}
@@ -124,8 +128,7 @@ class Call(NamedTuple):
     function: _core.NetworkFunction
     batch: tuple[int, ...]
     """The axes of items."""
-    rows: tuple[int, int, int]
-    """Samples, their items, and those that cross-attention attends to."""
+    rows: Rows
     geometry: Geometry
     channels: Channels
     """The channels of the result."""
@@ -141,8 +144,13 @@ class Call(NamedTuple):
     """The random number of dropout, if some layer drops."""
 
     @property
-    def row_count(self) -> int:
-        return self.rows[0] * self.rows[1]
+    def relations(self) -> tuple[Tensor, ...]:
+        """The tensors of relations between rows, of which tokens have none."""
+        return ()
+
+    @property
+    def algebra(self) -> Algebra:
+        return self.geometry.algebra
 
     def together(self, name: str, pair: Sequence[Tensor | None]) -> Tensor:
         """The tensors of an input as one."""
@@ -158,30 +166,44 @@ class Call(NamedTuple):
         types = mv.dtype, mv.dtype if s is None else s.dtype
         return parts(gradient, mv.shape[0], mv.shape[1:-1], channels, types)
 
+    def parts(self, result: Tensor) -> Maybe:
+        """The result of a plan as tensors of their own memory."""
+        dtype = self.types.result
+        return parts(result, self.geometry.blade_count, self.batch, self.channels, (dtype, dtype))
 
-def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
-    """The arguments of a call of layers, from the tensors of a function."""
-    pairs = dict(zip(call.description.inputs, zip(tensors[::2], tensors[1::2])))
-    here, nothing = pairs["here"], (None, None)
-    assert here[0] is not None
-    reference, _ = pairs.get("reference", nothing)
-    frames, _ = pairs.get("frames", nothing)
-    options: tuple[Mapping[str, Any], Mapping[str, Any]] = (
-        _masked(call.options[0], pairs.get("mask", nothing)[0], call.batch),
-        _masked(call.options[1], pairs.get("context_mask", nothing)[0], call.batch),
-    )
-    if call.sequences is not None:
-        # The boundaries that a caller gave may have changed.
-        own, others = (None if x is None else Sequences(x) for _, x in call.sequences)
-        options = {"cu_seqlens": own}, {"cu_seqlens": own, "cu_seqlens_key": others}
-    return Given(
-        (here[0], here[1]),
-        None if reference is None else reference.view(*call.batch, 1),
-        pairs.get("extra", nothing),
-        pairs.get("context", nothing),
-        *options,
-        None if frames is None else _square(frames, call.batch),
-    )
+    def seed(self, incoming: Sequence[Tensor | None], like: Tensor) -> Tensor:
+        """The gradient of the result of a plan, with zeros where nothing reads multivectors or scalars."""
+        mv, s = (*incoming, None)[:2]
+        blades, (channels, scalars) = self.geometry.blade_count, self.channels
+        if mv is None:
+            mv = like.new_zeros(blades, *self.batch, channels)
+        if s is None and scalars:
+            s = like.new_zeros(*self.batch, scalars)
+        return matrix((mv, s), self.types.plan)
+
+    def given(self, tensors: Sequence[Tensor | None]) -> Given:
+        """The arguments of a call of layers, from the tensors of a function."""
+        pairs = dict(zip(self.description.inputs, zip(tensors[::2], tensors[1::2])))
+        here, nothing = pairs["here"], (None, None)
+        assert here[0] is not None
+        reference, _ = pairs.get("reference", nothing)
+        frames, _ = pairs.get("frames", nothing)
+        options: tuple[Mapping[str, Any], Mapping[str, Any]] = (
+            _masked(self.options[0], pairs.get("mask", nothing)[0], self.batch),
+            _masked(self.options[1], pairs.get("context_mask", nothing)[0], self.batch),
+        )
+        if self.sequences is not None:
+            # The boundaries that a caller gave may have changed.
+            own, others = (None if x is None else Sequences(x) for _, x in self.sequences)
+            options = {"cu_seqlens": own}, {"cu_seqlens": own, "cu_seqlens_key": others}
+        return Given(
+            (here[0], here[1]),
+            None if reference is None else reference.view(*self.batch, 1),
+            pairs.get("extra", nothing),
+            pairs.get("context", nothing),
+            *options,
+            None if frames is None else _square(frames, self.batch),
+        )
 
 
 def _square(frames: Tensor, batch: Sequence[int]) -> Tensor:
@@ -286,7 +308,7 @@ def prepared(given: Given, description: Description, dtype: torch.dtype) -> tupl
         if name in description.inputs:
             made[name] = _mask(options, mv, keys, dtype), None
     tensors = [tensor for name in description.inputs for tensor in made[name]]
-    return batch, (samples, items, others), sequences, tensors
+    return batch, (samples, items, others, 0, 0), sequences, tensors
 
 
 def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bounds, Bounds] | None:

@@ -21,12 +21,16 @@ from .. import path
 from ..geometry import Geometry
 from . import compiled
 from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, variant_of
-from .description import Description, Slot, Tokens, Undescribed, Variant
+from .description import Tokens, Variant
+from .draft import Draft, Slot, Undescribed
 from .draws import draw_on
 from .function import apply, composes
+from .graphs import MessageCall, MessageGiven, rows_of, types_on_graph
+from .messages import MessageVariant, Multivectors
 
-__all__ = ["attempt", "known_of", "run_chain"]
+__all__ = ["attempt", "attempt_on_graph", "known_of", "run_chain"]
 
+AnyVariant = Variant | MessageVariant
 
 
 def attempt(
@@ -42,6 +46,50 @@ def attempt(
     """
     found = _attempt(owner, (owner,), 0, geometry, given, lambda _: composed)
     return None if found is None else found[1]
+
+
+def attempt_on_graph(
+    owner: Any, given: MessageGiven, composed: Callable[[MessageGiven], Tensor]
+) -> Tensor | None:
+    """The result of a module on a graph by one function; ``None`` if its layers must be called.
+
+    Args:
+        owner: the module, whose ``variant`` is that of all of its calls.
+        given: the arguments of the call.
+        composed: the call of its layers.
+    """
+    if torch.compiler.is_compiling():
+        return compiled.attempt_on_graph(owner, given)
+    if composes():
+        return None
+    known = known_of(owner)
+    try:
+        _check_graph(given)
+        types = types_on_graph(given, takes_tf32())
+        function = known.function(owner, (owner,), 0, None, owner.variant())
+        parameters, places = function.parameters(given.here, types)
+        of: Any = function.description
+        lists = given.lists(of.relations)
+        nodes: Any = given.here.shape[1]
+        rows: Any = rows_of(nodes, of.relations, lists)
+        empty: Any = {name: None for name in of.inputs}
+        call = MessageCall(
+            of,
+            function.network,
+            rows,
+            function.output.sizes,
+            lists,
+            given._replace(**empty),
+            given.of(of.inputs),
+            types,
+            owner.algebra,
+        )
+        found = apply(call, lambda own: (composed(own), None), parameters, places)[0]
+    except (Unready, _core.UnsupportedError) as error:
+        known.last = str(error)
+        return None
+    known.last = None
+    return found
 
 
 def run_chain(
@@ -101,20 +149,21 @@ def _attempt(
         types = types_of(given, takes_tf32())
         function = known.function(owner, parts, start, geometry, variant_of(given))
         parameters, places = function.parameters(given.here[0], types)
-        batch, rows, sequences, tensors = prepared(given, function.description, types.plan)
+        description: Any = function.description
+        batch, rows, sequences, tensors = prepared(given, description, types.plan)
         options = given.options, given.context_options
         call = Call(
-            function.description,
+            description,
             function.network,
             batch,
             rows,
             geometry,
-            function.output.channels,
+            function.output.sizes[1:],
             sequences,
             options,
             tensors,
             types,
-            draw_on(given.here[0].device) if function.description.drop_count else None,
+            draw_on(given.here[0].device) if description.drop_count else None,
         )
         found = apply(call, composed(function.stop), parameters, places)
     except (Unready, _core.UnsupportedError) as error:
@@ -143,12 +192,29 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     doors.check("a network of layers", tensors)
 
 
+def _check_graph(given: MessageGiven) -> None:
+    """Raises unless a plan can read the tensors of a call on a graph."""
+    here, lists = given.here, given.all_lists()
+    tensors = [*given.tensors(), *lists]
+    if not doors.opens(*tensors):
+        raise Unready(
+            "something follows the calls of operators, or a tensor has no memory of its own"
+        )
+    if {t.device for t in tensors} != {here.device} or not (
+        here.is_cpu or here.is_cuda and _core.CUDA
+    ):
+        raise Unready("the tensors are on different devices, or on one without kernels")
+    if here.dim() != 3 or not all(t.numel() for t in tensors):
+        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+    doors.check("a network of layers", tensors)
+
+
 class _Function(NamedTuple):
     """The function that stands for the calls of some parts."""
 
-    description: Description
+    description: Draft
     network: _core.NetworkFunction
-    output: Tokens
+    output: Tokens | Multivectors
     stop: int
     """The number of the part behind the last one."""
     slots: _core.Slots
@@ -204,8 +270,8 @@ class Known:
         owner: nn.Module,
         parts: Sequence[nn.Module],
         start: int,
-        geometry: Geometry,
-        variant: Variant,
+        geometry: Geometry | None,
+        variant: AnyVariant,
     ) -> _Function:
         """The function that stands for parts in calls of a kind."""
         if not self._watch.is_same() or any(
@@ -220,7 +286,8 @@ class Known:
         why = self._watch.why_called()
         if why is not None:
             raise Unready(why)
-        variant = variant._replace(drops=self._drop())
+        if self._drops and isinstance(variant, Variant):
+            variant = variant._replace(drops=self._drop())
         key = start, geometry, variant
         found = self._functions.get(key)
         if found is None:
@@ -238,7 +305,7 @@ class Known:
         return True in found
 
     def why(
-        self, owner: nn.Module, geometry: Geometry, variant: Callable[[], Variant]
+        self, owner: nn.Module, geometry: Geometry | None, variant: Callable[[], AnyVariant]
     ) -> str | None:
         """The reason why a module calls its layers: that of its last call, or of calls of some kind if there was none."""
         why = path.why_called(owner, False)
@@ -256,11 +323,11 @@ class Known:
         owner: nn.Module,
         parts: Sequence[nn.Module],
         start: int,
-        geometry: Geometry,
-        variant: Variant,
+        geometry: Geometry | None,
+        variant: AnyVariant,
     ) -> _Function | str:
         """The function of as many parts as have one; a reason if these are fewer than two of a chain."""
-        description = Description(geometry, variant)
+        description: Draft = variant.draft(geometry)  # type: ignore[arg-type]
         x = description.here
         for at, part in enumerate(parts[start:], start):
             try:
@@ -284,7 +351,7 @@ class Known:
         network = description.network.function(x.value)
         return _Function(description, network, x, len(parts), slots)
 
-    def _note(self, description: Description) -> None:
+    def _note(self, description: Draft) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}
 
 

@@ -22,6 +22,8 @@ from . import choice
 from .call import Given, Types, Unready, prepared, types_of, variant_of
 from .description import Variant
 from .draws import number_on
+from .graphs import MessageGiven, types_on_graph
+from .messages import MessageDescription, MessageVariant
 from .node import Inputs, entered, why_no_plan
 
 _OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
@@ -29,7 +31,7 @@ SERVES = hasattr(_OPAQUE, "register_custom_class")
 """Whether this PyTorch has objects that a compiler asks. Where it has none, all layers are traced."""
 _Asked: Any = _OPAQUE.CustomClassBase if SERVES else object
 
-__all__ = ["Networked", "attempt"]
+__all__ = ["Networked", "attempt", "attempt_on_graph"]
 
 
 class Question(NamedTuple):
@@ -39,7 +41,7 @@ class Question(NamedTuple):
     """Whether parts of the module are called one after another, and not the module itself."""
     start: int
     """The first of these parts."""
-    variant: Variant
+    variant: Variant | MessageVariant
     dtype: torch.dtype
     differentiates: bool
 
@@ -60,6 +62,8 @@ class Answer(NamedTuple):
     """The blades, channels and scalars of its result."""
     draws: bool
     """Whether layers drop channels."""
+    relations: tuple[str, ...]
+    """The relations between rows, as a call on a graph has them."""
 
 
 class _State:
@@ -108,7 +112,9 @@ class Networks(_Asked):  # type: ignore[misc]
             self.refuse("a transform follows the call")
             return None
         is_chain, start, variant, dtype, differentiates = question
-        asked = Question(is_chain, start, Variant(*variant), dtype, differentiates)
+        owner: Any = self._owner()
+        kind = Variant if owner is None else owner.variants
+        asked = Question(is_chain, start, kind(*variant), dtype, differentiates)
         found = self._answers[asked] = self.now(asked)
         if isinstance(found, str):
             self.refuse(found)
@@ -132,7 +138,7 @@ class Networks(_Asked):  # type: ignore[misc]
         parts = owner._parts() if question.is_chain else (owner,)
         try:
             function = choice.known_of(owner).function(
-                owner, parts, question.start, owner.geometry, question.variant
+                owner, parts, question.start, getattr(owner, "geometry", None), question.variant
             )
             function.check(question.dtype, question.differentiates)
         except Unready as error:
@@ -150,19 +156,17 @@ class Networks(_Asked):  # type: ignore[misc]
 
 
 def _answer(owner: nn.Module, function: Any) -> Answer:
-    description, channels = function.description, function.output.channels
-    geometry, names = function.output.geometry, {}
+    description, names = function.description, {}
     for name, module in owner.named_modules():
         names[id(module._parameters)] = tuple(name.split(".")) if name else ()
     shapes, inputs = tuple(map(tuple, description.shapes)), tuple(description.inputs)
-    told = description.network.steps(), function.output.value, geometry
-    count = len(description.slots)
-    network = entered(
-        told, str(description.network), function.network, inputs, count, geometry, channels
-    )
+    of_graphs = isinstance(description, MessageDescription)
+    relations = tuple(description.relations) if of_graphs else None
+    network = entered(description, function.network, function.output, relations)
     parameters = tuple((*names[id(own)], name) for own, name in description.slots)
-    sizes, draws = (geometry.blade_count, *channels), description.drop_count > 0
-    return Answer(function.stop, network, inputs, parameters, shapes, sizes, draws)
+    sizes, draws = function.output.sizes, description.drop_count > 0
+    of = inputs, parameters, shapes, sizes, draws, relations or ()
+    return Answer(function.stop, network, *of)
 
 
 if SERVES:
@@ -176,6 +180,9 @@ if SERVES:
 
 class Networked(nn.Module):
     """The base of modules for whose calls a network may stand in compiled graphs, too."""
+
+    variants: Any = Variant
+    """The class of what a network of the module depends on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,9 +205,7 @@ def attempt(
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
     """The result of parts of a module as a node of the graph, and the number of the part behind them; ``None`` if layers must be
     traced, as they are for an exported program, which other processes run."""
-    if torch.compiler.is_exporting() or not torch.compiler.is_dynamo_compiling():
-        return None
-    networks = getattr(owner, "_networks", None)
+    networks = _asked_of(owner)
     if networks is None:
         return None
     try:
@@ -213,7 +218,7 @@ def attempt(
         found = networks.answer(is_chain, start, settled, mv.dtype, torch.is_grad_enabled())
         if found is None:
             return None
-        stop, network, inputs, names, shapes, sizes, draws = found
+        stop, network, inputs, names, shapes, sizes, draws, _ = found
         parameters = _parameters(owner, names, shapes, mv, types)
         tensors = prepared(given, Inputs(inputs), mv.dtype)[3]  # type: ignore[arg-type]
     except Unready as error:
@@ -227,8 +232,43 @@ def attempt(
     given_places = [t is not None for t in tensors]
     draw = number_on(mv.device) if draws else None
     of = network, here, given_places, parameters, draw, wanted, sizes
-    mv, s, *_ = torch.ops.flashcliff.network(*of)
+    mv, s, *_ = torch.ops.flashcliff.network(*of, [])
     return stop, (mv.to(types.result), s.to(types.result) if sizes[2] else None)
+
+
+def attempt_on_graph(owner: Any, given: MessageGiven) -> Tensor | None:
+    """The result of a module on a graph as a node of the compiled graph; ``None`` if layers must be traced."""
+    networks = _asked_of(owner)
+    if networks is None:
+        return None
+    try:
+        here = given.here
+        _check_on_graph(given)
+        types = types_on_graph(given, False)
+        variant = tuple(_settled(own) for own in owner.variant())
+        found = networks.answer(False, 0, variant, here.dtype, torch.is_grad_enabled())
+        if found is None:
+            return None
+        _, network, inputs, names, shapes, sizes, _, relations = found
+        parameters = _parameters(owner, names, shapes, here, types)
+    except Unready as error:
+        networks.refuse(str(error))
+        return None
+    tensors = given.of(inputs)
+    wanted = [_asks(own) for own in (*tensors[::2], *parameters)]
+    if not networks.runs(network, here.dtype, here.device, wanted):
+        return None
+    places = [t is not None for t in tensors]
+    call: Any = network, tensors[::2], places, parameters, None, wanted, sizes
+    result: Tensor = torch.ops.flashcliff.network(*call, given.lists(relations))[0]
+    return result
+
+
+def _asked_of(owner: Any) -> Any:
+    """The object of a module that a compiler asks; ``None`` if layers must be traced."""
+    if torch.compiler.is_exporting() or not torch.compiler.is_dynamo_compiling():
+        return None
+    return getattr(owner, "_networks", None)
 
 
 def _widened(given: Given, dtype: torch.dtype) -> Given:
@@ -243,7 +283,7 @@ def _widened(given: Given, dtype: torch.dtype) -> Given:
 
 def _settled(part: Any) -> Any:
     """A part of a variant without symbols: the compiler takes channels as constants, and what is known of a mask."""
-    if part is None or part is True or part is False:
+    if part is None or part is True or part is False or isinstance(part, str):
         return part
     if isinstance(part, tuple):
         return tuple(_settled(own) for own in part)
@@ -259,16 +299,29 @@ def _check(given: Given) -> None:
     mv = given.here[0]
     tensors = [t for t in (*given.here, *given.extra, *given.context) if t is not None]
     everything = [*tensors, *(t for t in (given.reference, given.frames) if t is not None)]
-    if any(type(t) not in doors.PLAIN for t in everything):
-        raise Unready("a tensor is of a class of its own")
-    if any(t.device != mv.device for t in everything):
-        raise Unready("the tensors are on different devices")
-    if mv.device.type != "cpu" and not (mv.device.type == "cuda" and _core.CUDA):
-        raise Unready("the tensors are on a device without kernels")
+    _check_plain(everything)
     if mv.dim() < 3 or any(0 in t.shape for t in everything):
         raise Unready("the input has no axis of items, or a tensor has no elements")
     if any(o.get("cu_seqlens") is not None for o in (given.options, given.context_options)):
         raise Unready("the host reads the boundaries of sequences, which a graph cannot")
+
+
+def _check_on_graph(given: MessageGiven) -> None:
+    """Raises unless a node can take the tensors of a call on a graph."""
+    tensors = [*given.tensors(), *given.all_lists()]
+    _check_plain(tensors)
+    if given.here.dim() != 3 or any(0 in t.shape for t in tensors):
+        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+
+
+def _check_plain(tensors: Sequence[Tensor]) -> None:
+    device = tensors[0].device
+    if any(type(t) not in doors.PLAIN for t in tensors):
+        raise Unready("a tensor is of a class of its own")
+    if any(t.device != device for t in tensors):
+        raise Unready("the tensors are on different devices")
+    if device.type != "cpu" and not (device.type == "cuda" and _core.CUDA):
+        raise Unready("the tensors are on a device without kernels")
 
 
 def _parameters(

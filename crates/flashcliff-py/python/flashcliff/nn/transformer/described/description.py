@@ -1,30 +1,22 @@
-"""A network that layers add their steps to, with the places of their parameters."""
+"""A network of tokens, which layers add their steps to."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .... import _core
 from ....operators import Operator
 from ..geometry import Geometry
-from .recorded import Recorded
+from .draft import Draft, Undescribed
 
-__all__ = ["Channels", "Description", "Slot", "Tokens", "Undescribed", "Variant"]
+__all__ = ["Channels", "Description", "Tokens", "Variant"]
 
 Channels = tuple[int, int]
 """Channels of multivectors, and of scalars."""
-
-Slot = tuple[dict[str, Any], str]
-"""An entry of a dictionary, such as a parameter of a module."""
-
-
-class Undescribed(Exception):
-    """A network cannot say what a layer computes. The message says why."""
 
 
 class Tokens(NamedTuple):
@@ -33,6 +25,11 @@ class Tokens(NamedTuple):
     value: int
     channels: Channels
     geometry: Geometry
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The blades, channels and scalars of an item."""
+        return self.geometry.blade_count, *self.channels
 
 
 class Variant(NamedTuple):
@@ -53,9 +50,13 @@ class Variant(NamedTuple):
     has_frames: bool = False
     """Whether each item has a frame."""
 
+    def draft(self, geometry: Geometry, owner: nn.Module | None = None) -> Description:
+        """A network of such calls in the making."""
+        return Description(geometry, self, owner)
 
-class Description:
-    """A network in the making. Inputs are added when a layer asks for them.
+
+class Description(Draft):
+    """A network of tokens in the making. Inputs are added when a layer asks for them.
 
     Args:
         geometry: the geometry of the input.
@@ -66,84 +67,11 @@ class Description:
     def __init__(
         self, geometry: Geometry, variant: Variant, owner: nn.Module | None = None
     ) -> None:
-        self.network = Recorded()
+        super().__init__(owner)
         self.variant = variant
-        self._prefixes = {
-            id(inner._parameters): f"{name}." if name else ""
-            for name, inner in ([] if owner is None else owner.named_modules())
-        }
-        self.inputs: list[str] = []
-        """The inputs in the order of the network, as fields of :class:`.call.Given`."""
-        self.slots: list[Slot] = []
-        """The parameters in the order of the network."""
-        self.shapes: list[torch.Size] = []
-        """The shapes of the parameters."""
-        self.facts: list[Slot] = []
-        """Attributes that the description depends on."""
-        self.tensors: list[tuple[Tensor, int]] = []
-        """Tensors whose numbers it depends on, with their versions."""
-        self.drop_count = 0
-        """The number of layers that drop channels in such a call."""
-        self.dtype: torch.dtype | None = None
-        """The type that attention asks for, if it asks for one."""
-        self.without_gradients = False
-        """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
         self._known: dict[str, Any] = {}
-        self._parameters: dict[tuple[int, str], int] = {}
         self._components: dict[int, Tokens] = {}
         self.here = self._tokens("here", variant.channels, geometry)
-
-    def call(self, module: Any, x: Tokens, *more: Any) -> Tokens:
-        """The result of a module in the place of a layer."""
-        describe = getattr(module, "describe", None)
-        if describe is None:
-            raise Undescribed(f"a layer is of the class {type(module).__name__}")
-        found: Tokens = describe(self, x, *more)
-        return found
-
-    def calls(self, modules: Iterable[Any], x: Tokens) -> Tokens:
-        """The result of modules one after another, each in the place of a layer."""
-        for module in modules:
-            x = self.call(module, x)
-        return x
-
-    def reads(self, module: nn.Module, *names: str) -> None:
-        """Notes attributes that the description depends on."""
-        self.facts += [(module.__dict__, name) for name in names]
-
-    def expect(self, module: nn.Module, name: str, value: object, what: str) -> None:
-        """Checks an attribute that a network has only one value for."""
-        self.reads(module, name)
-        found = getattr(module, name)
-        if found != value:
-            raise Undescribed(f"{what} {found!r} is not {value!r}")
-
-    def parameter(self, module: nn.Module, name: str, shape: Sequence[int]) -> int:
-        """Adds a parameter of a module, once."""
-        of = module._parameters
-        known = self._parameters.get((id(of), name))
-        if known is not None:
-            return known
-        found = of.get(name)
-        if found is None:
-            raise Undescribed(f"{name} of {type(module).__name__} is no parameter")
-        if found.shape != torch.Size(shape):
-            raise Undescribed(
-                f"{name} of {type(module).__name__} has another shape than it was made with"
-            )
-        self.slots.append((of, name))
-        self.shapes.append(found.shape)
-        prefix = self._prefixes.get(id(of), f"{len(self.slots)}.")
-        made = self.network.parameter(prefix + name, list(shape))
-        self._parameters[id(of), name] = made
-        return made
-
-    def optional(self, module: nn.Module, name: str, shape: Sequence[int]) -> int | None:
-        """Adds a parameter, unless the module has ``None`` in its place."""
-        if getattr(module, name, None) is not None:
-            return self.parameter(module, name, shape)
-        self.facts += [(module.__dict__, name), (module._parameters, name)]
-        return None
 
     def extra(self) -> Tokens | None:
         """The items whose channels queries and keys see besides."""
@@ -364,13 +292,6 @@ class Description:
         if x.channels != y.channels:
             raise Undescribed("a residual has other channels than what it is added to")
         return x._replace(value=self._step(self.network.sum, x.value, y.value))
-
-    def _step(self, add: Any, *arguments: Any, **options: Any) -> int:
-        try:
-            value: int = add(*arguments, **options)
-        except _core.UnsupportedError as error:
-            raise Undescribed(str(error)) from None
-        return value
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,19 +15,26 @@ from .... import _core
 from ...._ops import doors
 from ..again import again
 from ..geometry import without_autocast
-from .call import Call, Maybe, given_of, matrix, parts
+from .call import Call, Maybe, Rows
 from .draws import drawing
+from .graphs import MessageCall
 
 __all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
 
 Composed = Callable[..., Maybe]
 """The layers by their calls, of a :class:`~.call.Given`."""
 
+AnyCall = Call | MessageCall
+
 TYPES = {torch.float32: "f32", torch.float64: "f64"}
 """The types of plans."""
 _ALIGNED = 16
 _LARGE = 64 << 20
 """The bytes from which on a call asks for the memory of the system."""
+
+
+_POOLED = 4 << 20
+"""The bytes from which on memory on the CPU comes from a pool."""
 
 
 class _State(threading.local):
@@ -52,7 +60,7 @@ def composes() -> bool:
 
 
 def apply(
-    call: Call, composed: Composed, parameters: Sequence[Tensor], places: Sequence[int] | None
+    call: AnyCall, composed: Composed, parameters: Sequence[Tensor], places: Sequence[int] | None
 ) -> Maybe:
     """The result of a call. ``places``: the addresses of parameters, if they are known."""
     if torch.is_grad_enabled():
@@ -69,7 +77,7 @@ def apply(
 class _Context(NamedTuple):
     """The part of a call that is no tensor."""
 
-    call: Call
+    call: AnyCall
     composed: Composed
     inputs: int
     """The number of tensors that are no parameters."""
@@ -110,7 +118,7 @@ class _Network(torch.autograd.Function):
         return None, *of_inputs, *found[len(call.description.inputs) :]
 
 
-def _rows(call: Call, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+def _rows(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:
     """The inputs of a plan."""
     pairs = zip(call.description.inputs, tensors[::2], tensors[1::2], strict=True)
     return [call.together(name, pair) for name, *pair in pairs]
@@ -121,7 +129,7 @@ class Run:
 
     def __init__(
         self,
-        call: Call,
+        call: AnyCall,
         rows: Sequence[Tensor],
         parameters: Sequence[Tensor],
         wanted: Sequence[bool],
@@ -159,12 +167,13 @@ class Run:
             self.sequences = (own.host, own.address), (context.host, context.address)
         draw = call.draw
         self.draw = draw.data_ptr() if isinstance(draw, Tensor) else draw
-        _check_room(self.like, call.row_count, self.plan)
+        self.lists, self.relations = _relations(call.relations)
+        _check_room(self.like, call.rows, self.plan)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """The result in the rows of a matrix, and what the backward pass reads besides."""
         plan = self.plan
-        result = self.like.new_empty(self.call.row_count, plan.width)
+        result = self.like.new_empty(plan.shape)
         kept = self._bytes(plan.kept)
         with self._on_device() as (stream, (count, _)):
             # It lives until all work is launched: another thread may launch on this stream meanwhile.
@@ -177,6 +186,7 @@ class Run:
                 stream,
                 self.sequences,
                 self.draw,
+                self.relations,
             )
         return result, kept
 
@@ -184,7 +194,7 @@ class Run:
         self, result: Tensor, kept: Tensor, incoming: Sequence[Tensor | None]
     ) -> list[Tensor]:
         """The gradients that are wanted: those of inputs in the type of the plan, those of parameters in the types of these."""
-        gradient = self._incoming(incoming)
+        gradient = self.call.seed(incoming, self.like)
         # A third of the time that `new_empty` takes. Tensors are contiguous.
         found = [torch.empty_like(t) for t in self.wanted]
         with self._on_device() as (stream, (_, count)):
@@ -199,24 +209,17 @@ class Run:
                 stream,
                 self.sequences,
                 self.draw,
+                self.relations,
             )
         return found if self.types is None else _in_type(found, self.types)
 
     def parts(self, result: Tensor) -> Maybe:
-        call, dtype = self.call, self.call.types.result
-        return parts(result, call.geometry.blade_count, call.batch, call.channels, (dtype, dtype))
-
-    def _incoming(self, incoming: Sequence[Tensor | None]) -> Tensor:
-        """The gradient of the result, with zeros where nothing reads multivectors or scalars."""
-        mv, s = (*incoming, None)[:2]
-        blades, (channels, scalars) = self.call.geometry.blade_count, self.call.channels
-        if mv is None:
-            mv = self.like.new_zeros(blades, *self.call.batch, channels)
-        if s is None and scalars:
-            s = self.like.new_zeros(*self.call.batch, scalars)
-        return matrix((mv, s), self.call.types.plan)
+        return self.call.parts(result)
 
     def _bytes(self, count: int) -> Tensor:
+        if self.device is None and count >= _POOLED:
+            # The system gives large memory back at once, and its pages anew in each step.
+            return torch.from_dlpack(_core.Array.pooled(count))
         return torch.empty(count, dtype=torch.uint8, device=self.like.device)
 
     @contextlib.contextmanager
@@ -242,10 +245,22 @@ def _in_type(tensors: Sequence[Tensor], types: Sequence[torch.dtype]) -> list[Te
     return found
 
 
-def _check_room(like: Tensor, rows: int, plan: _core.NetworkPlan) -> None:
+def _relations(lists: Sequence[Tensor]) -> tuple[list[Tensor], list[_core.Relation]]:
+    """The tensors of relations, which must live as long as their addresses are read, and these as a plan takes them."""
+    kept = [own.contiguous() for own in lists]
+    found = []
+    for at in range(0, len(kept), 3):
+        targets, starts, order = kept[at : at + 3]
+        places = targets.data_ptr(), starts.data_ptr(), order.data_ptr()
+        found.append((places, len(targets), len(starts) - 1))
+    return kept, found
+
+
+def _check_room(like: Tensor, of: Rows, plan: _core.NetworkPlan) -> None:
     """Raises ``MemoryError`` if the system has no room for the result of a plan, and for what it keeps."""
-    taken = rows * plan.width * like.element_size() + plan.kept
+    taken = math.prod(plan.shape) * like.element_size() + plan.kept
     if like.is_cpu and taken >= _LARGE:
+        rows = of[0] * of[1]
         _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)
 
 
@@ -264,7 +279,7 @@ def _composed(
         for (parts, name), tensor in zip(slots, given[inputs:], strict=True):
             parts[name] = tensor
         with by_layers(), drawing(call.draw), without_autocast(given[0]):
-            found = list(context.composed(given_of(call, given[:inputs])))[: len(incoming)]
+            found = list(context.composed(call.given(given[:inputs])))[: len(incoming)]
         return [None if t is None else t.to(call.types.result) for t in found]
 
     try:

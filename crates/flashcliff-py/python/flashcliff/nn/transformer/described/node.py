@@ -16,11 +16,13 @@ from torch import Tensor
 
 from .... import _core
 from ...._ops.run import takes_tf32
-from ..geometry import Geometry
-from .call import Call, Types
-from .description import Channels
+from .call import Call, Rows, Types
+from .description import Tokens
+from .draft import Draft
 from .draws import draw_of
-from .function import TYPES, Run, _rows
+from .function import TYPES, AnyCall, Run, _rows
+from .graphs import MessageCall, rows_of
+from .messages import Multivectors
 
 __all__ = ["Inputs", "entered", "why_no_plan"]
 
@@ -33,42 +35,41 @@ class Inputs(NamedTuple):
 
     inputs: tuple[str, ...]
     """The inputs in the order of the network."""
+    relations: tuple[str, ...] | None = None
+    """The relations in the order of the network; ``None`` for a network of tokens."""
 
 
 class _Entry(NamedTuple):
     function: _core.NetworkFunction
     description: Inputs
-    geometry: Geometry
-    channels: Channels
-    """The channels of the result."""
+    output: Tokens | Multivectors
 
-    def rows(self, tensors: Tensors) -> tuple[Any, Any, Any]:
-        """Samples, their items, and those that cross-attention attends to; symbols in a trace."""
+    def rows(self, tensors: Tensors, lists: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The rows of a call; symbols in a trace."""
         *elements, items = _first(tensors).shape[1:-1]
+        if self.description.relations is not None:
+            return rows_of(items, self.description.relations, lists)
         others: Any = 0
         if "context" in self.description.inputs:
             context = tensors[2 * self.description.inputs.index("context")]
             assert context is not None
             others = context.shape[-2]
-        return math.prod(elements), items, others
+        return math.prod(elements), items, others, 0, 0
 
-    def call(self, tensors: Tensors, draw: Tensor | None) -> Call:
+    def call(self, tensors: Tensors, draw: Tensor | None, lists: Sequence[Tensor]) -> AnyCall:
         """A call without sequences, in one type: what a node serves."""
         description: Any = self.description
         batch, dtype = tuple(_first(tensors).shape[1:-1]), _first(tensors).dtype
-        return Call(
-            description,
-            self.function,
-            batch,
-            self.rows(tensors),
-            self.geometry,
-            self.channels,
-            None,
-            ({}, {}),
-            (),
-            Types(dtype, dtype, frozenset((dtype,)), takes_tf32()),
-            None if draw is None else draw_of(draw),
-        )
+        rows: Any = self.rows(tensors, lists)
+        types = Types(dtype, dtype, frozenset((dtype,)), takes_tf32())
+        function, output = self.function, self.output
+        if isinstance(output, Multivectors):
+            of = output.sizes, tuple(lists), None, (), types
+            return MessageCall(description, function, rows, *of)
+        number = None if draw is None else draw_of(draw)
+        geometry, options = output.geometry, dict[str, Any]()
+        more: Any = output.channels, None, (options, options), (), types, number
+        return Call(description, function, batch, rows, geometry, *more)
 
     def run(
         self,
@@ -76,13 +77,14 @@ class _Entry(NamedTuple):
         parameters: Sequence[Tensor],
         draw: Tensor | None,
         wanted: Sequence[bool],
+        lists: Sequence[Tensor],
     ) -> Run:
-        call = self.call(tensors, draw)
+        call = self.call(tensors, draw, lists)
         return Run(call, _rows(call, tensors), parameters, list(wanted))
 
     def kept(
         self,
-        rows: tuple[int, int, int],
+        rows: Rows,
         dtype: torch.dtype,
         device: torch.device,
         wanted: list[bool],
@@ -92,36 +94,31 @@ class _Entry(NamedTuple):
         return self.function.plan(rows, TYPES[dtype], wanted, gpu).kept
 
 
-_SOME = 2, 3, 5
-"""Samples, their items and those of a context, of a plan that is asked and never run."""
+_SOME = 2, 3, 5, 7, 2
+"""The rows of a plan that is asked and never run."""
 _ENTRIES: dict[str, _Entry] = {}
 _NAMES: dict[Hashable, str] = {}
 
 
 def entered(
-    told: Hashable,
-    text: str,
+    draft: Draft,
     function: _core.NetworkFunction,
-    inputs: Sequence[str],
-    parameters: int,
-    geometry: Geometry,
-    channels: Channels,
+    output: Tokens | Multivectors,
+    relations: tuple[str, ...] | None,
 ) -> str:
     """The name of a network, which is entered if it is new.
 
     Args:
-        told: what tells it from all others.
-        text: the network as text.
+        draft: the network in the making.
         function: its function.
-        inputs: its inputs, as in a description.
-        parameters: how many parameters it has.
-        geometry: the geometry of its result.
-        channels: the channels of its result.
+        output: its result.
+        relations: its relations; ``None`` for a network of tokens.
     """
+    told = draft.network.steps(), output
     name = _NAMES.get(told)
     if name is None:
-        entry = _Entry(function, Inputs(tuple(inputs)), geometry, channels)
-        name = _name(entry, text, parameters)
+        entry = _Entry(function, Inputs(tuple(draft.inputs), relations), output)
+        name = _name(entry, str(draft.network), len(draft.slots))
         _ENTRIES[name], _NAMES[told] = entry, name
     return name
 
@@ -147,7 +144,7 @@ def _name(entry: _Entry, text: str, parameters: int) -> str:
     of_items = [name == "here" for name in entry.description.inputs]
     wanted = [*of_items, *[False] * parameters]
     kept = _kept(entry, torch.float32, torch.device("cpu"), wanted)
-    told = _core.__version__, text, entry.description, repr(entry.geometry), entry.channels, kept
+    told = _core.__version__, text, entry.description, repr(entry.output), kept
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     same = sum(name.startswith(digest) for name in _ENTRIES)
     return f"{digest}_{same}" if same else digest
@@ -185,14 +182,18 @@ def _run(
     draw: Tensor | None,
     wanted: Sequence[bool],
     sizes: Sequence[int],
+    lists: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Multivectors and scalars; and for the backward pass both in one matrix, and what the plan keeps."""
-    run = _entry(network).run(_placed(tensors, given), parameters, draw, wanted)
+    run = _entry(network).run(_placed(tensors, given), parameters, draw, wanted, lists)
     result, kept = run.forward()
     mv, s = run.parts(result)
     assert mv is not None
     if s is None:
         s = mv.new_empty(*mv.shape[1:-1], 0)
+    # Multivectors of nodes have the elements of a matrix in their own order.
+    blades, channels, scalars = sizes
+    result = result.view(-1, blades * channels + scalars)
     return mv, s, result if any(wanted) else result.new_empty(0, result.shape[1]), kept
 
 
@@ -204,11 +205,12 @@ def _fake(
     draw: Tensor | None,
     wanted: Sequence[bool],
     sizes: Sequence[int],
+    lists: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     like, (blades, channels, scalars) = tensors[0], sizes
     batch = like.shape[1:-1]
     rows = math.prod(batch) if any(wanted) else 0
-    kept = _fake_kept(network, _placed(tensors, given), list(wanted))
+    kept = _fake_kept(network, _placed(tensors, given), list(wanted), lists)
     return (
         like.new_empty(blades, *batch, channels),
         like.new_empty(*batch, scalars),
@@ -217,12 +219,14 @@ def _fake(
     )
 
 
-def _fake_kept(network: str, tensors: Tensors, wanted: list[bool]) -> int | torch.SymInt:
+def _fake_kept(
+    network: str, tensors: Tensors, wanted: list[bool], lists: Sequence[Tensor]
+) -> int | torch.SymInt:
     """The bytes that a forward pass keeps: a symbol of its own where sizes are symbols, as a plan is one of numbers."""
     if not any(wanted):
         return 0
     entry, like = _entry(network), _first(tensors)
-    rows = entry.rows(tensors)
+    rows: Any = entry.rows(tensors, lists)
     if all(type(n) is int for n in rows):
         return entry.kept(rows, like.dtype, like.device, wanted)
     return torch.library.get_ctx().new_dynamic_size()
@@ -237,12 +241,13 @@ def _run_backward(
     parameters: Sequence[Tensor],
     draw: Tensor | None,
     wanted: Sequence[bool],
+    lists: Sequence[Tensor],
     result: Tensor,
     kept: Tensor,
 ) -> list[Tensor]:
     """The gradients of inputs that are wanted, of multivectors and of scalars if there are any, then of parameters."""
     placed = _placed(tensors, given)
-    run = _entry(network).run(placed, parameters, draw, wanted)
+    run = _entry(network).run(placed, parameters, draw, wanted, lists)
     made = iter(run.backward(result, kept, (gradient, gradient_s)))
     found: list[Tensor] = []
     for at, name in enumerate(run.call.description.inputs):
@@ -261,6 +266,7 @@ def _fake_backward(
     parameters: Sequence[Tensor],
     draw: Tensor | None,
     wanted: Sequence[bool],
+    lists: Sequence[Tensor],
     result: Tensor,
     kept: Tensor,
 ) -> list[Tensor]:
@@ -279,25 +285,27 @@ def _asked(given: Sequence[bool], wanted: Sequence[bool]) -> tuple[list[bool], S
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.network, tensors, ctx.given, parameters, draw, ctx.wanted, _ = inputs
+    ctx.network, tensors, ctx.given, parameters, draw, ctx.wanted, _, lists = inputs
     _, _, result, kept = output
     ctx.mark_non_differentiable(result, kept)
     # Else a result that nobody reads would have zeros for a gradient.
     ctx.set_materialize_grads(False)
-    ctx.inputs = len(tensors)
-    ctx.save_for_backward(*tensors, *parameters, draw, result, kept)
+    ctx.inputs, ctx.parameters = len(tensors), len(parameters)
+    ctx.save_for_backward(*tensors, *parameters, *lists, draw, result, kept)
 
 
 def _gradients(ctx: Any, gradient: Tensor | None, gradient_s: Tensor | None, *_: Any) -> Any:
     *saved, draw, result, kept = ctx.saved_tensors
-    tensors, parameters = saved[: ctx.inputs], saved[ctx.inputs :]
-    found: list[Tensor | None] = [None] * len(saved)
+    own = ctx.inputs + ctx.parameters
+    tensors, parameters, lists = saved[: ctx.inputs], saved[ctx.inputs : own], saved[own:]
+    found: list[Tensor | None] = [None] * own
     if gradient is not None or gradient_s is not None:
-        more = tensors, ctx.given, parameters, draw, ctx.wanted, result, kept
+        more = tensors, ctx.given, parameters, draw, ctx.wanted, lists, result, kept
         made = iter(_BACKWARD(ctx.network, gradient, gradient_s, *more))
         of_tensors, of_parameters = _asked(ctx.given, ctx.wanted)
         found = [next(made) if want else None for want in (*of_tensors, *of_parameters)]
-    return None, found[: ctx.inputs], None, found[ctx.inputs :], None, None, None
+    of = found[: ctx.inputs], None, found[ctx.inputs :]
+    return None, *of, None, None, None, [None] * len(lists)
 
 
 def _no_second(ctx: Any, *_: Any) -> NoReturn:
@@ -312,13 +320,13 @@ _forward = torch.library.custom_op(
     "flashcliff::network",
     _run,
     mutates_args=(),
-    schema=f"(str network, {_ARGUMENTS}, int[] sizes) -> (Tensor, Tensor, Tensor, Tensor)",
+    schema=f"(str network, {_ARGUMENTS}, int[] sizes, Tensor[] lists) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 _backward = torch.library.custom_op(
     "flashcliff::network_backward",
     _run_backward,
     mutates_args=(),
-    schema=f"(str network, Tensor? gradient, Tensor? gradient_s, {_ARGUMENTS}, Tensor result, Tensor kept) -> Tensor[]",
+    schema=f"(str network, Tensor? gradient, Tensor? gradient_s, {_ARGUMENTS}, Tensor[] lists, Tensor result, Tensor kept) -> Tensor[]",
 )
 _forward.register_fake(_fake)
 _backward.register_fake(_fake_backward)
