@@ -11,6 +11,7 @@
 #define FLASHCLIFF_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -104,13 +105,29 @@ typedef struct fc_network fc_network;
 /* A network planned for a batch, with the memory of its values. */
 typedef struct fc_network_runner fc_network_runner;
 
-/* A batch: samples of as many items each, of one in networks without items. */
+/*
+ * A relation: for each row of one axis, such as an edge, the row of another one that it belongs to, such as a node. Rows are sorted by their targets once;
+ * runs of any network share it, on the CPU and on GPUs, and threads may, too. It does not change.
+ */
+typedef struct fc_relation fc_relation;
+
+/* A batch: samples of as many items each, of one in networks without items. Nodes of graphs are samples of one item. */
 typedef struct fc_network_batch {
     size_t samples;
     size_t items;
     /* The items that those of a sample attend to, in networks with cross-attention; else 0. */
     size_t context_items;
+    /* The edges and the graphs of all samples, in networks with relations; else 0. */
+    size_t edges;
+    size_t graphs;
 } fc_network_batch;
+
+/* The name of a relation of a network, and how many rows and targets it has. The name lives as long as the network. */
+typedef struct fc_network_relation_end {
+    const char *name;
+    size_t rows;
+    size_t targets;
+} fc_network_relation_end;
 
 /* The name and the shape of an input, an output or a parameter. The name lives as long as the network. */
 typedef struct fc_network_end {
@@ -137,6 +154,9 @@ typedef struct fc_network_call {
     /* Parameters of the caller, which may change from run to run. NULL and 0 for those of the file. */
     const void *const *parameters;
     size_t parameter_count;
+    /* The relations in the order of the network. NULL and 0 for none. */
+    const fc_relation *const *relations;
+    size_t relation_count;
 } fc_network_call;
 
 /* The gradients of a run, of a function of the outputs. */
@@ -157,6 +177,24 @@ void fc_network_free(fc_network *network);
 
 /* Writes the numbers of inputs, outputs and parameters. */
 int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs, size_t *parameters);
+
+/* Writes the number of relations. */
+int fc_network_relation_count(const fc_network *network, size_t *count);
+
+/* Writes the name and the sizes of a relation for a batch. */
+int fc_network_relation(const fc_network *network, size_t index, fc_network_batch batch, fc_network_relation_end *end);
+
+/*
+ * Makes a relation of so many rows from the number of the target of each, from 0 to count - 1; any other number is an error. The numbers are copied, and
+ * may be in any order. After a failure *out is NULL.
+ */
+int fc_relation_new(const uint32_t *targets, size_t rows, size_t count, fc_relation **out);
+
+/* Does the same with 64-bit numbers. */
+int fc_relation_new_i64(const int64_t *targets, size_t rows, size_t count, fc_relation **out);
+
+/* Frees a relation, or does nothing with NULL. No run reads it any more: on a GPU, the work of its stream is done. */
+void fc_relation_free(fc_relation *relation);
 
 /* Writes the name and the shape of an input for a batch. */
 int fc_network_input(const fc_network *network, size_t index, fc_network_batch batch, fc_network_end *end);
@@ -268,7 +306,7 @@ typedef struct fc_cuda_network_sizes {
 typedef struct fc_cuda_network_call {
     /*
      * Inputs, outputs and parameters are addresses on the GPU; the lists of them, and offsets, are memory of the CPU. Without parameters those
-     * of the file are read.
+     * of the file are read. Relations are those of the CPU: the first call with one copies it to the GPU and waits, and so cannot be captured.
      */
     fc_network_call tensors;
     /* The offsets as 32-bit integers on the GPU; NULL for none. */

@@ -3,6 +3,7 @@
 //! * `call` - the structs of a call.
 //! * `ends` - the tensors of a network's inputs, outputs and parameters.
 //! * `tensors` - tensors of the caller, checked and lent.
+//! * `relation` - relations between rows.
 //! * `runner` - a plan with its memory.
 //! * `stages` - the memory of a plan whose gradients come later.
 //! * `wanted` - the gradients of such a plan.
@@ -11,6 +12,7 @@
 mod call;
 mod cuda;
 mod ends;
+mod relation;
 mod runner;
 mod stages;
 mod tensors;
@@ -34,6 +36,10 @@ pub use cuda::{
 };
 use ends::Ends;
 pub use ends::NetworkEnd;
+pub use relation::{
+    NetworkRelationEnd, Relation, fc_network_relation, fc_network_relation_count, fc_relation_free,
+    fc_relation_new, fc_relation_new_i64,
+};
 use runner::Runner;
 
 /// Parameters that several runners share.
@@ -43,6 +49,7 @@ type Shared<T> = OnceLock<Arc<Vec<Vec<T>>>>;
 pub struct Network {
     stored: Stored,
     ends: Ends,
+    relations: Vec<relation::Named>,
     narrow: Shared<f32>,
     wide: Shared<f64>,
 }
@@ -61,6 +68,7 @@ impl Network {
         let stored = file::load(path).map_err(Failure::file)?;
         Ok(Self {
             ends: Ends::new(&stored)?,
+            relations: relation::relations_of(&stored)?,
             stored,
             narrow: OnceLock::new(),
             wide: OnceLock::new(),

@@ -16,7 +16,9 @@ needs_library = pytest.mark.skipif(
 
 
 class Batch(Structure):
-    _fields_ = [(name, c_size_t) for name in ("samples", "items", "context_items")]
+    _fields_ = [
+        (name, c_size_t) for name in ("samples", "items", "context_items", "edges", "graphs")
+    ]
 
 
 class End(Structure):
@@ -40,6 +42,7 @@ class Call(Structure):
             ("offset", c_size_t),
             ("context_offset", c_size_t),
             ("parameter", c_void_p),
+            ("relation", c_void_p),
         )
         for name, kind in ((f"{of}s", POINTER(pointer)), (f"{of}_count", c_size_t))
     ]
@@ -89,7 +92,16 @@ class Network:
         found = [self._end(what, at, Batch(*batch)) for at in range(count)]
         return {end.name.decode(): end.sizes() for end in found}
 
-    def run(self, batch, inputs, seed=None, wanted=(), sequences=((), ())):
+    def _relation(self, own):
+        """A relation between rows, which the caller frees."""
+        made, targets = c_void_p(), own.targets.to(torch.int64)
+        sizes = c_size_t(own.rows), c_size_t(own.count)
+        self._check(
+            self.lib.fc_relation_new_i64(c_void_p(targets.data_ptr()), *sizes, byref(made))
+        )
+        return made
+
+    def run(self, batch, inputs, seed=None, wanted=(), sequences=((), ()), relations=()):
         """The output for inputs by their names, and the gradients of what is wanted, by names, from that of the output."""
         shapes = self.ends("input", batch)
         assert shapes == {name: tuple(x.shape) for name, x in inputs.items()}
@@ -120,6 +132,8 @@ class Network:
             offsets[1],
             counts[1],
         )
+        made = [self._relation(own) for own in relations]
+        call.relations, call.relation_count = (c_void_p * len(made))(*made), len(made)
         try:
             self._check(self.lib.fc_network_run(runner, byref(call)))
             if seed is not None:
@@ -129,6 +143,8 @@ class Network:
                 self._check(self.lib.fc_network_backward(runner, byref(call), byref(gradients)))
         finally:
             self.lib.fc_network_runner_free(runner)
+            for own in made:
+                self.lib.fc_relation_free(own)
         return output, grads
 
 

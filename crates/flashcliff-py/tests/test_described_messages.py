@@ -105,6 +105,16 @@ def test_messages_are_their_layers(options, signature, second, functions):
     assert functions == [(NODES, 1, 0, EDGES, 0)]
 
 
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("batch", [(5,), (2, 3)], ids=str)
+def test_perceptrons_are_their_layers(batch, second, functions):
+    layer = disturb(nn.CEMLP(Algebra(3, 0, 0), 3, 4, 2, 3, **F64))
+    x = random(8, *batch, 3).requires_grad_()
+    same(layer, [x], second=second)
+    same(layer, [x.detach().transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()])
+    assert len(functions) == 2 and functions[0][0] in (5, 6)
+
+
 def test_gradients_of_some(functions):
     net, given = network(), bodies()
     wanted = by_layers(lambda: results(net, given, graph()))
@@ -202,8 +212,8 @@ def test_hooks_run(functions):
     hook = net.layers[0].edge_model.register_forward_hook(lambda *_: seen.append(1))
     assert (net(*given, graph()) - wanted).abs().max() < 1e-12
     assert seen == [1]
-    # The other layer of messages is a function of its own.
-    assert len(functions) == 2
+    # The other layer of messages is a function of its own, and so are the perceptrons of this one.
+    assert [own[3] for own in functions] == [EDGES, 0, 0, EDGES]
     assert "layers.0.edge_model has hooks" in choice.known_of(net).last
     hook.remove()
     assert torch.equal(net(*given, graph()), wanted)
@@ -344,7 +354,18 @@ def test_a_compiled_layer_is_one_node_until_it_has_a_hook():
     assert call.counts()[0] == [1]
     layer.node_model.register_forward_hook(lambda *_: seen.append(1))
     assert (call(h, graph(), a) - layer(h, graph(), a)).abs().max() < 1e-12
-    assert call.counts()[0] == [1, 0]
+    # The perceptron of nodes, whose hook follows its call.
+    assert call.counts()[0] == [1, 1] and seen
+
+
+@compiles
+def test_a_compiled_perceptron_is_one_node():
+    torch._dynamo.reset()
+    layer = disturb(nn.CEMLP(Algebra(2, 0, 0), 3, 4, 2, **F64))
+    call = Compiled(layer)
+    x = random(4, 2, 3, 3).requires_grad_()
+    assert torch.equal(call(x), layer(x))
+    assert call.counts()[0] == [1]
 
 
 @compiles

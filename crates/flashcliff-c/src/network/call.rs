@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use flashcliff_network::Rows;
 
+use super::relation::Relation;
 use super::tensors::{Given, Gradients};
 use crate::memory::slice;
 use crate::status::Failure;
@@ -15,11 +16,17 @@ pub struct NetworkBatch {
     pub(crate) samples: usize,
     pub(crate) items: usize,
     pub(crate) context_items: usize,
+    pub(crate) edges: usize,
+    pub(crate) graphs: usize,
 }
 
 impl NetworkBatch {
     pub(super) fn rows(self) -> Rows {
-        Rows::new(self.samples, self.items).with_context(self.context_items)
+        Rows {
+            edges: self.edges,
+            graphs: self.graphs,
+            ..Rows::new(self.samples, self.items).with_context(self.context_items)
+        }
     }
 }
 
@@ -36,6 +43,8 @@ pub struct NetworkCall {
     context_offset_count: usize,
     parameters: *const *const c_void,
     parameter_count: usize,
+    relations: *const *const Relation,
+    relation_count: usize,
 }
 
 /// `fc_network_gradients`: the gradients of a run.
@@ -75,6 +84,8 @@ impl NetworkCall {
             context_offset_count: 0,
             parameters: std::ptr::null(),
             parameter_count: 0,
+            relations: std::ptr::null(),
+            relation_count: 0,
         }
     }
 
@@ -83,6 +94,15 @@ impl NetworkCall {
         Self {
             parameters: parameters.as_ptr(),
             parameter_count: parameters.len(),
+            ..self
+        }
+    }
+
+    /// The call with relations.
+    pub(crate) fn along(self, relations: &[*const Relation]) -> Self {
+        Self {
+            relations: relations.as_ptr(),
+            relation_count: relations.len(),
             ..self
         }
     }
@@ -116,7 +136,7 @@ pub(super) unsafe fn chosen(
 /// The tensors of a call.
 ///
 /// # Safety
-/// `call` is null or a call with as many pointers and offsets as it says.
+/// `call` is null or a call with as many pointers and offsets as it says, whose relations are alive.
 pub(super) unsafe fn read<'a>(call: *const NetworkCall) -> Result<Given<'a>, Failure> {
     // SAFETY: the caller promises it.
     let call = unsafe { call.as_ref() }.ok_or_else(|| Failure::null("call"))?;
@@ -126,6 +146,8 @@ pub(super) unsafe fn read<'a>(call: *const NetworkCall) -> Result<Given<'a>, Fai
             inputs: slice("inputs", call.inputs, call.input_count)?,
             outputs: slice("outputs", call.outputs, call.output_count)?,
             parameters: slice("parameters", call.parameters, call.parameter_count)?,
+            // A null pointer is no relation.
+            relations: slice("relations", call.relations.cast(), call.relation_count)?,
             offsets: match call.offsets.is_null() && call.offset_count == 0 {
                 true => None,
                 false => Some([

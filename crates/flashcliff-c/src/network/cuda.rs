@@ -11,6 +11,8 @@ mod backend;
 #[path = "cuda/without.rs"]
 mod backend;
 
+#[cfg(feature = "cuda")]
+pub(super) use backend::OnGpus;
 use flashcliff_network::Rows;
 
 use super::call::{self, NetworkBatch, NetworkCall, NetworkGradients};

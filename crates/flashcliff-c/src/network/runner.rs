@@ -4,8 +4,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use flashcliff_network::file::Stored;
-use flashcliff_network::{Cpu, Number, Plan, Rows, Scales, Value};
+use flashcliff_network::{Cpu, Number, Plan, Rows, Scales, Segments, Value};
 
+use super::relation::segments_of;
 use super::stages::Stages;
 use super::tensors::{Given, Gradients, Place, Read, Tensors, check_memory, check_memory_of_many};
 use crate::status::Failure;
@@ -22,6 +23,8 @@ pub(super) struct Runner<T> {
     tensors: Tensors,
     /// The places of outputs, whose list is kept so that runs allocate nothing.
     places: Vec<Place<T>>,
+    /// The relations of a call, whose list is kept, too.
+    relations: Vec<Segments>,
 }
 
 /// The memory of a plan: of one stage, or of two where gradients were asked for.
@@ -60,6 +63,7 @@ impl<T: Number> Runner<T> {
         Ok(Self {
             tensors: Tensors::new(stored, &plan),
             places: Vec::with_capacity(values.len()),
+            relations: Vec::with_capacity(network.relations().len()),
             memory,
             parameters,
             plan,
@@ -83,9 +87,10 @@ impl<T: Number> Runner<T> {
         }));
         let lent = tensors.lent(given, &self.parameters);
         let (plan, places) = (&self.plan, &mut self.places);
+        let scales = scales(given, &mut self.relations)?;
         let done = match &mut self.memory {
-            Memory::Whole(memory) => memory.run(plan, &lent, places, scales(given), &mut |_| {}),
-            Memory::Stages(memory) => memory.run(plan, &lent, places, scales(given)),
+            Memory::Whole(memory) => memory.run(plan, &lent, places, scales, &mut |_| {}),
+            Memory::Stages(memory) => memory.run(plan, &lent, places, scales),
         };
         done.map_err(Failure::network)
     }
@@ -115,14 +120,21 @@ impl<T: Number> Runner<T> {
         let outputs: Vec<*const c_void> = outputs.collect();
         let mut lent = tensors.lent(given, &self.parameters);
         lent.outputs = Read(&tensors.outputs, &outputs);
-        let done = memory.backward(&self.plan, lent, gradients, scales(given));
+        let scales = scales(given, &mut self.relations)?;
+        let done = memory.backward(&self.plan, lent, gradients, scales);
         done.map_err(Failure::network)
     }
 }
 
-fn scales<'a>(given: &Given<'a>) -> Scales<'a> {
-    Scales {
-        sequences: given.offsets,
-        ..Scales::default()
+/// The part of a call that is no tensor, with a list of its relations.
+fn scales<'a>(given: &Given<'a>, relations: &'a mut Vec<Segments>) -> Result<Scales<'a>, Failure> {
+    relations.clear();
+    for own in segments_of(given.relations) {
+        relations.push(own?);
     }
+    Ok(Scales {
+        sequences: given.offsets,
+        relations,
+        ..Scales::default()
+    })
 }

@@ -7,6 +7,7 @@ use flashcliff::host_memory::{Span, check_overlaps, check_overlaps_of_many};
 use flashcliff_network::file::Stored;
 use flashcliff_network::{Error, Number, Plan, Sources, Value};
 
+use super::relation::Relation;
 use crate::status::Failure;
 
 /// The tensors of a call.
@@ -15,6 +16,8 @@ pub(super) struct Given<'a> {
     pub(super) outputs: &'a [*mut c_void],
     /// Parameters in the place of those of the file; none for these.
     pub(super) parameters: &'a [*const c_void],
+    /// The relations between rows; `None` for a null pointer, which is an error.
+    pub(super) relations: &'a [Option<&'a Relation>],
     /// Where the sequences of a ragged batch begin, and the number of rows; the same of the context.
     pub(super) offsets: Option<[&'a [usize]; 2]>,
 }

@@ -1,6 +1,7 @@
 //! Networks through the C interface, beside the library, and wrong calls.
 
 mod gradients;
+mod relations;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -152,8 +153,17 @@ fn inputs(network: &Graph, rows: Rows) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The result of the library.
+/// The result of the library, with sequences.
 fn expected(written: &Written, rows: Rows, sequences: Option<&[usize]>) -> Vec<f64> {
+    let scales = Scales {
+        sequences: sequences.map(|items| [items, &[][..]]),
+        ..Scales::default()
+    };
+    expected_with(written, rows, scales)
+}
+
+/// The result of the library.
+fn expected_with(written: &Written, rows: Rows, scales: Scales<'_>) -> Vec<f64> {
     let network = &written.network;
     let plan = network
         .plan(&[written.output], rows, [Dtype::F64; 2])
@@ -167,10 +177,6 @@ fn expected(written: &Written, rows: Rows, sequences: Option<&[usize]>) -> Vec<f
     };
     let len = plan.tensor(written.output).unwrap().0.iter().product();
     let mut outputs = [vec![f64::NAN; len]];
-    let scales = Scales {
-        sequences: sequences.map(|items| [items, &[][..]]),
-        ..Scales::default()
-    };
     Cpu::new(&plan)
         .unwrap()
         .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
@@ -191,6 +197,8 @@ fn batch(rows: Rows) -> NetworkBatch {
         samples: rows.samples,
         items: rows.items,
         context_items: rows.context,
+        edges: rows.edges,
+        graphs: rows.graphs,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Networks on GPUs.
 
+#[path = "relations.rs"]
+mod relations;
 #[path = "weights.rs"]
 mod weights;
 
@@ -18,6 +20,7 @@ use super::super::wanted::Wanted;
 use super::{CudaNetworkCall, CudaNetworkSizes, Request};
 use crate::operator::{F32, F64, no_dtype};
 use crate::status::Failure;
+pub(in super::super) use relations::OnGpus;
 use weights::Weights;
 
 /// The names of both stages in messages.
@@ -219,6 +222,7 @@ impl Planned {
                 return Err(Failure::null("device_offsets"));
             }
         }
+        let relations = relations::addresses_of(given.relations, &self.device)?;
         let lent = Lent {
             inputs: &inputs,
             parameters: &parameters,
@@ -233,7 +237,7 @@ impl Planned {
                     address: devices[at].addr() as u64,
                 })
             }),
-            relations: &[],
+            relations: &relations,
             draw: None,
         };
         let context = self.device.context();

@@ -6,7 +6,11 @@ use crate::{
 };
 
 /// A runner with gradients by those inputs and parameters that are chosen.
-fn with_gradients(network: *const Network, rows: Rows, wanted: &[c_int]) -> *mut NetworkRunner {
+pub(super) fn with_gradients(
+    network: *const Network,
+    rows: Rows,
+    wanted: &[c_int],
+) -> *mut NetworkRunner {
     let mut out = null_mut();
     // SAFETY: the network lives, the numbers are there, and a pointer can be written to `out`.
     let status = unsafe {
@@ -17,12 +21,17 @@ fn with_gradients(network: *const Network, rows: Rows, wanted: &[c_int]) -> *mut
     out
 }
 
-fn places(all: &mut [Vec<f64>]) -> Vec<*mut c_void> {
+pub(super) fn places(all: &mut [Vec<f64>]) -> Vec<*mut c_void> {
     all.iter_mut().map(|own| own.as_mut_ptr().cast()).collect()
 }
 
 /// The gradients that the library computes in a plan of one stage.
-fn of_the_library(written: &Written, rows: Rows, seed: &[f64]) -> Vec<Vec<f64>> {
+pub(super) fn of_the_library(
+    written: &Written,
+    rows: Rows,
+    seed: &[f64],
+    scales: Scales<'_>,
+) -> Vec<Vec<f64>> {
     let mut network = written.network.clone();
     let by = [network.inputs(), network.parameters()].concat();
     let axes = network.shape(written.output).unwrap().to_vec();
@@ -40,7 +49,6 @@ fn of_the_library(written: &Written, rows: Rows, seed: &[f64]) -> Vec<Vec<f64>> 
     };
     let len = |&value: &Value| plan.tensor(value).unwrap().0.iter().product();
     let mut outputs: Vec<Vec<f64>> = gradients.iter().map(|own| vec![0.0; len(own)]).collect();
-    let scales = Scales::default();
     let mut memory = Cpu::new(&plan).unwrap();
     memory
         .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
@@ -55,7 +63,7 @@ fn gradients_are_those_of_the_library() {
     let given = inputs(&written.network, ROWS);
     let whole = expected(&written, ROWS, None);
     let seed = numbers(whole.len(), 9);
-    let right = of_the_library(&written, ROWS, &seed);
+    let right = of_the_library(&written, ROWS, &seed, Scales::default());
     let runner = with_gradients(network, ROWS, &vec![1; right.len()]);
     // The runner outlives its network.
     // SAFETY: nobody uses the network from now on.

@@ -11,12 +11,21 @@ from .linear import MVLinear
 from .silu import MVSiLU
 from .steerable import SteerableGeometricProduct
 from .transformer import path
-from .transformer.described import MessageDescription, Multivectors
+from .transformer.described import (
+    MessageDescription,
+    MessageGiven,
+    MessageVariant,
+    Multivectors,
+    Networked,
+    attempt_on_graph,
+)
 
 
 @path.stands_for
-class CEMLP(CliffordModule):
+class CEMLP(CliffordModule, Networked):
     """A perceptron: layers of :class:`MVLinear`, :class:`MVSiLU`, :class:`SteerableGeometricProduct` and :class:`MVLayerNorm`.
+
+    It is one function of autograd with one plan, and one node of a compiled graph, while nothing hooks or replaces its layers.
 
     Shapes:
         - input ``[blades, *batch, in_channels]``
@@ -32,6 +41,8 @@ class CEMLP(CliffordModule):
 
     Source: CGENN's ``CEMLP``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict.
     """
+
+    variants = MessageVariant
 
     def __init__(
         self,
@@ -65,6 +76,16 @@ class CEMLP(CliffordModule):
         return self._parts()[0]
 
     def forward(self, x: Tensor) -> Tensor:
+        found = None
+        if x.dim() > 2:
+            rows = MessageGiven(x.flatten(1, -2))
+            found = attempt_on_graph(self, rows, lambda given: self._composed(given.here))
+        if found is None:
+            return self._composed(x)
+        return found.view(found.shape[0], *x.shape[1:-1], found.shape[-1])
+
+    def _composed(self, x: Tensor) -> Tensor:
+        """The result by the calls of layers."""
         return self.behind_first(self.first(x))
 
     def behind_first(self, x: Tensor) -> Tensor:
@@ -73,8 +94,13 @@ class CEMLP(CliffordModule):
             x = part(x)
         return x
 
+    def variant(self) -> MessageVariant:
+        """The call that the perceptron was made for."""
+        return MessageVariant("x", self._algebra.blade_count, self.in_channels)
+
     def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the layers to a network of multivectors."""
+        network.reads(self, "in_channels", "_algebra")
         return self.describe_behind_first(network, network.call(self.first, x))
 
     def describe_behind_first(self, network: MessageDescription, x: Multivectors) -> Multivectors:

@@ -55,7 +55,8 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Slim networks have vectors in the place of multivectors, as
     ``(t, x, y, z)``. Ragged batches and sequences are given to a run of the file.
 
-    Parameters have the names, the shapes and the type of the state dict; those without elements are left out. Dropout is left out, and
+    Parameters have the names, the shapes and the type of the state dict; those of messages on graphs have no axes of one element, and those
+    without elements are left out. Dropout is left out, and
     it does not matter which parts are computed again in a backward pass, on which device parameters are, or whether the module is in
     training. A file that is there is replaced as a whole.
 
