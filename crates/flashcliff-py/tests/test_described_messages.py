@@ -256,7 +256,8 @@ def test_maps_that_a_network_cannot_take(functions):
     layer.edge_model.layers[0][0] = disturb(nn.MVLinear(net.algebra, 4, 3, per_grade=False, **F64))
     h, a = random(8, NODES, 3), random(EDGES, 1)
     assert "per_grade of the first map of edges" in why(layer, h, graph(), a)
-    assert functions == []
+    # Perceptrons are functions of their own, without relations.
+    assert all(own[3] == 0 for own in functions)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -277,7 +278,8 @@ def test_batches_of_nodes_and_nothing_at_all(functions):
     assert "axes besides theirs" in why(layer, random(4, 3, NODES, 2), graph())
     none = Graph(torch.zeros(2, 0, dtype=torch.int64), NODES)
     assert "no elements" in why(layer, random(4, NODES, 2), none)
-    assert functions == []
+    # Perceptrons are functions of their own, without relations.
+    assert all(own[3] == 0 for own in functions)
 
 
 def test_transforms(functions):
@@ -319,6 +321,26 @@ def test_pooled_bytes():
     own = torch.from_dlpack(flashcliff._core.Array.pooled(1003))
     assert own.dtype == torch.uint8 and own.shape == (1003,) and own.data_ptr() % 64 == 0
     assert own.fill_(7).sum() == 7 * 1003
+
+
+def test_explanations():
+    net = network(1)
+    explain = flashcliff.nn.transformer.explain
+    names = "", "layers.0", "layers.0.edge_model", "layers.0.node_model"
+    assert explain(net).blocks == dict.fromkeys(names, "runs as one function")
+    net.layers[0].node_model.layers[1][0].register_forward_hook(lambda *_: None)
+    found = explain(net).blocks
+    why = "layers.0.node_model.layers.1.0 has hooks (forward_hooks)"
+    assert found[""] == f"calls its layers: {why}"
+    assert found["layers.0.edge_model"] == "runs as one function"
+
+
+def test_profiles_have_rows_of_networks():
+    net, given = network(1), bodies()
+    net(*given, graph())
+    with flashcliff.profile() as found:
+        net(*given, graph()).sum().backward()
+    assert "calls=2" in str(found)
 
 
 # Compiled graphs

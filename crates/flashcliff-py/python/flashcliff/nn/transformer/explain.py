@@ -1,4 +1,4 @@
-"""Which way the blocks and linear layers of a network run, and why."""
+"""Which way the blocks and linear layers of a network run, and those of messages on graphs, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from . import path
-from .described import known_of
+from .described import MessageVariant, Networked, known_of
 from .linear import EquiLinear
 from .norm import WithNorms
 
@@ -20,7 +20,7 @@ class Paths:
     """The result of :func:`explain`."""
 
     blocks: dict[str, str] = field(default_factory=dict)
-    """For each block, by its name in the module, the way in which it runs."""
+    """For each block, and each network, layer and perceptron of messages, by its name in the module, the way in which it runs."""
     layers: dict[str, str] = field(default_factory=dict)
     """The reason for each equivariant linear layer that calls the modules within it, or is itself another's work."""
 
@@ -39,7 +39,8 @@ def explain(module: nn.Module) -> Paths:
 
     Args:
         module: any module; a network, a block or a layer of :mod:`flashcliff.nn.transformer` or of
-            :mod:`flashcliff.compat`, slim ones too.
+            :mod:`flashcliff.compat`, slim ones too; :class:`flashcliff.nn.CEMLP`, :class:`flashcliff.nn.EGCL` and
+            :class:`flashcliff.nn.models.NBody`.
 
     Returns:
         The ways of blocks and the reasons of layers, by their names. It prints as one line for each.
@@ -58,6 +59,8 @@ def explain(module: nn.Module) -> Paths:
     for name, inner in module.named_modules():
         if isinstance(inner, WithNorms):
             found.blocks[name] = _way(inner)
+        elif isinstance(inner, Networked) and inner.variants is MessageVariant:
+            found.blocks[name] = _way(inner)
         elif isinstance(inner, EquiLinear):
             why = path.why_called(inner, type(inner) in path.known())
             why = why or known_of(inner).why(inner, inner.geometry, inner.variant)
@@ -67,5 +70,5 @@ def explain(module: nn.Module) -> Paths:
 
 
 def _way(block: Any) -> str:
-    why = known_of(block).why(block, block.geometry, block.variant)
+    why = known_of(block).why(block, getattr(block, "geometry", None), block.variant)
     return "runs as one function" if why is None else f"calls its layers: {why}"
