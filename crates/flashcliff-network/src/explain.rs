@@ -98,8 +98,8 @@ impl Plan {
     /// The operations of a step, or of its gradient. Each item of a ragged batch counts as one that attends to all others.
     fn flops_of_step(&self, step: &Step, set: Set, gradient: Option<&Gradient>) -> usize {
         let rows = self.batch();
-        let keys = match step {
-            Step::Attention(own) if own.crossing => rows.context,
+        let keys = match step.attends() {
+            Some(own) if own.crossing => rows.context,
             _ => rows.items,
         };
         let [forward, backward] = step.flops(rows.of(set), keys);

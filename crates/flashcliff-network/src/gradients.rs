@@ -3,10 +3,11 @@
 //! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A value with several readers
 //! has a sum: where an operator can, it adds to the gradient that is there. No gradient is cleared first.
 //!
-//! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators.
+//! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators; `steps` - steps on tokens.
 
 mod derived;
 mod functions;
+mod steps;
 
 use std::collections::HashMap;
 

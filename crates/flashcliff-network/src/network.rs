@@ -685,7 +685,7 @@ impl Network {
     }
 
     /// The values that the next node computes.
-    fn results(&mut self, extents: Vec<Extent>, is_tracked: bool) -> Vec<Value> {
+    pub(crate) fn results(&mut self, extents: Vec<Extent>, is_tracked: bool) -> Vec<Value> {
         let maker = Maker::Node(self.nodes.len());
         let results = extents.into_iter().map(|extent| {
             let name = format!("%{}", self.values.len());

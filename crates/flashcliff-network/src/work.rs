@@ -322,7 +322,7 @@ impl Work {
         step.check()?;
         // A step works on the items of samples, or on those of their context.
         let set = match (step, inputs[0]) {
-            (Step::Attention(own), _) if own.crossing => Set::Items,
+            (own, _) if own.attends().is_some_and(|own| own.crossing) => Set::Items,
             (_, [Axis::ContextRows, ..]) => Set::Context,
             _ => Set::Items,
         };

@@ -28,8 +28,8 @@ pub(crate) struct Known {
 pub(crate) enum Made {
     /// The gradient, for a gate.
     Gradient(Gate),
-    /// The directional derivative, for a gate.
-    Tangent(Gate),
+    /// The directional derivative, for a gate, along changes of some arguments.
+    Tangent(Gate, Vec<bool>),
     /// The program with those results that are wanted.
     Selecting(Vec<bool>),
     /// The program without the arguments that it does not read.

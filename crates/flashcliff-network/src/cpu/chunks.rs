@@ -60,7 +60,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             return Ok(());
         };
         let Rows { samples, .. } = self.plan.batch();
-        let is_masked = |call| matches!(self.plan.work(call), Work::Step(step) if matches!(&**step, Step::Attention(own) if own.masked));
+        let is_masked = |call| matches!(self.plan.work(call), Work::Step(step) if step.attends().is_some_and(|own| own.masked));
         if (0..self.plan.call_count()).any(is_masked) {
             return Err(Error::Sequences {
                 rows: self.plan.batch().count(),

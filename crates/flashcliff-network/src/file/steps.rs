@@ -225,10 +225,15 @@ impl AttentionRecord {
 }
 
 impl StepRecord {
-    pub(super) fn new(step: &Step, lists: &mut Lists) -> Self {
+    /// # Errors
+    /// [`Error::NotStored`] for a derivative.
+    pub(super) fn new(step: &Step, lists: &mut Lists) -> Result<Self, Error> {
         let geometries = &mut lists.geometries;
         let mut listed = |own| listed(geometries, own);
-        match step {
+        Ok(match step {
+            Step::Linear(own) if own.is_derivative() => return Err(not_stored(step)),
+            Step::Lanes(own) if own.is_derivative => return Err(not_stored(step)),
+            Step::HeadNorm(_) | Step::AttentionTangent(_) => return Err(not_stored(step)),
             Step::Linear(step) => {
                 let (geometry, input) = (listed(step.geometry), step.input.into());
                 let (layers, biased) = (step.layers.iter(), step.biased);
@@ -283,7 +288,7 @@ impl StepRecord {
                 blades: step.blades,
                 each: step.each.into(),
             },
-        }
+        })
     }
 
     /// The step of the node with this number.
@@ -407,6 +412,13 @@ impl StepRecord {
                 Step::Lanes(step.map_err(refused)?)
             }
         })
+    }
+}
+
+fn not_stored(step: &Step) -> Error {
+    Error::NotStored {
+        what: format!("the derivative of a step, `{}`", step.name()),
+        reason: "a file has the forward pass; derivatives are nodes that `Network::gradients_from` makes of it",
     }
 }
 

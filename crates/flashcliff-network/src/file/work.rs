@@ -158,7 +158,7 @@ impl Lists {
 
 impl WorkRecord {
     /// # Errors
-    /// [`Error::NotStored`] for a gradient.
+    /// [`Error::NotStored`] for a gradient, and for a derivative of a step.
     pub(super) fn new(work: &Work, lists: &mut Lists) -> Result<Self, Error> {
         Ok(match work {
             Work::Operator(operator) => Self::Operator(lists.listed(operator)),
@@ -177,7 +177,7 @@ impl WorkRecord {
             Work::ReverseAxes => Self::ReverseAxes,
             Work::Concatenate(_) => Self::Concatenate,
             Work::SquaredError => Self::SquaredError,
-            Work::Step(step) => Self::Step(StepRecord::new(step, lists)),
+            Work::Step(step) => Self::Step(StepRecord::new(step, lists)?),
             Work::Gradient(gradient) => {
                 return Err(Error::NotStored {
                     what: format!("the gradient of `{}`", gradient.of.name()),

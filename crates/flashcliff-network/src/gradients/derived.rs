@@ -6,7 +6,7 @@ use flashcliff::Operator;
 
 use super::{Back, check_inputs, functions, no_gradient, select};
 use crate::Error;
-use crate::network::{Maker, Network, Node, Value};
+use crate::network::{Axis, Maker, Network, Node, Value};
 use crate::work::{Gradient, Work};
 
 impl Back<'_> {
@@ -50,6 +50,16 @@ impl Back<'_> {
                 given
                     .copied()
                     .try_for_each(|given| self.pass_on((*own.of).clone(), &[given], &node.inputs))
+            }
+            Work::Step(step) => self.of_step(node, own, step, gradients),
+            Work::Concatenate(lens) => {
+                let mut results = gradients.iter().copied();
+                let along = own.wanted.iter();
+                let along = along.map(|&wanted| if wanted { results.next()? } else { None });
+                let along: Vec<Option<Value>> = along.collect();
+                let axes: Vec<_> = lens.iter().map(|&len| vec![Axis::Fixed(len)]).collect();
+                let changes = self.network.changes_of_parts((node, own), &along, &axes)?;
+                self.pass_on((*own.of).clone(), &changes, &node.inputs)
             }
             _ => Err(no_gradient(node)),
         }

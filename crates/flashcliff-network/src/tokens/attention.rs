@@ -170,7 +170,7 @@ impl Attention {
     }
 
     /// The sizes for runs of queries and keys. Heads that share keys are more queries of one group.
-    fn sizes(&self, [queries, keys]: [Run; 2]) -> AttentionSizes {
+    pub(crate) fn sizes(&self, [queries, keys]: [Run; 2]) -> AttentionSizes {
         let (groups, queries) = match self.shared {
             true => (queries.samples, queries.items * self.heads),
             false => (queries.samples * self.heads, queries.items),

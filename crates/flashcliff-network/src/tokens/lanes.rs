@@ -30,6 +30,8 @@ pub struct Lanes {
     pub(crate) each: Channels,
     pub(crate) inputs: Vec<Place>,
     pub(crate) outputs: Vec<Place>,
+    /// Whether this is a derivative of another step.
+    pub(crate) is_derivative: bool,
 }
 
 /// Where a tensor of an operator is.
@@ -103,7 +105,10 @@ impl Lanes {
         blades: usize,
         each: Channels,
     ) -> Result<Self, Error> {
-        let operator = compiled::with_kernels(operator.into())?;
+        Self::of(compiled::with_kernels(operator.into())?, blades, each)
+    }
+
+    fn of(operator: Arc<Operator>, blades: usize, each: Channels) -> Result<Self, Error> {
         let places = |specs: &[TensorSpec], is_input| places(specs, blades, each, is_input);
         let gradient = operator.gradient()?;
         Ok(Self {
@@ -115,7 +120,34 @@ impl Lanes {
             operator,
             blades,
             each,
+            is_derivative: false,
         })
+    }
+
+    /// How the result changes with the tokens, the numbers of tokens and the parameters, as far as each of them changes. The changes are behind what the
+    /// step reads: channels behind those of its tokens, parameters behind its own. `None` for changes of numbers of tokens, for which there is no place, and
+    /// for an operator without such a derivative.
+    pub(crate) fn along(
+        &self,
+        tokens: bool,
+        rows: bool,
+        parameters: bool,
+    ) -> Result<Option<Self>, Error> {
+        if rows {
+            return Ok(None);
+        }
+        let changes = self.inputs.iter().map(|place| match place {
+            Place::Multivectors(_) | Place::Scalars(_) => tokens,
+            Place::Rows => rows,
+            Place::Parameters { .. } => parameters,
+        });
+        let changes: Vec<bool> = changes.collect();
+        let along = Arc::new(self.operator.tangent_along(&changes)?);
+        let along = Self::of(along, self.blades, self.each)?;
+        Ok(Some(Self {
+            is_derivative: true,
+            ..along
+        }))
     }
 
     pub(crate) fn input(&self) -> Channels {

@@ -24,6 +24,17 @@ pub struct Linear {
     pub(crate) keeps_scalars: bool,
     /// Whether the layers have biases.
     pub(crate) biased: bool,
+    /// What the step leaves out as a derivative of another one.
+    pub(crate) without: Without,
+}
+
+/// What a derivative of a linear map leaves out: parts of the map that do not change with what changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Without {
+    /// Nothing is read from the biases, and their gradient is 0.
+    pub(crate) biases: bool,
+    /// The scalars of the input that the output also has are 0.
+    pub(crate) kept_scalars: bool,
 }
 
 /// The kinds of parameters, in the order in which the core has them.
@@ -59,6 +70,7 @@ impl Linear {
             layers,
             keeps_scalars: false,
             biased: true,
+            without: Without::default(),
         })
     }
 
@@ -92,6 +104,35 @@ impl Linear {
         match self.keeps_scalars {
             true => Channels::new(made.multivectors, self.input.scalars),
             false => made,
+        }
+    }
+
+    /// Whether this is a derivative of another step.
+    pub(crate) fn is_derivative(&self) -> bool {
+        self.without != Without::default()
+    }
+
+    /// How the result changes with the tokens.
+    pub(crate) fn along_tokens(&self) -> Self {
+        let without = Without {
+            biases: true,
+            ..self.without
+        };
+        Self {
+            without,
+            ..self.clone()
+        }
+    }
+
+    /// How the result changes with the parameters.
+    pub(crate) fn along_parameters(&self) -> Self {
+        let without = Without {
+            kept_scalars: true,
+            ..self.without
+        };
+        Self {
+            without,
+            ..self.clone()
         }
     }
 
@@ -222,6 +263,10 @@ impl Linear {
         let side = SideMut {
             multivectors: &mut *out,
             scalars: match self.keeps_scalars {
+                true if self.without.kept_scalars => {
+                    out_s.fill(T::default());
+                    &mut []
+                }
                 true => {
                     out_s.copy_from_slice(s);
                     &mut []
@@ -238,7 +283,7 @@ impl Linear {
         self.core
             .output(sizes, &self.matrices(kinds), input, side)?;
         let bias = kinds[2];
-        if self.has_own_bias() && !bias.is_empty() {
+        if self.has_own_bias() && !bias.is_empty() && !self.without.biases {
             let of_scalar_blade = &mut out[..rows * bias.len()];
             for row in of_scalar_blade.chunks_exact_mut(bias.len()) {
                 add(row, bias);
@@ -268,7 +313,7 @@ impl Linear {
             let matrices = self.matrices(split(given.parameters, self.lens()));
             self.core
                 .input_gradient(self.sizes(rows), &matrices, gradient, side)?;
-            if self.keeps_scalars {
+            if self.keeps_scalars && !self.without.kept_scalars {
                 add(to_s, g_s);
             }
         }
@@ -290,7 +335,12 @@ impl Linear {
             multivectors: mv,
             scalars: s,
         };
-        let [weight, s_to_b, b_bias, b_to_s, s_bias, s_to_s] = split_mut(to, self.lens());
+        let [weight, s_to_b, mut b_bias, b_to_s, mut s_bias, s_to_s] = split_mut(to, self.lens());
+        if self.without.biases {
+            for bias in [&mut b_bias, &mut s_bias] {
+                std::mem::take(bias).fill(T::default());
+            }
+        }
         if self.has_own_bias() && !b_bias.is_empty() {
             b_bias.fill(T::default());
             let of_scalar_blade = &gradient.multivectors[..rows * b_bias.len()];
@@ -315,9 +365,12 @@ impl Linear {
         Matrices {
             weight,
             scalars_to_blades: s_to_b,
-            blade_bias: if self.has_own_bias() { &[] } else { b_bias },
+            blade_bias: match self.has_own_bias() || self.without.biases {
+                true => &[],
+                false => b_bias,
+            },
             blades_to_scalars: b_to_s,
-            scalar_bias: s_bias,
+            scalar_bias: if self.without.biases { &[] } else { s_bias },
             scalars_to_scalars: s_to_s,
         }
     }

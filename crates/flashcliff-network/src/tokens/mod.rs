@@ -16,12 +16,14 @@
 //! * `components` - multivectors as scalars, and back.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
+//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative.
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
 //! * `transformer`, `slim` - layers and whole networks of these steps.
 
 pub(crate) mod attention;
+pub(crate) mod attention_tangent;
 mod channels;
 pub(crate) mod chunk;
 mod compiled;
@@ -32,6 +34,7 @@ pub(crate) mod frames;
 pub(crate) mod gains;
 mod gate;
 pub(crate) mod geometry;
+pub(crate) mod head_group;
 mod head_norm;
 pub(crate) mod joint;
 pub(crate) mod lanes;
@@ -49,6 +52,7 @@ pub(crate) mod step;
 mod transformer;
 
 pub use attention::Attention;
+pub use attention_tangent::AttentionTangent;
 pub use channels::Channels;
 pub use chunk::Draw;
 pub use components::Components;
@@ -56,6 +60,7 @@ pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;
 pub use geometry::Geometry;
+pub use head_group::HeadNorm;
 pub use lanes::Lanes;
 pub use linear::Linear;
 pub use norm::NormOptions;

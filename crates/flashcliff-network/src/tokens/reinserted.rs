@@ -4,6 +4,7 @@ use super::Channels;
 use super::chunk::Layout;
 use super::step::{Given, Gradients};
 use crate::Number;
+use crate::scratch::Buffer;
 
 /// Appends extra channels to the channels of tokens.
 #[derive(Clone, Debug)]
@@ -36,12 +37,8 @@ impl Reinserted {
     }
 
     pub(crate) fn forward<T: Number>(&self, given: &Given<'_, T>, y: &mut [T]) {
-        let (own, extra, rows) = (self.channels, self.extra, given.chunk.rows());
-        let (mv, s) = self.layout(rows, own).split(given.x);
-        let (more, more_s) = self.layout(rows, extra).split(given.other);
-        let (to, to_s) = self.layout(rows, self.output()).split_mut(y);
-        side_by_side([mv, more], [own.multivectors, extra.multivectors], to);
-        side_by_side([s, more_s], [own.scalars, extra.scalars], to_s);
+        let layout = self.layout(given.chunk.rows(), self.output());
+        layout.join([given.x, given.other], [self.channels, self.extra], y);
     }
 
     pub(crate) fn backward<T: Number>(&self, rows: usize, g: &[T], to: Gradients<'_, T>) {
@@ -65,6 +62,44 @@ fn side_by_side<T: Number>(from: [&[T]; 2], widths: [usize; 2], to: &mut [T]) {
     for (at, to) in to.chunks_exact_mut((first + second).max(1)).enumerate() {
         to[..first].copy_from_slice(&from[0][at * first..][..first]);
         to[first..].copy_from_slice(&from[1][at * second..][..second]);
+    }
+}
+
+impl Layout {
+    /// The tokens of some channels and of those behind them, in layouts of their own.
+    pub(crate) fn parted<T: Number>(self, x: &[T], first: Channels) -> [Buffer<T>; 2] {
+        let behind = Channels::new(
+            self.channels.multivectors - first.multivectors,
+            self.channels.scalars - first.scalars,
+        );
+        let both = [first, behind];
+        let (mv, s) = self.split(x);
+        std::array::from_fn(|at| {
+            let layout = Self {
+                channels: both[at],
+                ..self
+            };
+            let mut own = Buffer::take(self.rows * both[at].width_over(self.blades));
+            let (to, to_s) = layout.split_mut(&mut own);
+            part(mv, both.map(|own| own.multivectors), at, to);
+            part(s, both.map(|own| own.scalars), at, to_s);
+            own
+        })
+    }
+
+    /// Writes tokens of two kinds of channels side by side.
+    pub(crate) fn join<T: Number>(self, parts: [&[T]; 2], channels: [Channels; 2], to: &mut [T]) {
+        let of = |at: usize| {
+            let layout = Self {
+                channels: channels[at],
+                ..self
+            };
+            layout.split(parts[at])
+        };
+        let ((mv, s), (more, more_s)) = (of(0), of(1));
+        let (to, to_s) = self.split_mut(to);
+        side_by_side([mv, more], channels.map(|own| own.multivectors), to);
+        side_by_side([s, more_s], channels.map(|own| own.scalars), to_s);
     }
 }
 

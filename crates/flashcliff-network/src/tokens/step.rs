@@ -3,7 +3,8 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, Channels, Components, Dropout, Frames, Gains, Lanes, Linear, Reinserted, Rotary,
+    Attention, AttentionTangent, Channels, Components, Dropout, Frames, Gains, HeadNorm, Lanes,
+    Linear, Reinserted, Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -32,6 +33,10 @@ pub enum Step {
     /// An operator of a program. Inputs: tokens; numbers `[rows]` if it reads some, as the reference of joins; with parameters all of them one after
     /// another.
     Lanes(Lanes),
+    /// The norm of heads by itself, or its derivative. [Gradients of gradients](crate::Network::gradients_from) of attention have such nodes.
+    HeadNorm(HeadNorm),
+    /// The derivative of attention, in gradients of gradients. Inputs are those of attention, with the changes of tokens as further channels.
+    AttentionTangent(AttentionTangent),
 }
 
 /// What a pass of a step reads besides gradients, for a chunk.
@@ -95,6 +100,8 @@ impl Step {
             Self::Components(_) => "components",
             Self::Dropout(_) => "grade_dropout",
             Self::Lanes(step) => step.operator.name(),
+            Self::HeadNorm(step) => step.name(),
+            Self::AttentionTangent(_) => "attention_tangent",
         }
     }
 
@@ -110,6 +117,8 @@ impl Step {
             Self::Components(step) => step.blades,
             Self::Dropout(step) => step.geometry.blades(),
             Self::Lanes(step) => step.blades,
+            Self::HeadNorm(step) => step.attention.head.blades,
+            Self::AttentionTangent(step) => step.attention.head.blades,
         }
     }
 
@@ -125,6 +134,8 @@ impl Step {
             Self::Components(step) => step.input(),
             Self::Dropout(step) => step.channels,
             Self::Lanes(step) => step.input(),
+            Self::HeadNorm(step) => step.input(),
+            Self::AttentionTangent(step) => step.sides()[0],
         }
     }
 
@@ -136,6 +147,8 @@ impl Step {
             Self::Reinserted(step) => step.output(),
             Self::Components(step) => step.output(),
             Self::Lanes(step) => step.output(),
+            Self::HeadNorm(step) => step.channels(),
+            Self::AttentionTangent(step) => step.attention.output(),
             _ => self.input(),
         }
     }
@@ -165,13 +178,16 @@ impl Step {
         let other = match self {
             Self::Lanes(step) if step.reads_rows() => Some(Input::Rows),
             Self::Attention(step) if step.crossing => Some(Input::Context(step.sides()[1])),
+            Self::AttentionTangent(step) if step.attention.crossing => {
+                Some(Input::Context(step.sides()[1]))
+            }
             Self::Reinserted(step) => Some(Input::Tokens(step.extra)),
             Self::Frames(step) => Some(Input::Tokens(step.frames())),
             _ => None,
         };
         let mut inputs = vec![Input::Tokens(self.input())];
         inputs.extend(other);
-        if let Self::Attention(step) = self
+        if let Some(step) = self.attends()
             && step.masked
         {
             inputs.push(Input::Mask(
@@ -181,6 +197,15 @@ impl Step {
         }
         inputs.extend((parameters > 0).then_some(Input::Parameters(parameters)));
         inputs
+    }
+
+    /// The attention of a step whose items look at those of their sample, or at the context.
+    pub(crate) fn attends(&self) -> Option<&Attention> {
+        match self {
+            Self::Attention(step) => Some(step),
+            Self::AttentionTangent(step) => Some(&step.attention),
+            _ => None,
+        }
     }
 
     /// The axes of tokens of a set.
@@ -240,6 +265,8 @@ impl Step {
             Self::Components(step) => step.forward(given.chunk.rows(), given.x, y),
             Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
             Self::Lanes(step) => step.forward(given, y)?,
+            Self::HeadNorm(step) => step.forward(given, y)?,
+            Self::AttentionTangent(step) => step.forward(given, y)?,
         }
         Ok(())
     }
@@ -257,6 +284,8 @@ impl Step {
             Self::Gains(step) => step.backward(given, g, to),
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),
+            Self::HeadNorm(step) => return step.backward(given, g, to),
+            Self::AttentionTangent(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
             Self::Frames(step) => step.backward(given, g, to),
             Self::Rotary(step) => {
@@ -294,6 +323,13 @@ impl Step {
             Self::Frames(step) => twice(step.flops_of_a_row()),
             Self::Dropout(_) => [rows * width; 2],
             Self::Lanes(step) => step.flops(rows),
+            // About twice the norm and its gradient.
+            Self::HeadNorm(_) => [4 * rows * width, 8 * rows * width],
+            // Twice the products of attention, and weights again.
+            Self::AttentionTangent(step) => {
+                let [forward, backward] = step.attention.flops_of_pair();
+                [3 * forward, 3 * backward].map(|each| rows * keys * each)
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod networks;
 mod plans;
 mod products;
 mod relations;
+mod second;
 mod slim;
 mod slim_blocks;
 mod stages;

@@ -13,17 +13,30 @@ pub fn gradient(program: &Program) -> Program {
 
 /// The directional derivative of a program (forward mode): from its arguments, and a tangent for each of them, to the tangents of its
 /// results. Tangents are named `tangent_` and the name of what they belong to.
+pub fn tangent(program: &Program) -> Program {
+    tangent_along(program, &vec![true; program.arguments.len()])
+}
+
+/// The directional derivative along changes of some arguments alone: there are tangents for those for which `along` is true.
 ///
 /// The gradient is linear in the gradients of the results. The gradient with respect to these is the transpose of a transpose, which is
 /// the directional derivative.
-pub fn tangent(program: &Program) -> Program {
-    let first = gradient(program);
+pub fn tangent_along(program: &Program, along: &[bool]) -> Program {
+    let all = gradient(program);
+    let changed = all.results.iter().zip(along);
+    let changed: Vec<Returned> = changed
+        .filter(|(_, own)| **own)
+        .map(|(own, _)| *own)
+        .collect();
+    let first = all.rebuilt(|result| changed.contains(&result), |_, _| None);
     let mut second = gradient(&first);
     let (arguments, results) = (program.arguments.len(), program.results.len());
     // The arguments of `second`: those of the program, gradients of its results, tangents of its arguments.
     let seeds = second.arguments[arguments..arguments + results].to_vec();
     let tangents = second.arguments[arguments + results..].to_vec();
-    for (&tangent, &argument) in tangents.iter().zip(&program.arguments) {
+    let changed = program.arguments.iter().zip(along);
+    let changed = changed.filter(|(_, own)| **own).map(|(own, _)| own);
+    for (&tangent, &argument) in tangents.iter().zip(changed) {
         let name = match argument {
             Argument::Input(at) => &program.inputs[at].name,
             Argument::Param(at) => &program.params[at].name,

@@ -15,7 +15,7 @@ mod shallow;
 mod validate;
 
 pub use count::{Cost, cost};
-pub use derive::{gradient, tangent};
+pub use derive::{gradient, tangent, tangent_along};
 pub use differentiate::differentiate;
 pub use digest::Digest;
 pub use evaluate::{Data, Results, RunTime, evaluate};

@@ -3,6 +3,7 @@
 mod distance;
 mod heads;
 mod passes;
+mod tangents;
 
 pub use distance::DistancePoint;
 pub(crate) use heads::CompiledHeads;
@@ -129,6 +130,69 @@ pub fn backward<T: Element>(
     T::attention_backward(sizes, scale, inputs, out, normaliser, gradient, gradients)
 }
 
+/// Changes of queries, keys and values, in the shapes of [`AttentionInputs`].
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionTangents<'a, T> {
+    /// The change of the queries.
+    pub query: &'a [T],
+    /// The change of the keys.
+    pub key: &'a [T],
+    /// The change of the values.
+    pub value: &'a [T],
+}
+
+/// Computes the directional derivative of attention: how its output changes with queries, keys and values.
+///
+/// ```text
+/// o'_i = Σ_j p_ij (w_ij - r_i) v_j + p_ij v'_j,   w_ij = scale (q'_i·k_j + q_i·k'_j),   r_i = Σ_j p_ij w_ij
+/// ```
+///
+/// `p_ij = exp(s_ij) / Σ_j exp(s_ij)` are the weights of [`forward`], and the mask does not change. A block of queries has all its weights in memory. Sums are
+/// in the same order for any number of threads.
+///
+/// ```
+/// use flashcliff::attention::{AttentionInputs, AttentionSizes, AttentionTangents, tangent};
+///
+/// // Both weights are a half, and the second score grows: its value gets a quarter of the growth more, and the other one less.
+/// let sizes = AttentionSizes { groups: 1, queries: 1, keys: 2, features: 1, width: 1 };
+/// let inputs = AttentionInputs { query: &[1.0_f64], key: &[0.0, 0.0], value: &[1.0, 3.0], mask: None };
+/// let along = AttentionTangents { query: &[0.0], key: &[0.0, 1.0], value: &[0.0, 0.0] };
+/// let mut out = [0.0];
+/// tangent(sizes, 1.0, inputs, along, &mut out)?;
+/// assert_eq!(out, [0.5]);
+/// # Ok::<(), flashcliff::Error>(())
+/// ```
+///
+/// # Errors
+/// The errors of [`forward`].
+#[inline]
+pub fn tangent<T: Element>(
+    sizes: AttentionSizes,
+    scale: f64,
+    inputs: AttentionInputs<'_, T>,
+    along: AttentionTangents<'_, T>,
+    out: &mut [T],
+) -> Result<(), Error> {
+    T::attention_tangent(sizes, scale, inputs, along, out)
+}
+
+/// Computes the gradients of [`tangent`] from that of its output: by queries, keys, values and scores, which are second derivatives of attention, and by
+/// their changes, which are the gradients that [`backward`] writes.
+///
+/// # Errors
+/// The errors of [`forward`].
+#[inline]
+pub fn tangent_backward<T: Element>(
+    sizes: AttentionSizes,
+    scale: f64,
+    inputs: AttentionInputs<'_, T>,
+    along: AttentionTangents<'_, T>,
+    gradient: &[T],
+    gradients: [AttentionGradients<'_, T>; 2],
+) -> Result<(), Error> {
+    T::attention_tangent_backward(sizes, scale, inputs, along, gradient, gradients)
+}
+
 compiled_here! {
     /// The functions of this module.
     trait Compiled {
@@ -166,6 +230,43 @@ compiled_here! {
             passes::backward(sizes, scale, inputs, out, normaliser, gradient, gradients);
             Ok(())
         }
+
+        fn attention_tangent(
+            sizes: AttentionSizes,
+            scale: f64,
+            inputs: AttentionInputs<'_, Self>,
+            along: AttentionTangents<'_, Self>,
+            out: &mut [Self],
+        ) -> Result<(), Error> {
+            sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+            sizes.check_inputs(along.query, along.key, along.value)?;
+            sizes.check_mask(inputs.mask)?;
+            sizes.check_out(out)?;
+            sizes.check_work(&inputs)?;
+            tangents::forward(sizes, scale, (inputs, along), out);
+            Ok(())
+        }
+
+        fn attention_tangent_backward(
+            sizes: AttentionSizes,
+            scale: f64,
+            inputs: AttentionInputs<'_, Self>,
+            along: AttentionTangents<'_, Self>,
+            gradient: &[Self],
+            gradients: [AttentionGradients<'_, Self>; 2],
+        ) -> Result<(), Error> {
+            sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+            sizes.check_inputs(along.query, along.key, along.value)?;
+            sizes.check_mask(inputs.mask)?;
+            sizes.check_out(gradient)?;
+            sizes.check_work(&inputs)?;
+            for to in &gradients {
+                sizes.check_inputs(to.query, to.key, to.value)?;
+                sizes.check_scores(to.scores.as_deref())?;
+            }
+            tangents::backward(sizes, scale, (inputs, along), gradient, gradients);
+            Ok(())
+        }
     }
 }
 
@@ -195,8 +296,12 @@ impl AttentionSizes {
         scores.map_or(Ok(()), |scores| check(&shape, scores))
     }
 
+    fn check_out<T>(self, out: &[T]) -> Result<(), Error> {
+        check(&[self.groups, self.queries, self.width], out)
+    }
+
     fn check_outputs<T>(self, out: &[T], normaliser: &[T]) -> Result<(), Error> {
-        check(&[self.groups, self.queries, self.width], out)?;
+        self.check_out(out)?;
         check(&[self.groups, self.queries], normaliser)
     }
 

@@ -6,12 +6,12 @@ use crate::operator::gemm::{Matrix, matmul, matmul_scaled};
 use crate::{Element, Loop, Tier};
 
 /// The largest number of queries of a block.
-const QUERIES: usize = 64;
+pub(super) const QUERIES: usize = 64;
 /// The largest number of keys of a block.
 const KEYS: usize = 64;
 
 /// The ranges of blocks of at most `size` out of `count`: start and length.
-fn blocks(count: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn blocks(count: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count)
         .step_by(size)
         .map(move |start| (start, size.min(count - start)))
@@ -221,7 +221,7 @@ fn backward_group<T: Element>(
 }
 
 /// The numbers that loops below carry along at once. Sums are in an order that depends on it, and not on the CPU.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// Turns the scores of a block into exponentials of their distance from the largest so far, and scales down what was summed relative to a smaller one.
 struct Exponentials<'a, T> {
@@ -346,7 +346,7 @@ impl<T: Element> Loop for Products<'_, T> {
 
 /// The sum of numbers, in lanes.
 #[inline(always)]
-fn sum<T: Element>(values: &[T]) -> T {
+pub(super) fn sum<T: Element>(values: &[T]) -> T {
     let add = |mut a: T, b: T| {
         a += b;
         a
@@ -356,7 +356,7 @@ fn sum<T: Element>(values: &[T]) -> T {
 
 /// Numbers combined with the first one in lanes, and then lanes in pairs.
 #[inline(always)]
-fn fold<T: Element>(values: &[T], first: T, combine: impl Fn(T, T) -> T) -> T {
+pub(super) fn fold<T: Element>(values: &[T], first: T, combine: impl Fn(T, T) -> T) -> T {
     let mut lanes = [first; LANES];
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();
@@ -379,17 +379,17 @@ fn fold<T: Element>(values: &[T], first: T, combine: impl Fn(T, T) -> T) -> T {
 }
 
 /// Queries, keys and values of all groups as matrices, one row each.
-struct Tensors<'a, T> {
-    query: Matrix<T>,
-    key: Matrix<T>,
-    value: Matrix<T>,
-    features: usize,
-    mask: Option<AttentionMask<'a, T>>,
+pub(super) struct Tensors<'a, T> {
+    pub(super) query: Matrix<T>,
+    pub(super) key: Matrix<T>,
+    pub(super) value: Matrix<T>,
+    pub(super) features: usize,
+    pub(super) mask: Option<AttentionMask<'a, T>>,
 }
 
 impl<'a, T: Element> Tensors<'a, T> {
     /// The inputs, which are only read.
-    fn new(sizes: AttentionSizes, inputs: AttentionInputs<'a, T>) -> Self {
+    pub(super) fn new(sizes: AttentionSizes, inputs: AttentionInputs<'a, T>) -> Self {
         Self {
             query: Matrix::rows(inputs.query.as_ptr().cast_mut(), sizes.features),
             key: Matrix::rows(inputs.key.as_ptr().cast_mut(), sizes.features),
@@ -401,7 +401,13 @@ impl<'a, T: Element> Tensors<'a, T> {
 
     /// Adds the mask to the scores of a block: the first query, the first key within its group and the number of keys. A query's row of the mask
     /// has all keys of a group.
-    fn add_mask(&self, all: usize, query: usize, (key, keys): (usize, usize), scores: &mut [T]) {
+    pub(super) fn add_mask(
+        &self,
+        all: usize,
+        query: usize,
+        (key, keys): (usize, usize),
+        scores: &mut [T],
+    ) {
         let Some(mask) = self.mask else {
             return;
         };
@@ -415,7 +421,7 @@ impl<'a, T: Element> Tensors<'a, T> {
     }
 
     /// Writes the scores of a block: first query and count, first key and count.
-    fn scores(
+    pub(super) fn scores(
         &self,
         scale: f64,
         (query, count): (usize, usize),
@@ -442,7 +448,7 @@ impl<'a, T: Element> Tensors<'a, T> {
 ///
 /// # Safety
 /// The rows exist, and nobody else uses them during `'a`.
-unsafe fn rows<'a, T>(matrix: Matrix<T>, first: usize, count: usize) -> &'a mut [T] {
+pub(super) unsafe fn rows<'a, T>(matrix: Matrix<T>, first: usize, count: usize) -> &'a mut [T] {
     let len = count * matrix.row;
     // SAFETY: the caller promises it.
     unsafe { std::slice::from_raw_parts_mut(matrix.from(first, 0).ptr, len) }

@@ -52,6 +52,41 @@ impl Operator {
         self.derived(Derivative::Tangent)
     }
 
+    /// The directional derivative along changes of some inputs alone: it has a tangent for each of those for which `along` is true, behind all inputs.
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, ProductKind, Signature, ops};
+    ///
+    /// let algebra = Algebra::new(Signature::new(2, 0, 0)?)?;
+    /// let product = ops::product(algebra, ProductKind::Geometric, None, None)?;
+    /// let along = product.tangent_along(&[false, true])?;
+    /// let names: Vec<&str> = along.inputs().iter().map(|input| input.name).collect();
+    /// assert_eq!(names, ["x", "y", "tangent_y"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] unless there is an item for each input; [`Error::NotDifferentiable`] if no input changes, for an operator with matrix products
+    /// of which not all inputs change, and for programs that kernels have no room for.
+    pub fn tangent_along(&self, along: &[bool]) -> Result<Self, Error> {
+        if along.len() != self.inputs.len() {
+            return Err(self.wrong_count("inputs", &self.inputs, along.len()));
+        }
+        let refused = |reason: &str| Error::NotDifferentiable {
+            operator: self.name.to_owned(),
+            what: "tangent".to_owned(),
+            reason: reason.to_owned(),
+        };
+        match &self.kind {
+            _ if !along.contains(&true) => Err(refused("none of its inputs changes")),
+            _ if !along.contains(&false) => self.tangent(),
+            Kind::Lanes(lane) => self.made("tangent", Kind::Lanes(lane.tangent_along(along))),
+            _ => Err(refused(
+                "it is no single program, so all of its inputs change",
+            )),
+        }
+    }
+
     /// The operator with some of its outputs, those for which `wanted` is true: its gradient then has no argument for the others, and is
     /// smaller.
     ///
@@ -117,8 +152,12 @@ impl Operator {
     }
 
     fn derived(&self, derivative: Derivative) -> Result<Self, Error> {
-        let what = derivative.name();
         let kind = each!(&self.kind, of => of.derivative(self.algebra, derivative))?;
+        self.made(derivative.name(), kind)
+    }
+
+    /// The operator of a kind that is a derivative of this one, if kernels have room for it.
+    fn made(&self, what: &str, kind: Kind) -> Result<Self, Error> {
         let room = each!(&kind, of => of.check_room());
         room.map_err(|reason| Error::NotDifferentiable {
             operator: self.name.to_owned(),

@@ -66,7 +66,7 @@ pub(super) fn sources(step: &Linear, layout: Layout) -> Result<Vec<(Option<usize
     for_each_element(step, layout, |element| {
         sources[element.place] = (Some(element.parameter), element.scale);
     })?;
-    if step.keeps_scalars {
+    if step.keeps_scalars && !step.without.kept_scalars {
         let blades = step.geometry.blades();
         let from = blades * step.input.multivectors;
         let to = blades * step.made().multivectors;
@@ -168,7 +168,7 @@ impl Layer<'_> {
     }
 }
 
-/// Calls a function with each element that a parameter is in.
+/// Calls a function with each element that a parameter is in. Biases that a derivative leaves out are in none.
 fn for_each_element(
     step: &Linear,
     layout: Layout,
@@ -186,7 +186,10 @@ fn for_each_element(
         };
         for (kind, shape) in step.of_layer(channels) {
             let own = &mut next[kind as usize];
-            layer.for_each((kind, &shape), *own, &mut work);
+            let is_bias = matches!(kind, Kind::BladeBias | Kind::ScalarBias);
+            if !(is_bias && step.without.biases) {
+                layer.for_each((kind, &shape), *own, &mut work);
+            }
             *own += shape.iter().product::<usize>();
         }
         first = first.and(channels);
@@ -246,6 +249,12 @@ mod tests {
             let input = Channels::new(2, 3);
             steps.push(Linear::beside_scalars(geometry, input, &[1, 2]).unwrap());
         }
+        let derivatives = steps.iter().flat_map(|step| {
+            let along = step.along_tokens();
+            [along.along_parameters(), along, step.along_parameters()]
+        });
+        let derivatives: Vec<Linear> = derivatives.collect();
+        steps.extend(derivatives);
         steps
     }
 
@@ -314,7 +323,10 @@ mod tests {
             );
             let mut found = 0;
             for (parameter, own) in places.iter().enumerate() {
-                assert!(!own.is_empty(), "parameter {parameter} of {step:?}");
+                assert!(
+                    !own.is_empty() || step.without.biases,
+                    "parameter {parameter} of {step:?}"
+                );
                 for &(place, factor) in own {
                     assert_eq!(sources[place], (Some(parameter), factor));
                     found += 1;
@@ -322,6 +334,9 @@ mod tests {
             }
             let all = sources.iter().filter(|(source, _)| source.is_some());
             assert_eq!(found, all.count());
+            if step.without.biases {
+                continue;
+            }
             // The bias of a blade is one of its columns.
             let biased = biased(&step);
             let has_bias = |column: usize| sources[layout.bias + column].0.is_some();

@@ -174,6 +174,9 @@ fn ready(
             let own = lanes::Lanes::new(step, device, sizes, (parts, kinds), constants)?;
             Box::new(own)
         }
+        Step::HeadNorm(_) | Step::AttentionTangent(_) => {
+            return Err(not_served(step.name(), "a plan for the CPU"));
+        }
     })
 }
 

@@ -34,7 +34,7 @@ type Parts<T> = [Buffer<T>; 3];
 
 impl Attention {
     /// The inputs.
-    fn sides_of<'a, T>(&self, given: &Given<'a, T>) -> Vec<Side<'a, T>> {
+    pub(crate) fn sides_of<'a, T>(&self, given: &Given<'a, T>) -> Vec<Side<'a, T>> {
         let sources = [
             (given.chunk.samples, given.x),
             (given.chunk.context, given.other),
@@ -63,7 +63,10 @@ impl Attention {
     }
 
     /// Runs of queries, each with its keys.
-    fn runs<'a, T>(&self, given: &Given<'a, T>) -> impl Iterator<Item = [Run; 2]> + use<'a, T> {
+    pub(crate) fn runs<'a, T>(
+        &self,
+        given: &Given<'a, T>,
+    ) -> impl Iterator<Item = [Run; 2]> + use<'a, T> {
         let [queries, keys] = self.samples(given);
         queries
             .runs()
@@ -99,6 +102,25 @@ impl Attention {
         }
         self.merge(&given.chunk, out, y);
         Ok(())
+    }
+
+    /// The features of queries, keys and values.
+    pub(crate) fn features<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+    ) -> Result<[Buffer<T>; 3], Error> {
+        let [query, key, value, ..] = self.sections(self.rows(given)).lens;
+        let mut parts = [query, key, value].map(Buffer::take);
+        let mut to = parts.each_mut().map(|part| &mut **part);
+        for side in self.sides_of(given) {
+            self.write_features(&side, given.parameters, &mut to)?;
+        }
+        Ok(parts)
+    }
+
+    /// The numbers of the attended values of all heads.
+    pub(crate) fn out_len<T>(&self, given: &Given<'_, T>) -> usize {
+        self.sections(self.rows(given)).lens[3]
     }
 
     /// Writes the features of the parts of an input.
@@ -170,7 +192,7 @@ impl Attention {
     }
 
     /// Writes the attended values of heads as tokens.
-    fn merge<T: Number>(&self, chunk: &Chunk<'_>, out: &[T], y: &mut [T]) {
+    pub(crate) fn merge<T: Number>(&self, chunk: &Chunk<'_>, out: &[T], y: &mut [T]) {
         let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
         let (to, to_s) = self.layout(rows, self.output()).split_mut(y);
         let (blades, channels) = (self.head.blades, self.head.multivectors);
@@ -265,7 +287,7 @@ impl Attention {
     }
 
     /// Writes the gradient of the input that features are of, and adds those of weights.
-    fn read_features<T: Number>(
+    pub(crate) fn read_features<T: Number>(
         &self,
         side: &Side<'_, T>,
         log_weights: &[T],
@@ -320,7 +342,7 @@ impl Attention {
     }
 
     /// The gradient of the attended values of heads, from that of the output.
-    fn unmerged<T: Number>(&self, chunk: &Chunk<'_>, g: &[T]) -> Buffer<T> {
+    pub(crate) fn unmerged<T: Number>(&self, chunk: &Chunk<'_>, g: &[T]) -> Buffer<T> {
         let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
         let (blades, channels) = (self.head.blades, self.head.multivectors);
         let mut of_out = Buffer::take(rows * self.heads * width);
@@ -338,13 +360,13 @@ impl Attention {
     }
 
     /// Where queries, keys, values, the output and the normalisers of a run are.
-    fn places_of_run(&self, run: [Run; 2]) -> [Range<usize>; 5] {
+    pub(crate) fn places_of_run(&self, run: [Run; 2]) -> [Range<usize>; 5] {
         let begin = self.sections(run.map(|own| own.first)).lens;
         let end = self.sections(run.map(|own| own.rows().end)).lens;
         std::array::from_fn(|at| begin[at]..end[at])
     }
 
-    fn inputs<'x, T>(
+    pub(crate) fn inputs<'x, T>(
         &self,
         [query, key, value]: [&'x [T]; 3],
         places: &[Range<usize>; 5],
@@ -363,7 +385,7 @@ impl Attention {
     }
 
     /// The row of the mask for each query of a run, if there is one. Ragged batches have none, so a run is a whole chunk.
-    fn mask_rows<T>(&self, given: &Given<'_, T>, run: Run) -> Vec<usize> {
+    pub(crate) fn mask_rows<T>(&self, given: &Given<'_, T>, run: Run) -> Vec<usize> {
         if !self.masked {
             return Vec::new();
         }
@@ -406,7 +428,7 @@ impl Attention {
 }
 
 /// The gradient of a mask, whose rows several queries may share.
-struct Shared<'a, T: Number> {
+pub(crate) struct Shared<'a, T: Number> {
     /// The row of each query.
     rows: &'a [usize],
     keys: usize,
@@ -416,7 +438,7 @@ struct Shared<'a, T: Number> {
 }
 
 impl<'a, T: Number> Shared<'a, T> {
-    fn new(rows: &'a [usize], keys: usize, to: &'a mut [T]) -> Self {
+    pub(crate) fn new(rows: &'a [usize], keys: usize, to: &'a mut [T]) -> Self {
         let are_own = rows.iter().enumerate().all(|(query, &row)| query == row);
         let is_whole = are_own && to.len() == rows.len() * keys;
         Self {
@@ -428,7 +450,7 @@ impl<'a, T: Number> Shared<'a, T> {
     }
 
     /// Room for the gradients of scores.
-    fn scores(&mut self) -> &mut [T] {
+    pub(crate) fn scores(&mut self) -> &mut [T] {
         match &mut self.scores {
             Some(own) => own,
             None => self.to,
@@ -436,7 +458,7 @@ impl<'a, T: Number> Shared<'a, T> {
     }
 
     /// Writes the sums over the queries that share a row, in their order.
-    fn add_up(self) {
+    pub(crate) fn add_up(self) {
         let Some(scores) = self.scores else { return };
         self.to.fill(T::default());
         for (own, &row) in scores.chunks_exact(self.keys.max(1)).zip(self.rows) {

@@ -17,7 +17,7 @@ use crate::programs::{Known, Made};
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{
-    self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent,
+    self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent_along,
 };
 use flashcliff_program::plan::{Limits, plan, plan_for_cpu};
 
@@ -166,13 +166,24 @@ impl LaneOperator {
 
     /// The derivative as an operator of lanes.
     pub(super) fn derived(&self, derivative: Derivative) -> Self {
-        let gate = self.gate;
-        let (made, derive): (_, fn(&ir::Program) -> ir::Program) = match derivative {
-            Derivative::Gradient => (Made::Gradient(gate), gradient),
-            Derivative::Tangent => (Made::Tangent(gate), tangent),
-        };
-        let make = |program: &ir::Program| resolved(of_programs(gate), derive(program));
-        self.with_program(self.program.made(made, make))
+        match derivative {
+            Derivative::Gradient => {
+                let make =
+                    |program: &ir::Program| resolved(of_programs(self.gate), gradient(program));
+                self.with_program(self.program.made(Made::Gradient(self.gate), make))
+            }
+            Derivative::Tangent => {
+                self.tangent_along(&vec![true; self.program.source().arguments.len()])
+            }
+        }
+    }
+
+    /// The directional derivative along changes of some arguments.
+    pub(super) fn tangent_along(&self, along: &[bool]) -> Self {
+        let make =
+            |program: &ir::Program| resolved(of_programs(self.gate), tangent_along(program, along));
+        let how = Made::Tangent(self.gate, along.to_vec());
+        self.with_program(self.program.made(how, make))
     }
 
     /// The operator with some of its results.

@@ -1,0 +1,565 @@
+//! Gradients of gradients of steps on tokens beside differences.
+
+use flashcliff::Dtype;
+use flashcliff_network::tokens::{
+    Attention, Channels, Components, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear,
+    NormOptions, Reinserted, Rotary, Step,
+};
+use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Scales, Value};
+
+use crate::blocks::{self, Block, Made, blocks};
+use crate::networks::{numbers, random};
+use crate::slim::{To, blocks_to};
+use crate::transformers::{assert_close, dot, run};
+
+/// A network with gradients along a seed by some values, and gradients of these along changes of all of them.
+struct Twice {
+    /// The gradients.
+    first: Plan,
+    /// The gradients of these, by the same values.
+    second: Plan,
+    network: Network,
+    by: Vec<Value>,
+    /// The inputs that are changes.
+    changes: usize,
+}
+
+const ALL: [Keep; 2] = [Keep::All; 2];
+const TYPES: [Dtype; 2] = [Dtype::F64; 2];
+
+impl Twice {
+    /// By all inputs but a mask and the reference, which includes the seed, and all parameters.
+    fn of(made: &Made, rows: Rows, keep: [Keep; 2]) -> Self {
+        Self::by(made, rows, keep, |name| {
+            !["reference", "mask"].contains(&name)
+        })
+    }
+
+    fn by(made: &Made, rows: Rows, keep: [Keep; 2], wanted: impl Fn(&str) -> bool) -> Self {
+        let mut network = made.network.clone();
+        let inputs = network.inputs().iter().copied();
+        let mut by: Vec<Value> = inputs.filter(|&own| wanted(network.name(own))).collect();
+        by.extend(network.parameters());
+        let first = network.gradients_by(made.output, made.seed, &by, keep[0]);
+        let first: Vec<Value> = first.unwrap().into_iter().map(|(_, own)| own).collect();
+        let changes = network.inputs().len();
+        let mut seeds = Vec::new();
+        for (at, &own) in first.iter().enumerate() {
+            let axes = network.shape(own).unwrap().to_vec();
+            seeds.push((own, network.features(&format!("change {at}"), &axes)));
+        }
+        let second = network.gradients_from(&seeds, &by, keep[1]).unwrap();
+        by = second.iter().map(|(own, _)| *own).collect();
+        let second: Vec<Value> = second.into_iter().map(|(_, own)| own).collect();
+        Self {
+            first: network.plan(&first, rows, TYPES).unwrap(),
+            second: network.plan(&second, rows, TYPES).unwrap(),
+            network,
+            by,
+            changes,
+        }
+    }
+
+    fn numbers(&self, rows: Rows) -> [Vec<Vec<f64>>; 2] {
+        let mut inputs = numbers(&self.network, self.network.inputs(), rows, 3);
+        for (at, &own) in self.network.inputs().iter().enumerate() {
+            // Frames near the identity.
+            if self.network.name(own) == "frames" {
+                let width = inputs[at].len() / rows.count();
+                let dim = (width as f64).sqrt() as usize;
+                for (element, number) in inputs[at].iter_mut().enumerate() {
+                    *number *= 0.3;
+                    *number += f64::from(u8::from((element % width).is_multiple_of(dim + 1)));
+                }
+            }
+        }
+        let parameters = numbers(&self.network, self.network.parameters(), rows, 17);
+        [inputs, parameters]
+    }
+
+    /// The list and the place of a value.
+    fn place(&self, own: Value) -> (usize, usize) {
+        let find = |all: &[Value]| all.iter().position(|&other| other == own);
+        match find(self.network.inputs()) {
+            Some(at) => (0, at),
+            None => (1, find(self.network.parameters()).unwrap()),
+        }
+    }
+
+    /// The sum of products of gradients and their changes.
+    fn along(&self, numbers: &[Vec<Vec<f64>>; 2], scales: Scales<'_>) -> f64 {
+        let first = run(&self.first, [&numbers[0], &numbers[1]], scales);
+        let changes = &numbers[0][self.changes..];
+        first
+            .iter()
+            .zip(changes)
+            .map(|(own, change)| dot(own, change))
+            .sum()
+    }
+
+    /// Compares elements of each second gradient with differences of fourth order.
+    fn assert_differences(&self, rows: Rows, scales: Scales<'_>, each: usize) {
+        let mut numbers = self.numbers(rows);
+        let second = run(&self.second, [&numbers[0], &numbers[1]], scales);
+        assert_eq!(
+            second,
+            run(&self.second, [&numbers[0], &numbers[1]], scales)
+        );
+        let mut found = 0.0_f64;
+        for (&own, second) in self.by.iter().zip(&second) {
+            let (list, at) = self.place(own);
+            let len = second.len();
+            for part in 0..each.min(len) {
+                let element = if each >= len {
+                    part
+                } else {
+                    (part * len + len / 2) / each
+                };
+                let before = numbers[list][at][element];
+                let mut moved = |to: f64| {
+                    numbers[list][at][element] = to;
+                    self.along(&numbers, scales)
+                };
+                let step = 1e-4;
+                let mut across = |step: f64| moved(before + step) - moved(before - step);
+                let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
+                moved(before);
+                let gradient = second[element];
+                found = found.max(gradient.abs());
+                assert!(
+                    (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
+                    "{}, element {element}: {difference}, {gradient}",
+                    self.network.name(own)
+                );
+            }
+        }
+        assert!(found > 1e-3, "{found}");
+    }
+}
+
+fn assert_twice(made: &Made, rows: Rows, scales: Scales<'_>, each: usize) {
+    Twice::of(made, rows, ALL).assert_differences(rows, scales, each);
+}
+
+fn rows() -> Rows {
+    Rows::new(3, 4)
+}
+
+/// A step on inputs of tokens and the parameters of some shapes.
+fn made(step: Step, others: &[(&str, Vec<Axis>)], shapes: &[usize]) -> Made {
+    let mut network = Network::new();
+    let token = |channels| Axis::Token {
+        blades: step.blades(),
+        channels,
+    };
+    let mut inputs = vec![network.input("x", &[Axis::Rows, token(step.input())])];
+    for (name, axes) in others {
+        inputs.push(network.input(name, axes));
+    }
+    if !shapes.is_empty() {
+        inputs.push(network.parameter("own", shapes));
+    }
+    let axes = [Axis::Rows, token(step.output())];
+    let output = network.step(step, &inputs).unwrap();
+    let seed = network.input("seed", &axes);
+    Made {
+        network,
+        output,
+        seed,
+    }
+}
+
+fn len(shapes: &[Vec<usize>]) -> usize {
+    shapes
+        .iter()
+        .map(|shape| shape.iter().product::<usize>())
+        .sum()
+}
+
+fn gatr() -> Geometry {
+    Geometry::gatr().unwrap()
+}
+
+fn token(geometry: Geometry, channels: Channels) -> Axis {
+    Axis::Token {
+        blades: geometry.blades(),
+        channels,
+    }
+}
+
+#[test]
+fn linear_maps_have_second_gradients() {
+    let channels = Channels::new(2, 3);
+    let layers = vec![Channels::new(2, 1), Channels::new(1, 2)];
+    for geometry in [
+        gatr(),
+        Geometry::lgatr_2().unwrap(),
+        Geometry::of(blocks::signature(2, 0, 0)),
+    ] {
+        let steps = [
+            Linear::new(geometry, channels, layers.clone()).unwrap(),
+            Linear::new(geometry, Channels::new(2, 0), layers.clone()).unwrap(),
+            Linear::beside_scalars(geometry, channels, &[1, 2]).unwrap(),
+        ];
+        for step in steps {
+            let len = len(&step.shapes());
+            assert_twice(
+                &made(Step::Linear(step), &[], &[len]),
+                rows(),
+                Scales::default(),
+                9,
+            );
+        }
+    }
+}
+
+#[test]
+fn gains_have_second_gradients() {
+    let channels = Channels::new(2, 2);
+    let gains = [
+        Gains::new(gatr(), channels),
+        Gains::of_heads(gatr(), channels, 2),
+    ];
+    for step in gains {
+        let len = len(&step.shapes());
+        assert_twice(
+            &made(Step::Gains(step), &[], &[len]),
+            rows(),
+            Scales::default(),
+            9,
+        );
+    }
+}
+
+#[test]
+fn linear_steps_have_second_gradients() {
+    let channels = Channels::new(1, 8);
+    let attention = Attention::new(gatr(), 2, channels, true);
+    let rotary = Step::Rotary(Rotary::new(&attention, 50));
+    let components = Components::new(16, Channels::new(2, 1));
+    let dropout = Dropout::new(gatr(), channels, 0.4, &[7]).unwrap();
+    let scales = Scales {
+        draw: Some(Draw { key: 5, step: 2 }),
+        ..Scales::default()
+    };
+    for step in [rotary, Step::Components(components), Step::Dropout(dropout)] {
+        let made = made(step, &[], &[]);
+        // Nothing but the seed has a second gradient.
+        let twice = Twice::of(&made, rows(), ALL);
+        assert_eq!(twice.by, [made.seed]);
+        twice.assert_differences(rows(), scales, 30);
+    }
+}
+
+/// Both tokens change, or one of them.
+#[test]
+fn channels_side_by_side_have_second_gradients() {
+    let (own, extra) = (Channels::new(2, 1), Channels::new(1, 3));
+    let step = Step::Reinserted(Reinserted::new(16, own, extra));
+    let others = [("other", vec![Axis::Rows, token(gatr(), extra)])];
+    let made = made(step, &others, &[]);
+    for without in ["x", "other", ""] {
+        let twice = Twice::by(&made, rows(), ALL, |name| name != without);
+        twice.assert_differences(rows(), Scales::default(), 200);
+    }
+}
+
+#[test]
+fn maps_to_frames_have_second_gradients_by_tokens() {
+    let geometry = Geometry::of(blocks::signature(3, 0, 0));
+    let step = Frames::new(geometry, Channels::new(2, 1));
+    let token = Axis::Token {
+        blades: 8,
+        channels: Channels::new(2, 1),
+    };
+    let mut network = Network::new();
+    let x = network.input("x", &[Axis::Rows, token]);
+    let frames = Axis::Token {
+        blades: 8,
+        channels: step.frames(),
+    };
+    let frames = network.input("frames", &[Axis::Rows, frames]);
+    let output = network.step(Step::Frames(step), &[x, frames]).unwrap();
+    let seed = network.input("seed", &[Axis::Rows, token]);
+    let first = network.gradients_by(output, seed, &[x], Keep::All).unwrap();
+    let change = network.features("change", &[Axis::Rows, token]);
+    let second = network.gradients_from(&[(first[0].1, change)], &[frames], Keep::All);
+    assert_eq!(second.unwrap().len(), 1);
+    let of_frames = network
+        .gradients_by(output, seed, &[frames], Keep::All)
+        .unwrap()[0]
+        .1;
+    let axes = network.shape(of_frames).unwrap().to_vec();
+    let change = network.features("change of frames", &axes);
+    let refused = network.gradients_from(&[(of_frames, change)], &[x], Keep::All);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("frames gradient has no gradient here"),
+        "{text}"
+    );
+}
+
+#[test]
+fn norms_gates_and_products_have_second_gradients() {
+    let channels = Channels::new(2, 4);
+    for geometry in [gatr(), Geometry::lgatr_2().unwrap()] {
+        let with_gains = NormOptions::with_gains();
+        let gains = len(&Gains::new(geometry, channels).shapes());
+        let norm = Lanes::norm(geometry, channels, NormOptions::default()).unwrap();
+        assert_twice(
+            &made(Step::Lanes(norm), &[], &[]),
+            rows(),
+            Scales::default(),
+            20,
+        );
+        let norm = Lanes::norm(geometry, channels, with_gains).unwrap();
+        assert_twice(
+            &made(Step::Lanes(norm), &[], &[gains]),
+            rows(),
+            Scales::default(),
+            20,
+        );
+        let gate = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
+        assert_twice(
+            &made(Step::Lanes(gate), &[], &[]),
+            rows(),
+            Scales::default(),
+            20,
+        );
+        let products = Lanes::products(geometry, 2, 3).unwrap();
+        let reference = [("reference", vec![Axis::Rows])];
+        let others = if geometry.join { &reference[..] } else { &[] };
+        assert_twice(
+            &made(Step::Lanes(products), others, &[]),
+            rows(),
+            Scales::default(),
+            30,
+        );
+    }
+}
+
+/// How attention reads its keys.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reads {
+    shared: bool,
+    masked: bool,
+    crossing: bool,
+}
+
+fn attention(geometry: Geometry, heads: usize, own: Reads) -> Made {
+    let mut step = Attention::new(geometry, heads, Channels::new(2, 3), own.shared);
+    let [_, key, value] = step.parts();
+    let mut others = Vec::new();
+    if own.crossing {
+        step = step.crossing();
+        let context = token(geometry, key.and(value));
+        others.push(("context", vec![Axis::ContextRows, context]));
+    }
+    if own.masked {
+        step = step.masked();
+        let keys = if own.crossing {
+            Axis::ContextItems
+        } else {
+            Axis::Items
+        };
+        others.push((
+            "mask",
+            vec![Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), keys],
+        ));
+    }
+    made(Step::Attention(step), &others, &[])
+}
+
+/// Geometries without distances: heads that are not normalised, multivectors and scalars apart, and both together.
+fn without_distances() -> [Geometry; 3] {
+    let plane = Geometry::of(blocks::signature(2, 0, 0));
+    let slim = Geometry::slim(blocks::signature(1, 3, 0));
+    [plane, Geometry::lgatr_2().unwrap(), slim]
+}
+
+#[test]
+fn attention_has_second_gradients() {
+    for geometry in without_distances() {
+        for at in 0..8 {
+            let [shared, masked, crossing] = [0, 1, 2].map(|bit| at >> bit & 1 == 1);
+            let own = Reads {
+                shared,
+                masked,
+                crossing,
+            };
+            let rows = Rows::new(2, 3).with_context(if crossing { 4 } else { 0 });
+            assert_twice(&attention(geometry, 2, own), rows, Scales::default(), 25);
+        }
+    }
+}
+
+/// Only the queries change, or only what they look at.
+#[test]
+fn sides_of_attention_have_second_gradients_alone() {
+    let own = Reads {
+        crossing: true,
+        ..Reads::default()
+    };
+    let rows = Rows::new(2, 3).with_context(4);
+    for geometry in without_distances() {
+        for without in ["x", "context"] {
+            let twice = Twice::by(&attention(geometry, 2, own), rows, ALL, |name| {
+                name != without
+            });
+            twice.assert_differences(rows, Scales::default(), 25);
+        }
+    }
+}
+
+/// Sequences of other lengths are as samples by themselves. Many items fill several blocks of queries.
+#[test]
+fn second_gradients_of_ragged_batches_are_those_of_samples() {
+    let made = attention(Geometry::lgatr_2().unwrap(), 2, Reads::default());
+    let lens = [3, 70, 0, 1];
+    let starts: Vec<usize> = lens
+        .iter()
+        .scan(0, |end, len| {
+            *end += len;
+            Some(*end)
+        })
+        .collect();
+    let bounds: Vec<usize> = [0].into_iter().chain(starts).collect();
+    let whole = Rows::new(1, 74);
+    let twice = Twice::of(&made, whole, ALL);
+    let numbers = twice.numbers(whole);
+    let scales = Scales {
+        sequences: Some([&bounds, &[]]),
+        ..Scales::default()
+    };
+    let together = run(&twice.second, [&numbers[0], &[]], scales);
+    for (at, &len) in lens.iter().enumerate().filter(|(_, len)| **len > 0) {
+        let rows = Rows::new(1, len);
+        let alone = Twice::of(&made, rows, ALL);
+        let part = |all: &Vec<f64>| {
+            let width = all.len() / 74;
+            all[bounds[at] * width..bounds[at + 1] * width].to_vec()
+        };
+        let inputs: Vec<Vec<f64>> = numbers[0].iter().map(part).collect();
+        let alone = run(&alone.second, [&inputs, &[]], Scales::default());
+        for (together, alone) in together.iter().zip(&alone) {
+            assert_close(&part(together), alone, "a sequence");
+        }
+    }
+}
+
+#[test]
+fn distances_and_changes_of_masks_are_refused() {
+    let mut made = with_distances();
+    let by = made.network.inputs()[0];
+    let first = made
+        .network
+        .gradients_by(made.output, made.seed, &[by], Keep::All);
+    let first = first.unwrap()[0].1;
+    let axes = made.network.shape(first).unwrap().to_vec();
+    let change = made.network.features("change", &axes);
+    let refused = made
+        .network
+        .gradients_from(&[(first, change)], &[by], Keep::All);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("attention gradient has no gradient here"),
+        "{text}"
+    );
+}
+
+/// Attention of GATr, which has weights of distances.
+fn with_distances() -> Made {
+    let step = Attention::new(gatr(), 2, Channels::new(2, 3), false);
+    let weights = step.shapes().remove(0);
+    made(Step::Attention(step), &[], &weights)
+}
+
+fn assert_blocks(made: &Made, rows: Rows, scales: Scales<'_>) {
+    let all = Twice::of(made, rows, ALL);
+    all.assert_differences(rows, scales, 3);
+    let numbers = all.numbers(rows);
+    let run = |own: &Twice| run(&own.second, [&numbers[0], &numbers[1]], scales);
+    let all = run(&all);
+    let less = Twice::of(made, rows, [Keep::All, Keep::BetweenBlocks]);
+    assert!(all == run(&less), "other bits");
+    // The gradients of blocks that the first pass computes again are sums of their own.
+    let less = Twice::of(made, rows, [Keep::BetweenBlocks; 2]);
+    for (own, all) in run(&less).iter().zip(&all) {
+        assert_close(own, all, "blocks computed again");
+    }
+}
+
+#[test]
+fn blocks_of_lgatr_have_second_gradients() {
+    let own = Block::of(Geometry::lgatr_2().unwrap());
+    assert_blocks(&blocks(own), rows(), Scales::default());
+    let beside = Block {
+        extra: true,
+        shared: true,
+        ..own
+    };
+    assert_blocks(&blocks(beside), rows(), Scales::default());
+    let masked = Block {
+        masked: true,
+        dropout: Some(0.3),
+        ..own
+    };
+    let scales = Scales {
+        draw: Some(Draw { key: 3, step: 1 }),
+        ..Scales::default()
+    };
+    assert_blocks(&blocks(masked), rows(), scales);
+}
+
+/// GATr without distances: joins and rotary positions.
+#[test]
+fn blocks_of_gatr_without_distances_have_second_gradients() {
+    let geometry = Geometry {
+        distances: false,
+        ..gatr()
+    };
+    let own = Block {
+        rotary: true,
+        ..Block::of(geometry)
+    };
+    assert_blocks(&blocks(own), rows(), Scales::default());
+}
+
+#[test]
+fn blocks_of_slim_have_second_gradients() {
+    for to in [To::Items, To::MaskedItems, To::Context] {
+        assert_blocks(
+            &blocks_to(to),
+            Rows::new(2, 3).with_context(4),
+            Scales::default(),
+        );
+    }
+}
+
+/// The second derivative along one change and then another is that in the other order.
+#[test]
+fn mixed_derivatives_are_symmetric() {
+    let made = blocks(Block::of(Geometry::lgatr_2().unwrap()));
+    let twice = Twice::by(&made, rows(), ALL, |name| name == "x");
+    let [mut inputs, parameters] = twice.numbers(rows());
+    let changes = twice.changes..inputs.len();
+    let vectors = [31, 57].map(|seed| {
+        let lens = inputs[changes.clone()].iter().enumerate();
+        lens.map(|(at, own)| random(own.len(), seed + at as u64))
+            .collect::<Vec<_>>()
+    });
+    let mut along = |at: usize| {
+        for (own, change) in inputs[changes.clone()].iter_mut().zip(&vectors[at]) {
+            own.clone_from(change);
+        }
+        run(&twice.second, [&inputs, &parameters], Scales::default())
+    };
+    let [one, other] = [along(0), along(1)];
+    let product =
+        |a: &[Vec<f64>], b: &[Vec<f64>]| -> f64 { a.iter().zip(b).map(|(a, b)| dot(a, b)).sum() };
+    let [left, right] = [product(&one, &vectors[1]), product(&other, &vectors[0])];
+    assert!(
+        left.abs() > 1.0 && (left - right).abs() < 1e-11 * left.abs(),
+        "{left}, {right}"
+    );
+}
