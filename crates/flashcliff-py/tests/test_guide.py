@@ -23,6 +23,8 @@ import flashcliff
 CHAPTERS = Path(__file__).parents[3] / "docs" / "guide" / "src"
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 RUN = ("python", "python,error", "python,gpu", "diff")
+PACKAGES = {"atoms": ("ase", "vesin")}
+"""What a chapter needs that need not be installed."""
 HAS_GPU = torch.cuda.is_available() and bool(flashcliff.build_info()["cuda"])
 
 
@@ -104,6 +106,8 @@ def _warnings_are_said_anew(monkeypatch):
 @pytest.mark.parametrize("chapter", chapters() or ["none"])
 def test_chapter(chapter, capsys):
     path = CHAPTERS / f"{chapter}.md"
+    for needed in PACKAGES.get(chapter, ()):
+        pytest.importorskip(needed, reason=f"{needed} is not installed")
     check(path.read_text(encoding="utf-8"), path.name, capsys)
 
 

@@ -33,18 +33,19 @@ class Potential(torch.nn.Module):
 
     ::
 
-        A_i  = sum over edges j -> i of  R_0(r) s_j (1, u, U)         scalars, vectors, tensors
-        x_i  = W A_i,  T_i = A_i's tensors                            multivectors and tensors of an atom
-        m_i  = sum over edges j -> i of  (R_l(r) (1 + u)) * (W x_j)   messages of later layers: geometric products
-        x_i += W silu([ (W x_i) * (W x_i),  T_i : T_i',  T_i' . x_i ])
-        E    = sum over atoms of  scale_i net(scalars of x_i) + shift_i
+        A_i  = z_i (sum over edges j -> i of R_0(r) s_j (1, u, U))    scalars, vectors, tensors
+        x_i  = W (scalars and vectors of A_i),  T_i = tensors of A_i  multivectors and tensors of an atom
+        x_i += W (sum over edges j -> i of (R_l(r) (1 + u)) (W x_j))  messages: geometric products, from the second layer on
+        x_i += W silu((W x_i) * (W x_i) + T_i : W T_i + (W T_i) . (W x_i))
+        E    = sum over atoms of scale_i net(scalars of x_i) + shift_i
 
     ``u`` is the unit vector of an edge, ``U = u u^T - 1/3``, ``R`` a network of Chebyshev's polynomials of the distance times a smooth cut-off, ``s``
-    the embedding of the sender's element, ``W`` linear maps for each grade, ``*`` the geometric product with a weight for each path.
+    and ``z`` embeddings of the elements of sender and receiver, ``W`` linear maps, one for each grade, ``*`` the geometric product with a weight for each
+    path, ``silu`` the gate of :class:`MVSiLU`. Sums over edges are divided by the root of the mean number of neighbours.
 
     **Why tensors.** The geometric product of two vectors is a scalar and a bivector: it has no symmetric traceless part, of angular momentum
     2. An energy of three atoms with ``cos^2`` of their angle, such as Stillinger and Weber's, needs that part of a sum over neighbours: products
-    of sums of scalars and vectors give only ``1`` and ``cos``. The tensor ``T = sum of R U`` has it: ``T : T`` is a sum over pairs of neighbours
+    of two sums, of scalars and vectors, give only ``1`` and ``cos``. The tensor ``T = sum of R U`` has it: ``T : T`` is a sum over pairs of neighbours
     of ``cos^2 - 1/3``, and ``T . v`` turns vectors. It is what a sum of reflections in the edges adds:
     ``sum of R u v u = 2 T . v - (sum of R / 3) v``.
 
