@@ -137,7 +137,7 @@ def test_energies_atom_by_atom(layers):
 
 
 def test_functions_of_lengths_and_directions():
-    vectors = 0.4 * random(3, 1, 50)
+    vectors = 0.4 * random(3, 50, 1)
     radial, angular = potential._functions(vectors)
     d = vectors.norm(dim=0)
     inside = d < 1
@@ -153,8 +153,8 @@ def test_functions_of_lengths_and_directions():
 def test_a_tensor_knows_squares_of_cosines():
     """Products of sums of scalars and vectors give 1 and cos; the tensor gives cos^2, and is the sum of reflections."""
     u = torch.nn.functional.normalize(random(3, 6), dim=0)
-    _, angular = potential._functions(0.5 * u[:, None])
-    sums = angular.sum(-1, keepdim=True)
+    _, angular = potential._functions(0.5 * u[..., None])
+    sums = angular.sum(1, keepdim=True)
     v = random(8, 1, 1, seed=3)
     zero, weight = torch.zeros_like(v), torch.zeros(1, SPACE.path_count, **F64)
     out = potential._products(v, zero, sums, sums, weight)

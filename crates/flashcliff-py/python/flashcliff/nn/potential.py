@@ -140,10 +140,10 @@ class Potential(torch.nn.Module):
     def _of_atoms(self, structures: Structures, elements: Tensor) -> Tensor:
         """The energies of atoms before scale and shift, ``[atoms]``."""
         graph = structures.graph
-        vectors = (structures.vectors() / self.cutoff).T.unsqueeze(1)
-        radial, angular = _functions(vectors)  # [8, 1, edges]
-        angular = torch.cat([torch.ones_like(vectors[:1]), angular]).mT  # [9, edges, 1]
-        first, *later = self.radial(radial.squeeze(1).T).chunk(self.layer_count, dim=-1)
+        vectors = (structures.vectors() / self.cutoff).T.unsqueeze(-1)
+        radial, angular = _functions(vectors)  # [8, edges, 1]
+        angular = torch.cat([torch.ones_like(vectors[:1]), angular])
+        first, *later = self.radial(radial.squeeze(-1).T).chunk(self.layer_count, dim=-1)
         root = 1 / math.sqrt(self.neighbours)
         senders = gather(elements @ self.senders, graph.senders, dim=0)
         sums = segment_sum(angular * (first * senders), graph.receivers)
@@ -152,7 +152,7 @@ class Potential(torch.nn.Module):
         x = torch.cat([x, x.new_zeros(x.shape)])
         x = self.updates[0](x, directions)
         for weights, message, update in zip(later, self.messages, self.updates[1:]):  # type: ignore[arg-type]
-            x = update(message(x, angular[:4] * (root * weights), graph), directions)
+            x = update(message(x, angular[:4] * weights, graph, root), directions)
         energies: Tensor = self.energy(x[0])
         return energies.squeeze(-1)
 
@@ -270,10 +270,10 @@ class _Message(CliffordModule):
         self.product = Product(SPACE, left=(0, 1))
         self.after = MVLinear(SPACE, channels, channels, False, **made)
 
-    def forward(self, x: Tensor, edges: Tensor, graph: Graph) -> Tensor:
+    def forward(self, x: Tensor, edges: Tensor, graph: Graph, scale: float) -> Tensor:
         found = self.product(edges, gather(self.before(x), graph.senders))
         found = self.after(segment_sum(found, graph.receivers))
-        return x + found
+        return torch.add(x, found, alpha=scale)
 
 
 class _Update(CliffordModule):
