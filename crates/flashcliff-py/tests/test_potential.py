@@ -1,5 +1,6 @@
 """Potentials of atoms: energies by their formula, symmetries, forces, stress, batches, neighbours."""
 
+import copy
 import importlib.util
 import math
 import sys
@@ -9,7 +10,9 @@ import pytest
 import reference as operators
 import torch
 from nn_common import disturb, random
+from test_capture import Descent, fake  # noqa: F401
 
+import flashcliff
 from flashcliff import Algebra, MissingPackageError, atoms, nn, testing
 from flashcliff import functional as F
 from flashcliff.atoms import Structures, derivatives, neighbours
@@ -416,6 +419,36 @@ def test_structures_are_trees_of_tensors():
     assert "Structures(2 structures, 12 atoms" in repr(given)
     other = pytree.tree_flatten(Structures.stack([crystal(), structure(4)]))[1]
     assert repr(spec) != repr(other)
+
+
+def test_captured_steps_take_structures(fake):  # noqa: F811
+    """With a recorder on the CPU: batches of other structures, filled up to one shape, are steps of one graph."""
+    model = make()
+    twin = copy.deepcopy(model)
+
+    def trainer(model):
+        optimiser = Descent(model.parameters(), lr=1e-4)
+
+        def step(given, forces):
+            optimiser.zero_grad()
+            found = derivatives(model, given, stress=True, create_graph=True)
+            loss = found.energies.square().sum() + (found.forces - forces).square().sum()
+            loss.backward()
+            optimiser.step()
+            return loss, found.stress
+
+        return step
+
+    eager, recorded = trainer(model), flashcliff.capture(trainer(twin), modules=twin, fallback="error")
+    for at in range(6):
+        given = Structures.stack([structure(9, at), crystal(3, at)], atoms=14, edges=800)
+        forces = random(14, 3, seed=at)
+        for got, want in zip(recorded(given, forces), eager(given, forces)):
+            assert torch.allclose(got, want, rtol=1e-12, atol=0, equal_nan=True)
+    (recorder,) = fake
+    assert (recorder.runs, recorder.records, recorder.replays) == (3, 1, 3)
+    for got, want in zip(twin.parameters(), model.parameters()):
+        assert torch.allclose(got, want, rtol=1e-12, atol=1e-15)
 
 
 def test_the_scale_of_data():

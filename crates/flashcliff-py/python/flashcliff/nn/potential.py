@@ -71,7 +71,8 @@ class Potential(torch.nn.Module):
         neighbours: the mean number of neighbours, by whose root sums are divided.
 
     Source: sums over neighbours with radial functions and angular momentum as in ACE and MACE (arXiv 2206.07697); polynomials of
-    Chebyshev as in moment tensor potentials (arXiv 1512.06054), the cut-off of DimeNet (arXiv 2003.03123); messages of CGENN (arXiv 2305.11141); rank-2 tensors beside multivectors as in CliffordSTF.
+    Chebyshev as in moment tensor potentials (arXiv 1512.06054); the cut-off of DimeNet (arXiv 2003.03123); messages of CGENN (arXiv
+    2305.11141); tensors of rank 2 beside multivectors as in CliffordSTF.
     """
 
     numbers: tuple[int, ...]
