@@ -528,6 +528,8 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: nn.Potential([6], "2"), TypeError, "cutoff: expected a number"),
         (lambda: nn.Potential([6], 2.0, layers=0), ValueError, "layers: expected at least 1"),
         (lambda: make()(structure().to(dtype=torch.float32)), TypeError, r"call `structures.to\(dtype=...\)`"),
+        (lambda: make()(structure(elements=3)), ValueError, r"species: expected numbers below 2, the elements \[14, 6\], got 2"),
+        (lambda: Structures(X, N - 1, PAIR), ValueError, "species: expected numbers from 0 on, got -1"),
         (lambda: make().species_of([6, 8, 14]), ValueError, r"expected elements of the potential, \[14, 6\], got \[8\]"),
         (lambda: Structures(X.half(), N, PAIR), TypeError, "float32 or float64, got torch.float16"),
         (lambda: Structures(X[:, :2], N, PAIR), ValueError, r"positions: expected \[atoms, 3\]"),
@@ -549,7 +551,7 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: neighbours(X, 1.0, pbc=(True, False)), ValueError, "one boolean or three"),
         (lambda: neighbours(X, 1.0, torch.eye(2)), ValueError, r"cell: expected \[3, 3\]"),
     ],
-    ids=range(26),
+    ids=range(28),
 )  # fmt: skip
 def test_wrong_calls_are_errors(call, error, says):
     with pytest.raises(error, match=says):

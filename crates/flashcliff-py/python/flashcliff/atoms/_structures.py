@@ -63,6 +63,8 @@ class Structures:
     """The structure of each atom."""
     edge_structures: Relation
     """The structure of each edge."""
+    elements: int
+    """One more than the largest species, or 0 if that is not known: within captured steps, whose species are on the GPU."""
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Structures:
         if shifts is not None:
             _check_shape("shifts", shifts, edges, 3)
         self.positions, self.species = positions, species.long()
+        self.elements = _elements(species)
         self.cell, self.strain = cell.to(positions), None
         self.graph = Graph(edge_index, atoms)
         self.structures = Relation(batch, count)
@@ -245,6 +248,15 @@ def _check_shape(name: str, tensor: Tensor, *shape: int) -> None:
         raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
 
 
+def _elements(species: Tensor) -> int:
+    if not len(species):
+        return 0
+    low, high = (int(own) for own in species.aminmax())
+    if low < 0:
+        raise ValueError(f"species: expected numbers from 0 on, got {low}")
+    return high + 1
+
+
 FAR = 1e4
 """The length of edges that fill a batch: longer than any cut-off."""
 
@@ -287,6 +299,8 @@ def _flatten(structures: Structures) -> tuple[list[Any], tuple[int, ...]]:
 def _unflatten(leaves: Any, counts: tuple[int, ...]) -> Structures:
     following = iter(leaves)
     found = object.__new__(Structures)
+    # A graph serves batches of any elements.
+    found.elements = 0
     for name in _TENSORS:
         setattr(found, name, next(following))
     relations = []

@@ -127,11 +127,17 @@ class Potential(torch.nn.Module):
 
         Raises:
             TypeError: positions and parameters have other element types.
+            ValueError: an atom has a species that the potential does not know; within captured steps this is not checked, and such an
+                atom has no energy.
         """
         if structures.positions.dtype != self.senders.dtype:
             raise TypeError(
                 f"positions: expected {self.senders.dtype}, as the parameters are, got {structures.positions.dtype}; "
                 "call `structures.to(dtype=...)`"
+            )
+        if structures.elements > len(self.numbers):
+            raise ValueError(
+                f"species: expected numbers below {len(self.numbers)}, the elements {list(self.numbers)}, got {structures.elements - 1}"
             )
         elements = _one_hot(structures.species, len(self.numbers), self.senders.dtype)
         own = self._of_atoms(structures, elements)
