@@ -23,7 +23,8 @@ pub enum Keep {
     #[default]
     All,
     /// Those between [blocks](Network::block). The others are computed again, by copies of their nodes in front of the gradients of their
-    /// block, from the same numbers: gradients are the same bit for bit.
+    /// block, from the same numbers: gradients are the same bit for bit. Gradients of such gradients differ by rounding from those of gradients that kept all,
+    /// because the copies are values of their own.
     BetweenBlocks,
 }
 
@@ -97,7 +98,7 @@ impl Network {
     }
 
     /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be a gradient itself: derivatives of networks of
-    /// operators have every order. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
+    /// operators have every order, those of [transformers](crate::tokens) the second. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
     ///
     /// ```
     /// use flashcliff::{Algebra, Dtype, ProductKind, Signature, ops};

@@ -233,7 +233,9 @@ impl StepRecord {
         Ok(match step {
             Step::Linear(own) if own.is_derivative() => return Err(not_stored(step)),
             Step::Lanes(own) if own.is_derivative => return Err(not_stored(step)),
-            Step::HeadNorm(_) | Step::AttentionTangent(_) => return Err(not_stored(step)),
+            Step::HeadNorm(_) | Step::Distances(_) | Step::AttentionTangent(_) => {
+                return Err(not_stored(step));
+            }
             Step::Linear(step) => {
                 let (geometry, input) = (listed(step.geometry), step.input.into());
                 let (layers, biased) = (step.layers.iter(), step.biased);

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::network::{Axis, Extent, Network, Node, Value};
 use crate::tokens::step::Input;
 use crate::tokens::{
-    Attention, AttentionTangent, Channels, Geometry, HeadNorm, Lanes, Reinserted, Step,
+    Attention, AttentionTangent, Channels, Distances, HeadNorm, Lanes, Reinserted, Step,
 };
 use crate::work::{Gradient, Work};
 
@@ -147,13 +147,26 @@ impl Network {
             },
             Step::Lanes(own) => self.along_lanes((step, own), of),
             Step::Attention(own) => self.along_attention(own, of),
-            Step::HeadNorm(own) => {
-                let Some(derivative) = own.derivative() else {
-                    return Ok(None);
-                };
-                let changed = self.changed(0, own.channels(), own.attention.head.blades, of)?;
-                self.step(Step::HeadNorm(derivative), &[changed]).map(Some)
-            }
+            Step::HeadNorm(own) => match own.derivative() {
+                Some(derivative) => {
+                    let blades = own.attention.head.blades;
+                    let changed = self.changed(0, own.channels(), blades, of)?;
+                    self.step(Step::HeadNorm(derivative), &[changed]).map(Some)
+                }
+                None => Ok(None),
+            },
+            Step::Distances(own) => match own.derivative() {
+                Some(derivative) => {
+                    let blades = own.attention.head.blades;
+                    let mut inputs = vec![self.changed(0, own.channels(), blades, of)?];
+                    if let Some(&logarithms) = of.reads.get(1) {
+                        let change = self.change(1, of)?;
+                        inputs.push(self.concatenate(&[logarithms, change])?);
+                    }
+                    self.step(Step::Distances(derivative), &inputs).map(Some)
+                }
+                None => Ok(None),
+            },
             Step::AttentionTangent(_) => Ok(None),
         }
     }
@@ -191,8 +204,7 @@ impl Network {
         of: &Changes<'_>,
     ) -> Result<Value, Error> {
         let change = self.change(at, of)?;
-        let step = Reinserted::new(blades, channels, channels);
-        self.step(Step::Reinserted(step), &[of.reads[at], change])
+        self.beside([of.reads[at], change], (channels, blades))
     }
 
     /// How an operator on tokens changes.
@@ -227,46 +239,86 @@ impl Network {
         self.step(Step::Lanes(derived), &values).map(Some)
     }
 
-    /// How attention changes. Norms of heads come before it.
+    /// How attention changes. Norms of heads and features of distances come before it.
     fn along_attention(
         &mut self,
         own: &Attention,
         of: &Changes<'_>,
     ) -> Result<Option<Value>, Error> {
-        let has_norm = own.geometry.head_norm;
-        let plain = Attention {
-            geometry: Geometry {
-                head_norm: false,
-                ..own.geometry
-            },
-            ..own.clone()
-        };
+        let (sides, count) = (own.sides(), own.sides().len());
+        let mask = count..count + usize::from(own.masked);
+        // There is no place for changes of a mask.
+        if of.along[mask.clone()].iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let mut plain = own.clone();
+        plain.geometry.head_norm = false;
+        let has_points = own.head.points.is_some();
+        if has_points {
+            plain = Distances::plain(&plain);
+        }
         let Some(derived) = AttentionTangent::new(plain) else {
             return Ok(None);
         };
-        let (sides, blades) = (own.sides(), own.head.blades);
-        let (of_tokens, of_mask) = of.along.split_at(sides.len());
-        // There is no place for changes of a mask.
-        if of_mask.iter().any(Option::is_some) || of_tokens.iter().all(Option::is_none) {
-            return Ok(None);
+        let mut weights = Vec::new();
+        if has_points {
+            let logarithms = of.reads[mask.end];
+            let change = self.change(mask.end, of)?;
+            weights = vec![logarithms, self.concatenate(&[logarithms, change])?];
         }
         let mut inputs = Vec::new();
         for (side, &channels) in sides.iter().enumerate() {
-            let mut changed = self.changed(side, channels, blades, of)?;
-            if has_norm {
+            let change = self.change(side, of)?;
+            let mut pair = [of.reads[side], change];
+            let size = (channels, own.head.blades);
+            if own.geometry.head_norm {
                 let norm = HeadNorm::new(own.clone(), side);
                 let derivative = norm.derivative().map(Step::HeadNorm);
-                let derivative = derivative.ok_or_else(|| no_gradient(of.node))?;
-                let x = self.step(Step::HeadNorm(norm), &[of.reads[side]])?;
-                let along = self.step(derivative, &[changed])?;
-                let step = Reinserted::new(blades, channels, channels);
-                changed = self.step(Step::Reinserted(step), &[x, along])?;
+                let steps = [Some(Step::HeadNorm(norm)), derivative];
+                pair = self.in_front(steps, pair, size, [&[]; 2])?;
             }
-            inputs.push(changed);
+            if has_points {
+                let step = Distances::new(own.clone(), side);
+                let read = if step.len() > 0 { &weights[..] } else { &[] };
+                let read = [0, 1].map(|at| read.get(at..=at).unwrap_or(&[]));
+                let derivative = step.derivative().map(Step::Distances);
+                let steps = [Some(Step::Distances(step)), derivative];
+                pair = self.in_front(steps, pair, size, read)?;
+            }
+            inputs.push(self.beside(pair, size)?);
         }
-        inputs.extend(&of.reads[sides.len()..]);
+        inputs.extend(&of.reads[mask]);
         self.step(Step::AttentionTangent(derived), &inputs)
             .map(Some)
+    }
+
+    /// Tokens behind a step, and how they change: behind its derivative. Both read more.
+    fn in_front(
+        &mut self,
+        steps: [Option<Step>; 2],
+        pair: [Value; 2],
+        size: (Channels, usize),
+        more: [&[Value]; 2],
+    ) -> Result<[Value; 2], Error> {
+        let both = self.beside(pair, size)?;
+        let mut made = pair;
+        let each = steps.into_iter().zip([pair[0], both]).zip(more);
+        for (made, ((step, tokens), more)) in made.iter_mut().zip(each) {
+            let Some(step) = step else { continue };
+            let inputs: Vec<Value> = [tokens].into_iter().chain(more.iter().copied()).collect();
+            *made = self.step(step, &inputs)?;
+        }
+        Ok(made)
+    }
+
+    /// Tokens with their changes as further channels.
+    fn beside(
+        &mut self,
+        pair: [Value; 2],
+        (channels, blades): (Channels, usize),
+    ) -> Result<Value, Error> {
+        let step = Reinserted::new(blades, channels, channels);
+        self.step(Step::Reinserted(step), &pair)
     }
 
     /// The axes of tokens of a step, in the rows of those that a gradient node of the step reads.

@@ -16,8 +16,7 @@ pub struct AttentionTangent {
 }
 
 impl AttentionTangent {
-    /// The derivative of attention; `None` if its heads have norms, which come before as [steps](super::HeadNorm) of their own, and for distances of
-    /// points, whose second derivative is not known.
+    /// The derivative of attention; `None` if its heads have norms or distances of points, which come before as [steps](super::HeadNorm) of their own.
     pub(crate) fn new(attention: Attention) -> Option<Self> {
         let is_plain = attention.head.points.is_none() && !attention.geometry.head_norm;
         is_plain.then_some(Self { attention })

@@ -77,15 +77,15 @@ impl Kind {
 }
 
 /// The elements of a group in memory of tokens.
-struct Group {
-    kind: Kind,
+pub(crate) struct Group {
+    pub(crate) kind: Kind,
     /// The elements of channels with a norm, channel by channel and grade by grade: the numbers of blades of a grade, with the squared norm of each.
-    blades: Vec<(usize, i8)>,
+    pub(crate) blades: Vec<(usize, i8)>,
     /// For each element of blades whether the next one is of another grade or channel.
-    ends: Vec<bool>,
-    scalars: Vec<usize>,
+    pub(crate) ends: Vec<bool>,
+    pub(crate) scalars: Vec<usize>,
     /// What the sum of squares is divided by.
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl Group {
@@ -269,6 +269,18 @@ impl HeadNorm {
         }
     }
 
+    /// The groups of a packed row.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn groups_of_a_row(&self) -> Vec<Group> {
+        let mut all = Vec::new();
+        for place in self.attention.places_of(self.side) {
+            for head in 0..place.heads {
+                all.extend(self.groups(&place, [1, 0, head]));
+            }
+        }
+        all
+    }
+
     /// The groups of a head of a row.
     fn groups(&self, place: &Place, [rows, row, head]: [usize; 3]) -> Vec<Group> {
         let (own, head_sizes) = (self.channels(), &self.attention.head);
@@ -352,5 +364,65 @@ impl HeadNorm {
         });
         self.layout(rows).join([&*of[0], &*of[1]], [own; 2], to);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::tokens::{Draw, Geometry, chunk};
+
+    /// What a step makes of one row.
+    pub(crate) fn of_a_row(step: HeadNorm, x: &[f64]) -> Vec<f64> {
+        let samples = chunk::Samples::Equal {
+            samples: 1,
+            items: 1,
+        };
+        let chunk = chunk::Chunk {
+            samples,
+            first_row: 0,
+            context: samples,
+            first_context_row: 0,
+            first_sample: 0,
+            draw: None::<Draw>,
+        };
+        let given = Given {
+            chunk,
+            x,
+            other: &[],
+            mask: (&[], [1; 4]),
+            parameters: &[],
+        };
+        let blades = step.attention.head.blades;
+        let mut y = vec![f64::NAN; step.channels().width_over(blades)];
+        step.forward(&given, &mut y).unwrap();
+        y
+    }
+
+    /// The derivative along a change is the difference of norms.
+    #[test]
+    fn norms_change_by_their_derivatives() {
+        let attention = Attention::new(Geometry::lgatr_2().unwrap(), 2, Channels::new(2, 3), false);
+        let norm = HeadNorm::new(attention, 0);
+        let (own, blades) = (norm.channels(), norm.attention.head.blades);
+        let number = |at: usize, by: usize| ((at * by) % 101) as f64 / 31.0 - 1.4;
+        let [x, u]: [Vec<f64>; 2] = [37, 53].map(|by| {
+            (0..own.width_over(blades))
+                .map(|at| number(at, by))
+                .collect()
+        });
+        let layout = norm.attention.layout(1, own.and(own));
+        let mut both = vec![0.0; 2 * x.len()];
+        layout.join([&x[..], &u[..]], [own; 2], &mut both);
+        let found = of_a_row(norm.derivative().unwrap(), &both);
+        let moved = |step: f64| -> Vec<f64> {
+            let moved: Vec<f64> = x.iter().zip(&u).map(|(x, u)| x + step * u).collect();
+            of_a_row(norm.clone(), &moved)
+        };
+        let (after, before) = (moved(1e-6), moved(-1e-6));
+        for (at, found) in found.iter().enumerate() {
+            let difference = (after[at] - before[at]) / 2e-6;
+            assert!((found - difference).abs() < 1e-8, "{found}, {difference}");
+        }
     }
 }

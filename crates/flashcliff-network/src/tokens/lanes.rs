@@ -32,6 +32,8 @@ pub struct Lanes {
     pub(crate) outputs: Vec<Place>,
     /// Whether this is a derivative of another step.
     pub(crate) is_derivative: bool,
+    /// For each input of the operator, and each gradient of its outputs, whether the gradient reads it.
+    pub(crate) gradient_reads: Vec<bool>,
 }
 
 /// Where a tensor of an operator is.
@@ -105,12 +107,25 @@ impl Lanes {
         blades: usize,
         each: Channels,
     ) -> Result<Self, Error> {
-        Self::of(compiled::with_kernels(operator.into())?, blades, each)
+        let operator = compiled::with_kernels(operator.into())?;
+        Self::of((operator, false), blades, each)
     }
 
-    fn of(operator: Arc<Operator>, blades: usize, each: Channels) -> Result<Self, Error> {
+    fn of(
+        (operator, is_derivative): (Arc<Operator>, bool),
+        blades: usize,
+        each: Channels,
+    ) -> Result<Self, Error> {
         let places = |specs: &[TensorSpec], is_input| places(specs, blades, each, is_input);
         let gradient = operator.gradient()?;
+        // Derivatives have many inputs. The gradients of others are those that are compiled ahead.
+        let (gradient, gradient_reads) = match is_derivative {
+            true => gradient.reading(),
+            false => {
+                let count = gradient.inputs().len();
+                (gradient, vec![true; count])
+            }
+        };
         Ok(Self {
             inputs: places(operator.inputs(), true)?,
             outputs: places(operator.outputs(), false)?,
@@ -120,7 +135,8 @@ impl Lanes {
             operator,
             blades,
             each,
-            is_derivative: false,
+            is_derivative,
+            gradient_reads,
         })
     }
 
@@ -143,11 +159,7 @@ impl Lanes {
         });
         let changes: Vec<bool> = changes.collect();
         let along = Arc::new(self.operator.tangent_along(&changes)?);
-        let along = Self::of(along, self.blades, self.each)?;
-        Ok(Some(Self {
-            is_derivative: true,
-            ..along
-        }))
+        Self::of((along, true), self.blades, self.each).map(Some)
     }
 
     pub(crate) fn input(&self) -> Channels {
@@ -220,6 +232,8 @@ impl Lanes {
         let side = self.side(&self.inputs, rows);
         let mut inputs = side.gather(given.x, given.other, given.parameters);
         inputs.extend(self.side(&self.outputs, rows).gather(g, &[], &[]));
+        let mut reads = self.gradient_reads.iter();
+        inputs.retain(|_| reads.next().copied().unwrap_or(true));
         let mut results = side.results(to.x, to.other, to.parameters.is_some());
         run(&self.gradient, &self.dims(rows), &inputs, &mut results.made)?;
         side.scatter(results, to.parameters.unwrap_or_default());
@@ -409,5 +423,25 @@ impl Side<'_> {
                 to[first..][..line].copy_from_slice(from);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::Geometry;
+
+    /// Kernels for CUDA have room for 12 tensors of lanes on each side.
+    #[test]
+    fn derivatives_of_joins_fit_in_kernels_for_gpus() {
+        let products = Lanes::products(Geometry::gatr().unwrap(), 2, 3).unwrap();
+        let along = products.along(true, false, false).unwrap().unwrap();
+        assert_eq!(along.operator.inputs().len(), 11);
+        let (inputs, outputs) = (along.gradient.inputs(), along.gradient.outputs());
+        assert!(inputs.len() <= 12 && outputs.len() <= 12, "{inputs:?}");
+        assert_eq!(
+            along.gradient_reads.iter().filter(|own| **own).count(),
+            inputs.len()
+        );
     }
 }

@@ -16,7 +16,7 @@
 //! * `components` - multivectors as scalars, and back.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
-//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative.
+//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative; `distances` - features of distances, and theirs.
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
@@ -28,6 +28,7 @@ mod channels;
 pub(crate) mod chunk;
 mod compiled;
 pub(crate) mod components;
+pub(crate) mod distances;
 pub(crate) mod dropout;
 pub(crate) mod features;
 pub(crate) mod frames;
@@ -56,6 +57,7 @@ pub use attention_tangent::AttentionTangent;
 pub use channels::Channels;
 pub use chunk::Draw;
 pub use components::Components;
+pub use distances::Distances;
 pub use dropout::Dropout;
 pub use frames::Frames;
 pub use gains::Gains;

@@ -3,8 +3,8 @@
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
-    Attention, AttentionTangent, Channels, Components, Dropout, Frames, Gains, HeadNorm, Lanes,
-    Linear, Reinserted, Rotary,
+    Attention, AttentionTangent, Channels, Components, Distances, Dropout, Frames, Gains, HeadNorm,
+    Lanes, Linear, Reinserted, Rotary,
 };
 use crate::network::{Axis, Set};
 use crate::{Error, Number};
@@ -35,6 +35,8 @@ pub enum Step {
     Lanes(Lanes),
     /// The norm of heads by itself, or its derivative. [Gradients of gradients](crate::Network::gradients_from) of attention have such nodes.
     HeadNorm(HeadNorm),
+    /// Features of distances by themselves, or their derivative. Inputs: tokens, and for an input with queries the logarithms of weights.
+    Distances(Distances),
     /// The derivative of attention, in gradients of gradients. Inputs are those of attention, with the changes of tokens as further channels.
     AttentionTangent(AttentionTangent),
 }
@@ -101,6 +103,7 @@ impl Step {
             Self::Dropout(_) => "grade_dropout",
             Self::Lanes(step) => step.operator.name(),
             Self::HeadNorm(step) => step.name(),
+            Self::Distances(step) => step.name(),
             Self::AttentionTangent(_) => "attention_tangent",
         }
     }
@@ -118,6 +121,7 @@ impl Step {
             Self::Dropout(step) => step.geometry.blades(),
             Self::Lanes(step) => step.blades,
             Self::HeadNorm(step) => step.attention.head.blades,
+            Self::Distances(step) => step.attention.head.blades,
             Self::AttentionTangent(step) => step.attention.head.blades,
         }
     }
@@ -135,6 +139,7 @@ impl Step {
             Self::Dropout(step) => step.channels,
             Self::Lanes(step) => step.input(),
             Self::HeadNorm(step) => step.input(),
+            Self::Distances(step) => step.input(),
             Self::AttentionTangent(step) => step.sides()[0],
         }
     }
@@ -148,6 +153,7 @@ impl Step {
             Self::Components(step) => step.output(),
             Self::Lanes(step) => step.output(),
             Self::HeadNorm(step) => step.channels(),
+            Self::Distances(step) => step.channels(),
             Self::AttentionTangent(step) => step.attention.output(),
             _ => self.input(),
         }
@@ -173,6 +179,7 @@ impl Step {
             Self::Gains(step) => step.len(),
             Self::Attention(step) => elements(step.shapes()),
             Self::Lanes(step) => step.parameter_len(),
+            Self::Distances(step) => step.parameter_len(),
             _ => 0,
         };
         let other = match self {
@@ -266,6 +273,7 @@ impl Step {
             Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
             Self::Lanes(step) => step.forward(given, y)?,
             Self::HeadNorm(step) => step.forward(given, y)?,
+            Self::Distances(step) => step.forward(given, y),
             Self::AttentionTangent(step) => step.forward(given, y)?,
         }
         Ok(())
@@ -285,6 +293,7 @@ impl Step {
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),
             Self::HeadNorm(step) => return step.backward(given, g, to),
+            Self::Distances(step) => step.backward(given, g, to),
             Self::AttentionTangent(step) => return step.backward(given, g, to),
             Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
             Self::Frames(step) => step.backward(given, g, to),
@@ -323,8 +332,8 @@ impl Step {
             Self::Frames(step) => twice(step.flops_of_a_row()),
             Self::Dropout(_) => [rows * width; 2],
             Self::Lanes(step) => step.flops(rows),
-            // About twice the norm and its gradient.
-            Self::HeadNorm(_) => [4 * rows * width, 8 * rows * width],
+            // About twice the numbers and their gradients.
+            Self::HeadNorm(_) | Self::Distances(_) => [4 * rows * width, 8 * rows * width],
             // Twice the products of attention, and weights again.
             Self::AttentionTangent(step) => {
                 let [forward, backward] = step.attention.flops_of_pair();

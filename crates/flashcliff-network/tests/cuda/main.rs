@@ -18,6 +18,7 @@ mod messages;
 mod networks;
 mod refused;
 mod residual;
+mod second;
 #[path = "../suite/slim.rs"]
 mod slim;
 mod slim_blocks;
@@ -36,5 +37,6 @@ fn main() -> ExitCode {
     messages::add(&mut tests);
     refused::add(&mut tests);
     residual::add(&mut tests);
+    second::add(&mut tests);
     tests.run()
 }

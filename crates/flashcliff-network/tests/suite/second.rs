@@ -2,10 +2,10 @@
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
-    Attention, Channels, Components, Draw, Dropout, Frames, Gains, Geometry, Lanes, Linear,
-    NormOptions, Reinserted, Rotary, Step,
+    Attention, AttentionOptions, Channels, Components, Draw, Dropout, Frames, Gains, Geometry,
+    Lanes, Linear, NormOptions, Reinserted, Rotary, Step, Transformer,
 };
-use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Scales, Value};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Slices, Value};
 
 use crate::blocks::{self, Block, Made, blocks};
 use crate::networks::{numbers, random};
@@ -48,6 +48,9 @@ impl Twice {
             let axes = network.shape(own).unwrap().to_vec();
             seeds.push((own, network.features(&format!("change {at}"), &axes)));
         }
+        // By masks and references too.
+        by = network.inputs()[..changes].to_vec();
+        by.extend(network.parameters());
         let second = network.gradients_from(&seeds, &by, keep[1]).unwrap();
         by = second.iter().map(|(own, _)| *own).collect();
         let second: Vec<Value> = second.into_iter().map(|(_, own)| own).collect();
@@ -367,19 +370,35 @@ fn attention(geometry: Geometry, heads: usize, own: Reads) -> Made {
             vec![Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), keys],
         ));
     }
-    made(Step::Attention(step), &others, &[])
+    let weights = step.shapes().pop().unwrap_or_default();
+    made(Step::Attention(step), &others, &weights)
 }
 
-/// Geometries without distances: heads that are not normalised, multivectors and scalars apart, and both together.
-fn without_distances() -> [Geometry; 3] {
+/// Heads that are not normalised, multivectors and scalars apart, and both together; distances of points, also of heads that are normalised.
+fn geometries() -> [Geometry; 6] {
     let plane = Geometry::of(blocks::signature(2, 0, 0));
     let slim = Geometry::slim(blocks::signature(1, 3, 0));
-    [plane, Geometry::lgatr_2().unwrap(), slim]
+    let normed = Geometry {
+        head_norm: true,
+        ..gatr()
+    };
+    let flat = Geometry {
+        distances: true,
+        ..Geometry::of(blocks::signature(2, 0, 1))
+    };
+    [
+        plane,
+        Geometry::lgatr_2().unwrap(),
+        slim,
+        gatr(),
+        normed,
+        flat,
+    ]
 }
 
 #[test]
 fn attention_has_second_gradients() {
-    for geometry in without_distances() {
+    for geometry in geometries() {
         for at in 0..8 {
             let [shared, masked, crossing] = [0, 1, 2].map(|bit| at >> bit & 1 == 1);
             let own = Reads {
@@ -401,7 +420,7 @@ fn sides_of_attention_have_second_gradients_alone() {
         ..Reads::default()
     };
     let rows = Rows::new(2, 3).with_context(4);
-    for geometry in without_distances() {
+    for geometry in geometries() {
         for without in ["x", "context"] {
             let twice = Twice::by(&attention(geometry, 2, own), rows, ALL, |name| {
                 name != without
@@ -447,31 +466,37 @@ fn second_gradients_of_ragged_batches_are_those_of_samples() {
     }
 }
 
+/// A gradient of a mask has no gradient.
 #[test]
-fn distances_and_changes_of_masks_are_refused() {
-    let mut made = with_distances();
-    let by = made.network.inputs()[0];
+fn changes_of_masks_are_refused() {
+    let own = Reads {
+        masked: true,
+        ..Reads::default()
+    };
+    let mut made = attention(Geometry::lgatr_2().unwrap(), 2, own);
+    let [x, mask] = [made.network.inputs()[0], made.network.inputs()[1]];
     let first = made
         .network
-        .gradients_by(made.output, made.seed, &[by], Keep::All);
+        .gradients_by(made.output, made.seed, &[mask], Keep::All);
     let first = first.unwrap()[0].1;
-    let axes = made.network.shape(first).unwrap().to_vec();
+    let axes = like(&made.network, first);
     let change = made.network.features("change", &axes);
     let refused = made
         .network
-        .gradients_from(&[(first, change)], &[by], Keep::All);
+        .gradients_from(&[(first, change)], &[x], Keep::All);
     let text = refused.unwrap_err().to_string();
     assert!(
-        text.contains("attention gradient has no gradient here"),
+        text.contains("attention gradient, of its mask too has no gradient here"),
         "{text}"
     );
 }
 
-/// Attention of GATr, which has weights of distances.
-fn with_distances() -> Made {
-    let step = Attention::new(gatr(), 2, Channels::new(2, 3), false);
-    let weights = step.shapes().remove(0);
-    made(Step::Attention(step), &[], &weights)
+/// Only weights of distances change.
+#[test]
+fn weights_of_distances_have_second_gradients_alone() {
+    let made = attention(gatr(), 2, Reads::default());
+    let twice = Twice::by(&made, rows(), ALL, |name| name != "x");
+    twice.assert_differences(rows(), Scales::default(), 25);
 }
 
 fn assert_blocks(made: &Made, rows: Rows, scales: Scales<'_>) {
@@ -511,18 +536,17 @@ fn blocks_of_lgatr_have_second_gradients() {
     assert_blocks(&blocks(masked), rows(), scales);
 }
 
-/// GATr without distances: joins and rotary positions.
+/// Joins, distances and rotary positions.
 #[test]
-fn blocks_of_gatr_without_distances_have_second_gradients() {
-    let geometry = Geometry {
-        distances: false,
-        ..gatr()
-    };
-    let own = Block {
-        rotary: true,
-        ..Block::of(geometry)
-    };
-    assert_blocks(&blocks(own), rows(), Scales::default());
+fn blocks_of_gatr_have_second_gradients() {
+    for shared in [false, true] {
+        let own = Block {
+            rotary: true,
+            shared,
+            ..Block::of(gatr())
+        };
+        assert_blocks(&blocks(own), rows(), Scales::default());
+    }
 }
 
 #[test]
@@ -552,7 +576,11 @@ fn mixed_derivatives_are_symmetric() {
         for (own, change) in inputs[changes.clone()].iter_mut().zip(&vectors[at]) {
             own.clone_from(change);
         }
-        run(&twice.second, [&inputs, &parameters], Scales::default())
+        let found = run(&twice.second, [&inputs, &parameters], Scales::default());
+        let pairs = twice.by.iter().zip(found);
+        let own =
+            pairs.filter(|(own, _)| !["reference", "seed"].contains(&twice.network.name(**own)));
+        own.map(|(_, found)| found).collect::<Vec<_>>()
     };
     let [one, other] = [along(0), along(1)];
     let product =
@@ -562,4 +590,261 @@ fn mixed_derivatives_are_symmetric() {
         left.abs() > 1.0 && (left - right).abs() < 1e-11 * left.abs(),
         "{left}, {right}"
     );
+}
+
+/// An L-GATr whose output is an energy for each item: the gradients of a loss of energies and forces are differences of that loss, for some elements of each
+/// parameter.
+#[test]
+fn losses_of_forces_of_lgatr_have_the_gradients_of_differences() {
+    let (tokens, energies) = (Channels::new(1, 0), Channels::new(0, 1));
+    let attention = AttentionOptions {
+        heads: 2,
+        ..AttentionOptions::default()
+    };
+    let options = Transformer {
+        blocks: 2,
+        attention,
+        ..Transformer::new(
+            Geometry::lgatr_2().unwrap(),
+            tokens,
+            energies,
+            Channels::new(3, 4),
+        )
+    };
+    let (mut network, ends) = options.network().unwrap();
+    let axes = like(&network, ends.output);
+    let one = network.features("one", &axes);
+    let force = network.gradients_by(ends.output, one, &[ends.tokens], Keep::All);
+    let force = force.unwrap()[0].1;
+    let by_energy = network.features("by energy", &axes);
+    let axes = like(&network, force);
+    let by_force = network.features("by force", &axes);
+    let seeds = [(ends.output, by_energy), (force, by_force)];
+    let parameters = network.parameters().to_vec();
+    let pairs = network.gradients_from(&seeds, &parameters, Keep::BetweenBlocks);
+    let gradients: Vec<Value> = pairs.unwrap().into_iter().map(|(_, own)| own).collect();
+    assert_eq!(gradients.len(), parameters.len());
+    let plan = |outputs: &[Value]| network.plan(outputs, rows(), TYPES).unwrap();
+    let (both, plan) = (plan(&[ends.output, force]), plan(&gradients));
+    let mut inputs = numbers(&network, network.inputs(), rows(), 7);
+    inputs[1].fill(1.0);
+    let mut parameters = numbers(&network, &parameters, rows(), 23);
+    // Numbers that do not grow.
+    parameters.iter_mut().flatten().for_each(|own| *own *= 0.5);
+    let targets = [5, 6].map(|seed| random(rows().count() * 16, seed));
+    let errors = |inputs: &[Vec<f64>], parameters: &[Vec<f64>]| {
+        let mut found = run(&both, [inputs, parameters], Scales::default());
+        for (own, target) in found.iter_mut().zip(&targets) {
+            own.iter_mut()
+                .zip(target)
+                .for_each(|(own, target)| *own -= target);
+        }
+        found
+    };
+    let of_both = errors(&inputs, &parameters);
+    for (own, error) in inputs[2..].iter_mut().zip(&of_both) {
+        *own = error.iter().map(|error| 2.0 * error).collect();
+    }
+    let found = run(&plan, [&inputs, &parameters], Scales::default());
+    for at in 0..parameters.len() {
+        let len = parameters[at].len();
+        for element in (0..len).step_by(1 + len / 3) {
+            let before = parameters[at][element];
+            let mut loss = |to: f64| -> f64 {
+                parameters[at][element] = to;
+                let errors = errors(&inputs, &parameters);
+                errors.iter().map(|own| dot(own, own)).sum()
+            };
+            // Norms have kinks, which are farther away.
+            let step = 2e-6;
+            let mut across = |step: f64| loss(before + step) - loss(before - step);
+            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
+            loss(before);
+            let gradient = found[at][element];
+            assert!(
+                (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
+                "parameter {at}, element {element}: {difference}, {gradient}"
+            );
+        }
+    }
+}
+
+/// Norms, gates, products and linear maps have derivatives of the third order; the second derivative of attention has none.
+#[test]
+fn orders_follow_where_there_is_no_attention() {
+    let channels = Channels::new(2, 3);
+    let geometry = Geometry::lgatr_2().unwrap();
+    let mut network = Network::new();
+    let axes = [Axis::Rows, token(geometry, channels)];
+    let x = network.input("x", &axes);
+    let step = Lanes::norm(geometry, channels, NormOptions::default()).unwrap();
+    let normed = network.step(Step::Lanes(step), &[x]).unwrap();
+    let step = Linear::new(geometry, channels, vec![channels]).unwrap();
+    let mixed = blocks::linear(&mut network, step, normed);
+    let step = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
+    let output = network.step(Step::Lanes(step), &[mixed]).unwrap();
+    let seed = network.input("seed", &axes);
+    let first = network.gradients_by(output, seed, &[x], Keep::All);
+    let first = first.unwrap()[0].1;
+    let change = network.input("along", &axes);
+    let second = network.gradients_from(&[(first, change)], &[x], Keep::All);
+    let made = Made {
+        output: second.unwrap()[0].1,
+        seed: network.input("further", &axes),
+        network,
+    };
+    let rows = Rows::new(2, 1);
+    // The gradients of a second derivative are the third, beside differences of the second.
+    let first = Once::of(&made, rows);
+    first.assert_differences(rows);
+
+    let own = Reads::default();
+    let mut made = attention(geometry, 2, own);
+    let x = made.network.inputs()[0];
+    let axes = like(&made.network, x);
+    let mut value = made.output;
+    let mut seed = made.seed;
+    for order in 0..2 {
+        let next = made
+            .network
+            .gradients_from(&[(value, seed)], &[x], Keep::All);
+        value = next.unwrap()[0].1;
+        seed = made.network.features(&format!("order {order}"), &axes);
+    }
+    let refused = made
+        .network
+        .gradients_from(&[(value, seed)], &[x], Keep::All);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("tangent gradient has no gradient here"),
+        "{text}"
+    );
+}
+
+fn like(network: &Network, own: Value) -> Vec<Axis> {
+    network.shape(own).unwrap().to_vec()
+}
+
+/// A network with gradients of its output along the seed, by all inputs and parameters.
+struct Once {
+    output: Plan,
+    gradients: Plan,
+    by: Vec<Value>,
+    network: Network,
+    seed: usize,
+}
+
+impl Once {
+    fn of(made: &Made, rows: Rows) -> Self {
+        let mut network = made.network.clone();
+        let mut by = network.inputs().to_vec();
+        by.extend(network.parameters());
+        let pairs = network.gradients_from(&[(made.output, made.seed)], &by, Keep::All);
+        let (by, gradients): (Vec<Value>, Vec<Value>) = pairs.unwrap().into_iter().unzip();
+        let seed = network.inputs().iter().position(|&own| own == made.seed);
+        Self {
+            output: network.plan(&[made.output], rows, TYPES).unwrap(),
+            gradients: network.plan(&gradients, rows, TYPES).unwrap(),
+            by,
+            network,
+            seed: seed.unwrap(),
+        }
+    }
+
+    fn assert_differences(&self, rows: Rows) {
+        let mut inputs = numbers(&self.network, self.network.inputs(), rows, 3);
+        let mut parameters = numbers(&self.network, self.network.parameters(), rows, 17);
+        let found = run(&self.gradients, [&inputs, &parameters], Scales::default());
+        for (&own, found) in self.by.iter().zip(&found) {
+            let at = |all: &[Value]| all.iter().position(|&other| other == own);
+            let (of_inputs, of_parameters) =
+                (at(self.network.inputs()), at(self.network.parameters()));
+            for element in [0, found.len() / 3, found.len() - 1] {
+                let mut moved = |by: f64| {
+                    let all = if of_inputs.is_some() {
+                        &mut inputs
+                    } else {
+                        &mut parameters
+                    };
+                    all[of_inputs.or(of_parameters).unwrap()][element] += by;
+                    let output = run(&self.output, [&inputs, &parameters], Scales::default());
+                    dot(&output[0], &inputs[self.seed])
+                };
+                let step = 1e-4;
+                let near = moved(step) - moved(-2.0 * step);
+                let far = moved(3.0 * step) - moved(-4.0 * step);
+                moved(2.0 * step);
+                let difference = (8.0 * near - far) / (12.0 * step);
+                let gradient = found[element];
+                assert!(
+                    (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
+                    "{}, element {element}: {difference}, {gradient}",
+                    self.network.name(own)
+                );
+            }
+        }
+        assert!(found.iter().flatten().any(|&own| own.abs() > 1e-2));
+    }
+}
+
+/// Forces alone have gradients by all parameters. In `f32` they are those in `f64` up to the rounding of a few thousand operations.
+#[test]
+fn second_gradients_in_f32_are_close() {
+    for own in [Geometry::lgatr_2().unwrap(), gatr()] {
+        assert_close_in_f32(&blocks(Block::of(own)));
+    }
+    assert_close_in_f32(&blocks_to(To::Items));
+}
+
+fn assert_close_in_f32(made: &Made) {
+    let mut network = made.network.clone();
+    let x = network.inputs()[0];
+    let first = network.gradients_by(made.output, made.seed, &[x], Keep::All);
+    let first = first.unwrap()[0].1;
+    let axes = like(&network, first);
+    let change = network.features("change", &axes);
+    let mut by = vec![x, made.seed];
+    by.extend(network.parameters());
+    let pairs = network.gradients_from(&[(first, change)], &by, Keep::All);
+    let (found_by, gradients): (Vec<Value>, Vec<Value>) = pairs.unwrap().into_iter().unzip();
+    assert_eq!(found_by, by);
+    let rounded = |all: Vec<Vec<f64>>| -> Vec<Vec<f32>> {
+        let each = all.into_iter();
+        each.map(|own| own.into_iter().map(|x| (0.5 * x) as f32).collect())
+            .collect()
+    };
+    let inputs = rounded(numbers(&network, network.inputs(), rows(), 1));
+    let parameters = rounded(numbers(&network, network.parameters(), rows(), 101));
+    let wide = |all: &[Vec<f32>]| -> Vec<Vec<f64>> {
+        let each = all.iter();
+        each.map(|own| own.iter().map(|&x| f64::from(x)).collect())
+            .collect()
+    };
+    let plan = network.plan(&gradients, rows(), TYPES).unwrap();
+    let given = [wide(&inputs), wide(&parameters)];
+    let expected = run(&plan, [&given[0], &given[1]], Scales::default());
+    let plan = network.plan(&gradients, rows(), [Dtype::F32; 2]).unwrap();
+    let mut found: Vec<Vec<f32>> = expected
+        .iter()
+        .map(|own| vec![f32::NAN; own.len()])
+        .collect();
+    let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+    let parameters: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = memory.run(&plan, &sources, &mut found, Scales::default(), &mut |_| {});
+    done.unwrap();
+    for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let largest = expected.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
+        for (found, expected) in found.iter().zip(expected) {
+            let error = (f64::from(*found) - expected).abs() / largest;
+            assert!(
+                error < 1e-4,
+                "gradient {at}: {found}, {expected}, {error:e}"
+            );
+        }
+    }
 }

@@ -331,3 +331,148 @@ fn wrong_lengths_are_errors() {
     let result = backward(case.sizes, 1.0, inputs, &out, &normaliser, &out, to);
     assert!(matches!(result, Err(Error::LengthMismatch { .. })));
 }
+
+/// Changes of all inputs of a case.
+fn changes(case: &Case<f64>) -> Case<f64> {
+    let lens = [&case.query, &case.key, &case.value].map(Vec::len);
+    let [query, key, value] =
+        [(lens[0], 11), (lens[1], 12), (lens[2], 13)].map(|(len, seed)| values(len, seed));
+    Case {
+        query,
+        key,
+        value,
+        mask: None,
+        sizes: case.sizes,
+    }
+}
+
+impl Case<f64> {
+    fn moved(&self, along: &Self, step: f64) -> Self {
+        let moved = |x: &[f64], u: &[f64]| x.iter().zip(u).map(|(x, u)| x + step * u).collect();
+        Self {
+            query: moved(&self.query, &along.query),
+            key: moved(&self.key, &along.key),
+            value: moved(&self.value, &along.value),
+            ..self.clone()
+        }
+    }
+
+    fn tangents(&self) -> AttentionTangents<'_, f64> {
+        AttentionTangents {
+            query: &self.query,
+            key: &self.key,
+            value: &self.value,
+        }
+    }
+
+    fn tangent(&self, along: &Self) -> Vec<f64> {
+        let mut out = vec![f64::NAN; self.sizes.groups * self.sizes.queries * self.sizes.width];
+        tangent(self.sizes, SCALE, self.inputs(), along.tangents(), &mut out).unwrap();
+        out
+    }
+
+    /// The gradients of queries, keys, values and scores, and of their changes.
+    fn tangent_backward(&self, along: &Self, gradient: &[f64]) -> [[Vec<f64>; 4]; 2] {
+        let scores = self.sizes.groups * self.sizes.queries * self.sizes.keys;
+        let lens = [&self.query, &self.key, &self.value].map(Vec::len);
+        let lens = [lens[0], lens[1], lens[2], scores];
+        let mut to = [lens; 2].map(|lens| lens.map(|len| vec![f64::NAN; len]));
+        let gradients = to.each_mut().map(|to| {
+            let [query, key, value, scores] = to;
+            AttentionGradients {
+                query,
+                key,
+                value,
+                scores: Some(scores),
+            }
+        });
+        let (inputs, along) = (self.inputs(), along.tangents());
+        tangent_backward(self.sizes, SCALE, inputs, along, gradient, gradients).unwrap();
+        to
+    }
+}
+
+fn product(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// More queries and keys than a block has, and masks that hide all keys of some.
+#[test]
+fn tangents_are_differences() {
+    let sizes = (2, 70, 67, 3, 5);
+    for case in [
+        Case::new(sizes),
+        Case::masked(sizes),
+        Case::new((1, 3, 0, 2, 2)),
+    ] {
+        let along = changes(&case);
+        let found = case.tangent(&along);
+        assert_eq!(found, case.tangent(&along));
+        let [after, before] = [1e-5, -1e-5].map(|step| case.moved(&along, step).forward().0);
+        for (at, found) in found.iter().enumerate() {
+            let difference = (after[at] - before[at]) / 2e-5;
+            assert!(
+                (found - difference).abs() < 1e-8,
+                "{at}: {found}, {difference}"
+            );
+        }
+    }
+}
+
+/// The gradients of changes are those of attention, and the others are differences along a third change.
+#[test]
+fn gradients_of_tangents_are_differences() {
+    let sizes = (2, 70, 67, 3, 5);
+    for case in [Case::new(sizes), Case::masked(sizes)] {
+        let along = changes(&case);
+        let gradient = values(case.tangent(&along).len(), 17);
+        let [of, of_along] = case.tangent_backward(&along, &gradient);
+        for (found, expected) in of_along.iter().zip(&case.backward(&gradient)) {
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-12, "{found}, {expected}");
+            }
+        }
+        let parts = |case: &Case<f64>| [case.query.clone(), case.key.clone(), case.value.clone()];
+        for part in 0..3 {
+            let mut third = changes(&case);
+            let [query, key, value] = [&mut third.query, &mut third.key, &mut third.value];
+            for (at, own) in [query, key, value].into_iter().enumerate() {
+                match at == part {
+                    true => *own = values(own.len(), 23),
+                    false => own.fill(0.0),
+                }
+            }
+            let moved = |step| product(&gradient, &case.moved(&third, step).tangent(&along));
+            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            let found = product(&of[part], &parts(&third)[part]);
+            assert!(
+                (found - difference).abs() < 1e-7 * (1.0 + found.abs()),
+                "part {part}: {found}, {difference}"
+            );
+        }
+        if let Some((rows, of_query)) = &case.mask {
+            // The numbers of the mask that are shown.
+            let change: Vec<f64> = values(rows.len(), 29);
+            let moved = |step: f64| {
+                let rows = rows.iter().zip(&change).map(|(own, by)| own + step * by);
+                let mask = Some((rows.collect(), of_query.clone()));
+                let case = Case {
+                    mask,
+                    ..case.clone()
+                };
+                product(&gradient, &case.tangent(&along))
+            };
+            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            let keys = case.sizes.keys;
+            let found: f64 = of_query
+                .iter()
+                .zip(of[3].chunks_exact(keys))
+                .map(|(&row, scores)| product(scores, &change[row * keys..][..keys]))
+                .sum();
+            assert!(
+                (found - difference).abs() < 1e-7 * (1.0 + found.abs()),
+                "mask: {found}, {difference}"
+            );
+        }
+    }
+}

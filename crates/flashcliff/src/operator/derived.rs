@@ -87,6 +87,22 @@ impl Operator {
         }
     }
 
+    /// The operator without the inputs that it does not read, and for each input whether it reads it. Kernels have room for so many tensors, and derivatives
+    /// read less than they are given. An operator of lanes keeps one of them, whose shape says how many there are.
+    #[must_use]
+    pub fn reading(&self) -> (Self, Vec<bool>) {
+        let all = vec![true; self.inputs.len()];
+        let Kind::Lanes(lane) = &self.kind else {
+            return (self.clone(), all);
+        };
+        let reads = lane.reads();
+        let own = Self::new(self.name, self.algebra, Kind::Lanes(lane.reading()));
+        match own.with_tier(self.tier) {
+            Ok(own) => (own, reads),
+            Err(_) => (self.clone(), all),
+        }
+    }
+
     /// The operator with some of its outputs, those for which `wanted` is true: its gradient then has no argument for the others, and is
     /// smaller.
     ///

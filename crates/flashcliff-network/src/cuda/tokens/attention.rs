@@ -16,15 +16,17 @@ use crate::Error;
 use crate::cuda::room::Room;
 use crate::tokens;
 use crate::tokens::features::{EPS, Part};
-use crate::tokens::{joint, norm};
+use crate::tokens::{Channels, joint, norm};
 
 /// The features of heads: what both ways to attend share.
 #[derive(Debug)]
 pub(super) struct Heads {
-    items: Items,
+    pub(super) items: Items,
     pub(super) step: tokens::Attention,
     /// The widths of features in memory: of queries and keys, and of values.
     pub(super) widths: [usize; 2],
+    /// Which half of the channels of each input this is about, where the other half are their changes, or what changes; `None` where there are no changes.
+    pub(super) half: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,7 @@ impl Attention {
             items: Items::of_norms(&step.geometry.norms())?,
             step: step.clone(),
             widths: fused.unwrap_or_else(|| features(step)),
+            half: None,
         };
         let way = match fused {
             Some(_) => Way::Fused(Fused::new(step, device, sizes)?),
@@ -140,7 +143,11 @@ impl Heads {
         let negative = set(&mut signed.map(|&(blade, _)| blade));
         let every = set(&mut (0..head.blades));
         let has_points = head.points.is_some();
-        let all = step.sides()[side];
+        let side_channels = step.sides()[side];
+        let (all, before) = match self.half {
+            None => (side_channels, Channels::default()),
+            Some(half) => (side_channels.and(side_channels), side_channels.times(half)),
+        };
         let parts = step.places_of(side).map(|place| {
             let own = head.channels().times(place.heads);
             let (taken, negative, distances) = match place.part {
@@ -150,7 +157,7 @@ impl Heads {
             };
             let weighs = distances == Some(Distances::Query);
             ItemPart {
-                items: sizes.part(head.blades, [all, own, place.first], x),
+                items: sizes.part(head.blades, [all, own, before.and(place.first)], x),
                 features: features[place.part as usize],
                 width: self.widths[usize::from(place.part == Part::Value)],
                 weights: if weighs { weights } else { 0 },
@@ -210,11 +217,12 @@ impl Heads {
         [given.x, given.other].into_iter().take(count).enumerate()
     }
 
-    /// Writes the gradients of both inputs from those of the features, and the shares of rows in those of weights.
+    /// Writes the gradients of both inputs from those of the features, and the shares of rows in those of weights. An address of 0 is that of a gradient that
+    /// is not wanted.
     ///
     /// # Safety
     /// The contract of [`Self::write`] holds.
-    unsafe fn write_gradient(
+    pub(super) unsafe fn write_gradient(
         &self,
         site: &Site<'_>,
         given: Given,
@@ -224,7 +232,7 @@ impl Heads {
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
         let weights = [given.parameters, of_weights];
-        for ((side, x), to) in self.inputs(given).zip(to) {
+        for ((side, x), to) in self.inputs(given).zip(to).filter(|(_, to)| *to != 0) {
             let parts = self.parts(sizes, (side, x), features, weights);
             let places = self.parts(sizes, (side, to), features, weights);
             let places: Vec<ItemTensor> = places.iter().map(|part| part.items).collect();

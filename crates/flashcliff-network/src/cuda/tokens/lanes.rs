@@ -283,7 +283,10 @@ impl Ready for Lanes {
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
         let inputs = self.inputs(sizes, self.given(given));
-        let mut inputs: Vec<_> = inputs.chain(self.outputs(sizes, g)).collect();
+        let inputs = inputs.chain(self.outputs(sizes, g));
+        let read = inputs.zip(&self.step.gradient_reads);
+        let read = read.filter(|(_, is_read)| **is_read);
+        let mut inputs: Vec<_> = read.map(|(tensor, _)| tensor).collect();
         let addresses = [to.x, to.other, to.parameters];
         let places = self.inputs(sizes, addresses.map(Option::unwrap_or_default));
         let outputs = places.zip(&self.step.inputs).map(|(tensor, place)| {

@@ -9,18 +9,21 @@
 //! * `lanes` - operators of programs: norms, gates, products; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `columns` - positions, channels of other tokens, and components.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
-//!   `mask` sums gradients of scores up to that of a mask.
+//!   `mask` sums gradients of scores up to that of a mask; `tangent` - the derivative of attention; `head_norm`, `distances` - norms of heads and features of
+//!   distances before it.
 
 mod attention;
 mod blocks;
 mod call;
 mod columns;
 mod constants;
+mod distances;
 mod dropout;
 mod frames;
 mod fused;
 mod gains;
 mod gathered;
+mod head_norm;
 mod lanes;
 mod linear;
 mod mask;
@@ -29,6 +32,7 @@ mod scores;
 mod site;
 mod sums;
 mod tall;
+mod tangent;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -174,8 +178,12 @@ fn ready(
             let own = lanes::Lanes::new(step, device, sizes, (parts, kinds), constants)?;
             Box::new(own)
         }
-        Step::HeadNorm(_) | Step::AttentionTangent(_) => {
-            return Err(not_served(step.name(), "a plan for the CPU"));
+        Step::HeadNorm(step) => Box::new(head_norm::HeadNorm::new(step, device, sizes, constants)?),
+        Step::Distances(step) => {
+            Box::new(distances::Distances::new(step, device, sizes, constants)?)
+        }
+        Step::AttentionTangent(step) => {
+            Box::new(tangent::AttentionTangent::new(step, device, sizes)?)
         }
     })
 }

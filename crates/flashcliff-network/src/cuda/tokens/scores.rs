@@ -36,14 +36,14 @@ struct Products {
 
 /// Groups of queries and keys. Heads that share keys are more queries of one group.
 #[derive(Clone, Copy, Debug)]
-struct Groups {
-    count: usize,
-    queries: usize,
-    keys: usize,
+pub(super) struct Groups {
+    pub(super) count: usize,
+    pub(super) queries: usize,
+    pub(super) keys: usize,
 }
 
 impl Groups {
-    fn of(step: &Attention, sizes: &Sizes) -> Self {
+    pub(super) fn of(step: &Attention, sizes: &Sizes) -> Self {
         let (samples, items) = (sizes.batch.samples, sizes.batch.items);
         let (count, queries) = match step.shared {
             true => (samples, items * step.heads),
@@ -56,7 +56,7 @@ impl Groups {
         }
     }
 
-    fn scores(self) -> usize {
+    pub(super) fn scores(self) -> usize {
         self.count * self.queries * self.keys
     }
 }
@@ -102,7 +102,7 @@ impl Products {
     }
 }
 
-fn workspace_bytes(products: &[MatrixProduct]) -> usize {
+pub(super) fn workspace_bytes(products: &[MatrixProduct]) -> usize {
     let bytes = products.iter().map(MatrixProduct::workspace_bytes);
     bytes.max().unwrap_or(0)
 }
@@ -183,7 +183,7 @@ impl Scores {
             } else {
                 let in_rows = [row_query, row_key, row_value];
                 heads.write(site, given, in_rows)?;
-                self.regroup(heads, site, in_rows, grouped, false)?;
+                regroup(&self.rows, heads, site, [in_rows, grouped], false)?;
             }
             site.multiply(products.scores, [query, key, shares, workspace])?;
             let scores = row_scores(step, site, given);
@@ -235,36 +235,35 @@ impl Scores {
             if is_in_order(step) {
                 return Ok(grouped);
             }
-            self.regroup(heads, site, grouped, in_rows, true)?;
+            regroup(&self.rows, heads, site, [grouped, in_rows], true)?;
             Ok(in_rows)
         }
     }
+}
 
-    /// Copies features from the order of rows to that of groups, or back.
-    ///
-    /// # Safety
-    /// The addresses are those of the features.
-    unsafe fn regroup(
-        &self,
-        heads: &Heads,
-        site: &Site<'_>,
-        from: [CUdeviceptr; 3],
-        to: [CUdeviceptr; 3],
-        back: bool,
-    ) -> Result<(), Error> {
-        let sizes = &site.sizes;
-        for (place, (from, to)) in heads.step.places().iter().zip(from.into_iter().zip(to)) {
-            let width = heads.widths[usize::from(place.part == Part::Value)];
-            let [first, second] = match back {
-                true => [place.heads, items(sizes, place.side)],
-                false => [items(sizes, place.side), place.heads],
-            };
-            let sizes = [sizes.batch.samples, first, second, width];
-            // SAFETY: the caller promises it.
-            unsafe { self.rows.swap_axes(site.target(), sizes, from, to) }?;
-        }
-        Ok(())
+/// Copies features from the order of rows to that of groups, or back.
+///
+/// # Safety
+/// The addresses are those of the features.
+pub(super) unsafe fn regroup(
+    rows: &Rows,
+    heads: &Heads,
+    site: &Site<'_>,
+    [from, to]: [[CUdeviceptr; 3]; 2],
+    back: bool,
+) -> Result<(), Error> {
+    let sizes = &site.sizes;
+    for (place, (from, to)) in heads.step.places().iter().zip(from.into_iter().zip(to)) {
+        let width = heads.widths[usize::from(place.part == Part::Value)];
+        let [first, second] = match back {
+            true => [place.heads, items(sizes, place.side)],
+            false => [items(sizes, place.side), place.heads],
+        };
+        let sizes = [sizes.batch.samples, first, second, width];
+        // SAFETY: the caller promises it.
+        unsafe { rows.swap_axes(site.target(), sizes, from, to) }?;
     }
+    Ok(())
 }
 
 /// The items of a sample on a side.
@@ -278,12 +277,12 @@ fn keys(step: &Attention, sizes: &Sizes) -> usize {
 }
 
 /// Whether features have the order of groups as the kernels of heads write them.
-fn is_in_order(step: &Attention) -> bool {
+pub(super) fn is_in_order(step: &Attention) -> bool {
     step.shared || step.heads == 1
 }
 
 /// The launches between the gradient of scores and that of the mask, if it is wanted.
-fn folds(step: &Attention, sizes: &Sizes, to: To) -> Option<Folds> {
+pub(super) fn folds(step: &Attention, sizes: &Sizes, to: To) -> Option<Folds> {
     let (_, mask) = to.mask?;
     let scores = [
         sizes.batch.samples,
@@ -295,7 +294,7 @@ fn folds(step: &Attention, sizes: &Sizes, to: To) -> Option<Folds> {
 }
 
 /// What hides keys from queries.
-fn row_scores(step: &Attention, site: &Site<'_>, given: Given) -> RowScores {
+pub(super) fn row_scores(step: &Attention, site: &Site<'_>, given: Given) -> RowScores {
     let groups = Groups::of(step, &site.sizes);
     let (mask, [samples, heads, queries, keys]) = given.mask;
     let stride = |size: usize, elements: usize| if size > 1 { elements } else { 0 };

@@ -22,10 +22,14 @@ pub(super) enum Function {
     OutermorphismGradient,
     MultiplyFrames,
     FrameProducts,
+    SoftmaxSecond,
+    Norms,
+    PointFeatures,
+    PointFeaturesGradient,
 }
 
 /// The number of kernels.
-const COUNT: usize = 14;
+const COUNT: usize = 18;
 
 /// The names of the kernels, in the order of [`Function`].
 #[cfg(feature = "jit")]
@@ -44,6 +48,10 @@ const NAMES: [&str; COUNT] = [
     "outermorphism_gradient",
     "multiply_frames",
     "frame_products",
+    "softmax_second",
+    "norms",
+    "point_features",
+    "point_features_gradient",
 ];
 
 /// The kernels for one type in the context of a device.

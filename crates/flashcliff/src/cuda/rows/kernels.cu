@@ -159,6 +159,31 @@ __global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Inde
   }
 }
 
+// The gradients of scores from those of shares, which they replace in `slopes`; and with changes of scores, the gradient of shares in the change of shares,
+// of which `second` has the part of values, becomes that of scores.
+template <class T>
+__global__ void softmax_second(const T *shares, const T *changes, T *slopes, T *second, Index rows, Index keys) {
+  FOR_EACH_ROW(row, rows) {
+    const T *own = shares + row * keys, *moved = changes + row * keys;
+    T *slope = slopes + row * keys, *to = second + row * keys;
+    T change = 0, mean = 0;
+    for (Index key = lane; key < keys; key += 32) {
+      change += own[key] * moved[key];
+      mean += own[key] * slope[key];
+    }
+    change = warp_sum(change);
+    mean = warp_sum(mean);
+    T sum = 0;
+    for (Index key = lane; key < keys; key += 32) {
+      to[key] += moved[key] * (slope[key] - mean) - change * slope[key];
+      slope[key] = own[key] * (slope[key] - mean);
+      sum += own[key] * to[key];
+    }
+    sum = warp_sum(sum);
+    for (Index key = lane; key < keys; key += 32) to[key] = own[key] * (to[key] - sum);
+  }
+}
+
 // At most so many parts of a whole.
 #define MOST_PARTS 24
 
@@ -314,5 +339,280 @@ __global__ void frame_products(const T *x, const T *y, const int *pairs, const T
       sum += x[row * width + left * channels + channel] * y[row * width + right * channels + channel];
     }
     to[at] = sum * signs[left] * signs[right];
+  }
+}
+
+// Norms `y = x f(m)` of groups of columns of each row, with the mean `m` of signed squares, and how they change along `u`. Tables have for each group its first
+// unit and the one behind its last, its kind and what the sum of squares is divided by; for each unit, whose squares have one sign, its first column and the one
+// behind its last, and whether the sign is 1 in any case; for each column its place in rows of results, in those of `x`, and in those of `x` where its change is,
+// and the factor of its square.
+struct Norms {
+  const int *groups, *units, *columns;
+  Index count;
+  // The numbers of a row of results, and of `x`.
+  Index width, of_x;
+  // Multivectors: the least mean. Scalars, and both together: what is added to the mean.
+  double least, of_scalars, of_both;
+};
+
+template <class T>
+struct Sums {
+  T x, u, g;
+};
+
+template <class T>
+__global__ void norms(const T *x, const T *g, T *y, T *to, Norms call, Index rows, Index along) {
+  FOR_EACH_ROW(at, rows * call.count) {
+    const int *group = call.groups + 4 * (at % call.count);
+    const int first = group[0], last = group[1], kind = group[2];
+    const T count = T(group[3]);
+    const Index row = at / call.count;
+    const T *own = x + row * call.of_x, *gradient = g == nullptr ? nullptr : g + row * call.width;
+    // The columns of a group of scalars are taken from their mean.
+    Sums<T> shift = {0, 0, 0};
+    const auto numbers = [&](int column) {
+      const int *place = call.columns + 4 * column;
+      Sums<T> found;
+      found.x = own[place[1]] - shift.x;
+      found.u = along ? own[place[2]] - shift.u : T(0);
+      found.g = gradient == nullptr ? T(0) : gradient[place[0]] - shift.g;
+      return found;
+    };
+    if (kind == 1) {
+      Sums<T> sums = {0, 0, 0};
+      for (int unit = first + int(lane); unit < last; unit += 32) {
+        for (int column = call.units[3 * unit]; column < call.units[3 * unit + 1]; column++) {
+          const Sums<T> found = numbers(column);
+          sums.x += found.x;
+          sums.u += found.u;
+          sums.g += found.g;
+        }
+      }
+      sums.x = warp_sum(sums.x) / count;
+      sums.u = warp_sum(sums.u) / count;
+      sums.g = warp_sum(sums.g) / count;
+      shift = sums;
+    }
+    // The factor of the square of a column of a unit, without that of the column.
+    const auto sign_of = [&](int unit) {
+      if (call.units[3 * unit + 2]) return T(1);
+      T square = 0;
+      for (int column = call.units[3 * unit]; column < call.units[3 * unit + 1]; column++) {
+        const T value = numbers(column).x;
+        square += T(call.columns[4 * column + 3]) * value * value;
+      }
+      return square > T(0) ? T(1) : square < T(0) ? T(-1) : T(0);
+    };
+    T mean = 0, change = 0, of_x = 0, of_u = 0;
+    for (int unit = first + int(lane); unit < last; unit += 32) {
+      const T sign = sign_of(unit);
+      for (int column = call.units[3 * unit]; column < call.units[3 * unit + 1]; column++) {
+        const Sums<T> found = numbers(column);
+        const T weight = sign * T(call.columns[4 * column + 3]);
+        mean += weight * found.x * found.x;
+        change += weight * found.x * found.u;
+        of_x += found.g * found.x;
+        of_u += found.g * found.u;
+      }
+    }
+    mean = warp_sum(mean) / count;
+    change = warp_sum(change) / count;
+    of_x = warp_sum(of_x);
+    of_u = warp_sum(of_u);
+    const T least = T(call.least);
+    const bool moves = kind != 0 || mean > least;
+    const T base = kind == 0 ? (moves ? mean : least) : mean + T(kind == 1 ? call.of_scalars : call.of_both);
+    const T value = T(1) / sqrt(base);
+    const T twice = moves ? -value / base : T(0), four = moves ? T(3) * value / (base * base) : T(0);
+    const T of_square = twice * of_u + four * of_x * change;
+    for (int unit = first + int(lane); unit < last; unit += 32) {
+      const T sign = sign_of(unit) / count;
+      for (int column = call.units[3 * unit]; column < call.units[3 * unit + 1]; column++) {
+        const int *place = call.columns + 4 * column;
+        const Sums<T> found = numbers(column);
+        const T weight = sign * T(place[3]);
+        if (gradient == nullptr) {
+          y[row * call.width + place[0]] = along ? value * found.u + twice * change * found.x : value * found.x;
+          continue;
+        }
+        T *result = to + row * call.of_x;
+        const T plain = value * found.g + twice * of_x * weight * found.x;
+        result[along ? place[2] : place[1]] = plain;
+        if (along) {
+          result[place[1]] = of_square * weight * found.x + twice * (change * found.g + of_x * weight * found.u);
+        }
+      }
+    }
+  }
+}
+
+// A number and its change.
+template <class T>
+struct Dual {
+  T value, change;
+};
+
+template <class T>
+__device__ Dual<T> operator+(Dual<T> a, Dual<T> b) {
+  return {a.value + b.value, a.change + b.change};
+}
+
+template <class T>
+__device__ Dual<T> operator-(Dual<T> a) {
+  return {-a.value, -a.change};
+}
+
+template <class T>
+__device__ Dual<T> operator*(Dual<T> a, Dual<T> b) {
+  return {a.value * b.value, a.value * b.change + a.change * b.value};
+}
+
+template <class T>
+__device__ Dual<T> constant(double value) {
+  return {T(value), T(0)};
+}
+
+template <class T>
+__device__ Dual<T> inverse(Dual<T> a) {
+  const T value = T(1) / a.value;
+  return {value, -a.change * value * value};
+}
+
+// The most coordinates of a point with its weight, and the most features of one.
+#define MOST_BLADES 9
+
+// Features of distances in place of some blades. Units are the multivector channels of a row: for each its column, whether it is of a query (1), a key (2) or
+// neither (0), and the number of its weight. Rows of tokens have `times` the channels: those of changes are the second half.
+struct Points {
+  const int *units, *slots;
+  Index count, blades, channels, scalars, times, first, coordinates, weights;
+  double eps;
+};
+
+// The place of a blade of a column in rows of tokens, in the half with a number; columns of scalars are those behind all blades.
+__device__ Index place_of(const Points &call, Index row, Index blade, Index half, Index column) {
+  const Index width = call.times * (call.blades * call.channels + call.scalars);
+  if (blade == call.blades) return row * width + call.times * call.blades * call.channels + half * call.scalars + column;
+  return row * width + (blade * call.times + half) * call.channels + column;
+}
+
+template <class T>
+struct Point {
+  Dual<T> plain[MOST_BLADES], weighed[MOST_BLADES];
+  Dual<T> factor, of_product, of_square, of_weight;
+  Index coordinates, square, weight;
+
+  __device__ Point(const Points &call, const T *x, const T *logarithms, Index row, const int *unit) : coordinates(call.coordinates) {
+    for (Index at = 0; at <= coordinates; at++) {
+      plain[at].value = x[place_of(call, row, call.first + at, 0, unit[0])];
+      plain[at].change = call.times == 2 ? x[place_of(call, row, call.first + at, 1, unit[0])] : T(0);
+    }
+    const Dual<T> own = plain[coordinates];
+    factor = own * inverse(own * own + constant<T>(call.eps));
+    for (Index at = 0; at <= coordinates; at++) weighed[at] = plain[at] * factor;
+    square = coordinates;
+    weight = coordinates + 1;
+    of_product = of_square = of_weight = constant<T>(1);
+    if (unit[1] == 1) {
+      const T value = exp(logarithms[unit[2]]);
+      const Dual<T> scale = {value, call.times == 2 ? value * logarithms[call.weights + unit[2]] : T(0)};
+      of_product = scale + scale;
+      of_square = of_weight = -scale;
+      square = coordinates + 1;
+      weight = coordinates;
+    }
+  }
+
+  __device__ Dual<T> feature(Index at) const {
+    const Dual<T> w = weighed[coordinates];
+    if (at < coordinates) return of_product * weighed[at] * w;
+    if (at == weight) return of_weight * w * w;
+    Dual<T> sum = constant<T>(0);
+    for (Index axis = 0; axis < coordinates; axis++) sum = sum + weighed[axis] * weighed[axis];
+    return of_square * sum;
+  }
+
+  // Writes the gradients of the blades, and returns that of the logarithm of the weight.
+  __device__ Dual<T> gradient(const Dual<T> *g, Dual<T> *to, double eps) const {
+    const Dual<T> two = constant<T>(2), w = weighed[coordinates], own = plain[coordinates];
+    Dual<T> of_w = two * of_weight * g[weight] * w, of_factor = constant<T>(0), of_logarithm = constant<T>(0);
+    for (Index at = 0; at < coordinates; at++) {
+      const Dual<T> of = of_product * g[at];
+      const Dual<T> of_p = of * w + two * of_square * g[square] * weighed[at];
+      of_w = of_w + of * weighed[at];
+      of_factor = of_factor + of_p * plain[at];
+      to[at] = of_p * factor;
+    }
+    of_factor = of_factor + of_w * own;
+    const Dual<T> below = inverse(own * own + constant<T>(eps));
+    const Dual<T> slope = (constant<T>(eps) + -(own * own)) * below * below;
+    to[coordinates] = of_w * factor + of_factor * slope;
+    for (Index at = 0; at < coordinates + 2; at++) of_logarithm = of_logarithm + feature(at) * g[at];
+    return of_logarithm;
+  }
+};
+
+// Tokens with features in place of some blades, or how they change. A thread has a channel of a row.
+template <class T>
+__global__ void point_features(const T *x, const T *logarithms, T *y, Points call, Index rows) {
+  const Index each = call.count + call.scalars, width = call.blades * call.channels + call.scalars;
+  FOR_EACH(at, rows * each) {
+    const Index row = at / each, own = at % each;
+    T *to = y + row * width;
+    if (own >= call.count) {
+      const Index scalar = own - call.count;
+      to[call.blades * call.channels + scalar] = x[place_of(call, row, call.blades, call.times - 1, scalar)];
+      continue;
+    }
+    const int *unit = call.units + 3 * own;
+    for (Index blade = 0; blade < call.blades; blade++) {
+      to[blade * call.channels + unit[0]] = x[place_of(call, row, blade, call.times - 1, unit[0])];
+    }
+    if (unit[1] == 0) continue;
+    const Point<T> point(call, x, logarithms, row, unit);
+    for (Index feature = 0; feature < call.coordinates + 2; feature++) {
+      const Dual<T> found = point.feature(feature);
+      to[call.slots[feature] * call.channels + unit[0]] = call.times == 2 ? found.change : found.value;
+    }
+  }
+}
+
+// The gradient of tokens from that of the result, if it is wanted, and the shares of rows in those of logarithms of weights.
+template <class T>
+__global__ void point_features_gradient(const T *x, const T *logarithms, const T *g, T *to, T *shares, Points call, Index rows) {
+  const Index each = call.count + call.scalars, width = call.blades * call.channels + call.scalars, last = call.times - 1;
+  FOR_EACH(at, rows * each) {
+    const Index row = at / each, own = at % each;
+    const T *from = g + row * width;
+    if (own >= call.count) {
+      const Index scalar = own - call.count;
+      if (to == nullptr) continue;
+      if (last > 0) to[place_of(call, row, call.blades, 0, scalar)] = T(0);
+      to[place_of(call, row, call.blades, last, scalar)] = from[call.blades * call.channels + scalar];
+      continue;
+    }
+    const int *unit = call.units + 3 * own;
+    if (to != nullptr) {
+      for (Index blade = 0; blade < call.blades; blade++) {
+        if (last > 0) to[place_of(call, row, blade, 0, unit[0])] = T(0);
+        to[place_of(call, row, blade, last, unit[0])] = from[blade * call.channels + unit[0]];
+      }
+    }
+    if (unit[1] == 0) continue;
+    const Point<T> point(call, x, logarithms, row, unit);
+    Dual<T> given[MOST_BLADES], found[MOST_BLADES];
+    for (Index feature = 0; feature < call.coordinates + 2; feature++) {
+      given[feature] = {from[call.slots[feature] * call.channels + unit[0]], T(0)};
+      if (to != nullptr) to[place_of(call, row, call.slots[feature], last, unit[0])] = T(0);
+    }
+    const Dual<T> of_logarithm = point.gradient(given, found, call.eps);
+    for (Index blade = 0; to != nullptr && blade <= call.coordinates; blade++) {
+      to[place_of(call, row, call.first + blade, last, unit[0])] += found[blade].value;
+      if (last > 0) to[place_of(call, row, call.first + blade, 0, unit[0])] += found[blade].change;
+    }
+    if (unit[1] != 1 || shares == nullptr) continue;
+    T *share = shares + row * call.times * call.weights + unit[2];
+    if (last > 0) share[call.weights] = of_logarithm.value;
+    share[0] = last > 0 ? of_logarithm.change : of_logarithm.value;
   }
 }

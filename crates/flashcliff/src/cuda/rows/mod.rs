@@ -1,11 +1,14 @@
 //! Functions of rows of numbers that steps of transformers have between the kernels of a build: factors of columns, the softmax of scores, positions.
 //!
 //! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that. `packs` has sums in many tensors,
-//! `frames` products with matrices of rows.
+//! `frames` products with matrices of rows, `norms` norms of columns and second derivatives,
+//! `points` features of distances.
 
 mod frames;
 mod functions;
+mod norms;
 mod packs;
+mod points;
 
 use std::ffi::c_void;
 use std::ptr;
@@ -19,8 +22,12 @@ use crate::cuda::Address;
 use crate::{Dtype, Error};
 pub use frames::RowFrames;
 use functions::{Function, Functions};
+use norms::RawNorms;
+pub use norms::RowNorms;
 use packs::RawTensors;
 pub use packs::{Pack, Packs};
+use points::RawPoints;
+pub use points::RowPoints;
 
 /// The threads of a block.
 const THREADS: usize = 256;
@@ -115,6 +122,8 @@ enum Argument<'a> {
     Scores(&'a mut RawScores),
     Parts(&'a mut RawParts),
     Tensors(&'a mut RawTensors),
+    Norms(&'a mut RawNorms),
+    Points(&'a mut RawPoints),
 }
 
 impl Argument<'_> {
@@ -130,6 +139,8 @@ impl Argument<'_> {
             Self::Scores(scores) => ptr::from_mut(*scores).cast(),
             Self::Parts(parts) => ptr::from_mut(*parts).cast(),
             Self::Tensors(tensors) => ptr::from_mut(*tensors).cast(),
+            Self::Norms(norms) => ptr::from_mut(*norms).cast(),
+            Self::Points(points) => ptr::from_mut(*points).cast(),
         }
     }
 }

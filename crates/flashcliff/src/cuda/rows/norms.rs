@@ -1,0 +1,134 @@
+//! Second derivatives of a softmax, and norms of groups of columns with their first and second derivatives.
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::functions::Function;
+use super::{Argument, Arguments, Rows, WARP};
+use crate::Error;
+use crate::cuda::items::Target;
+
+/// Norms of groups of columns of rows.
+///
+/// | kind of a group | norm |
+/// |---|---|
+/// | 0 | over the root of the mean of signed squares, at least `least` |
+/// | 1 | without the mean of the numbers, over the root of the mean of squares plus `of_scalars` |
+/// | 2 | over the root of the mean of signed squares plus `of_both` |
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowNorms {
+    /// The address of the groups, `[count, 4]` `i32`: the first unit and the one behind the last, the kind, and what the sum of squares is divided by.
+    pub groups: CUdeviceptr,
+    /// The address of the units, `[units, 3]` `i32`, whose squares have one sign, that of their sum: the first column and the one behind the last, and whether
+    /// the sign is 1 in any case.
+    pub units: CUdeviceptr,
+    /// The address of the columns, `[columns, 4]` `i32`: the place in rows of results, that in rows of tokens, that of the change in rows of tokens, and the
+    /// factor of the square.
+    pub columns: CUdeviceptr,
+    /// The groups of a row.
+    pub count: usize,
+    /// The numbers of a row of results, and of tokens.
+    pub widths: [usize; 2],
+    /// Whether rows of tokens have changes.
+    pub along: bool,
+    /// The smallest mean of the first kind.
+    pub least: f64,
+    /// What the second kind adds to the mean.
+    pub of_scalars: f64,
+    /// What the third kind adds to the mean.
+    pub of_both: f64,
+}
+
+/// The numbers of [`RowNorms`], as the kernel takes them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawNorms {
+    tables: [CUdeviceptr; 3],
+    sizes: [i64; 3],
+    added: [f64; 3],
+}
+
+impl Rows {
+    /// The gradients of scores `[rows, keys]` from those of shares, which they replace in `slopes`. With `changes` of scores, `second` is at first the
+    /// gradient of shares in the change of values, and then the gradient of scores in the directional derivative of attention.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds.
+    pub unsafe fn softmax_second(
+        &self,
+        target: Target<'_>,
+        [rows, keys]: [usize; 2],
+        [shares, changes]: [CUdeviceptr; 2],
+        [slopes, second]: [CUdeviceptr; 2],
+    ) -> Result<(), Error> {
+        let [shares, changes, slopes, second] =
+            [shares, changes, slopes, second].map(Argument::Address);
+        let [of_rows, of_keys] = [rows, keys].map(Argument::count);
+        let arguments = Arguments([shares, changes, slopes, second, of_rows, of_keys]);
+        let threads = rows * WARP;
+        // SAFETY: the caller promises it.
+        unsafe { self.launch(target, Function::SoftmaxSecond, threads, arguments) }
+    }
+
+    /// Writes the norms of tokens, or how they change along the changes of tokens.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds, and places are those of columns.
+    pub unsafe fn norms(
+        &self,
+        target: Target<'_>,
+        norms: RowNorms,
+        rows: usize,
+        [x, y]: [CUdeviceptr; 2],
+    ) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.launch_norms(target, norms, rows, [x, 0, y, 0]) }
+    }
+
+    /// Writes the gradient of rows of tokens, with that of their changes if they have some, from that of the result of [`Self::norms`].
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of [`Self::norms`] holds.
+    pub unsafe fn norms_gradient(
+        &self,
+        target: Target<'_>,
+        norms: RowNorms,
+        rows: usize,
+        [x, g, to]: [CUdeviceptr; 3],
+    ) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.launch_norms(target, norms, rows, [x, g, 0, to]) }
+    }
+
+    /// # Safety
+    /// The contract of [`Self::norms`] holds.
+    unsafe fn launch_norms(
+        &self,
+        target: Target<'_>,
+        norms: RowNorms,
+        rows: usize,
+        [x, g, y, to]: [CUdeviceptr; 4],
+    ) -> Result<(), Error> {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let [width, of_x] = norms.widths;
+        let mut raw = RawNorms {
+            tables: [norms.groups, norms.units, norms.columns],
+            sizes: [norms.count, width, of_x].map(count),
+            added: [norms.least, norms.of_scalars, norms.of_both],
+        };
+        let [x, g, y, to] = [x, g, y, to].map(Argument::Address);
+        let [of_rows, along] = [rows, usize::from(norms.along)].map(Argument::count);
+        let arguments = Arguments([x, g, y, to, Argument::Norms(&mut raw), of_rows, along]);
+        let threads = rows * norms.count * WARP;
+        // SAFETY: the caller promises it.
+        unsafe { self.launch(target, Function::Norms, threads, arguments) }
+    }
+}
