@@ -273,6 +273,17 @@ def test_autocast_and_other_types(dtype, functions):
         net(charges.to(dtype), *(x.to(dtype) for x in more), graph())
 
 
+def test_layers_of_tokens_and_of_messages_do_not_mix():
+    net = network(1)
+    net.layers[0].node_model.layers[0][1] = flashcliff.nn.transformer.ScalarGate()
+    description = described.MessageVariant("x", 8, 3).draft(None)
+    with pytest.raises(described.Undescribed, match="ScalarGate"):
+        description.call(net.layers[0].node_model.layers[0][1], description.here)
+    tokens = described.Variant((3, 0)).draft(flashcliff.nn.transformer.Geometry(net.algebra))
+    with pytest.raises(described.Undescribed, match="MVSiLU"):
+        tokens.call(net.layers[0].edge_model.layers[0][1], tokens.here)
+
+
 def test_batches_of_nodes_and_nothing_at_all(functions):
     layer = disturb(nn.EGCL(Algebra(2, 0, 0), 2, **F64))
     assert "axes besides theirs" in why(layer, random(4, 3, NODES, 2), graph())

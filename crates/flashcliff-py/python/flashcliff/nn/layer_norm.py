@@ -45,7 +45,7 @@ class MVLayerNorm(CliffordModule):
     def forward(self, x: Tensor) -> Tensor:
         return F.mv_layer_norm(x, self.a.view(-1, 1), self._algebra)
 
-    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the norm to a network of multivectors."""
         network.reads(self, "features", "_algebra")
         a = network.parameter(self, "a", (1, self.features), (self.features, 1))

@@ -104,7 +104,7 @@ class MVLinear(CliffordModule):
             grades=self.grades,
         )
 
-    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the map to a network of multivectors."""
         if x.channels != self.in_features:
             raise Undescribed("a linear map has another number of channels than its input")

@@ -168,7 +168,7 @@ class EGCL(CliffordModule, Networked):
         """The call that the layer was made for."""
         return MessageVariant("nodes", self._algebra.blade_count, self.channels)
 
-    def describe(
+    def describe_on_graph(
         self, network: MessageDescription, h: Multivectors, scalars: Multivectors | None = None
     ) -> Multivectors:
         """Adds the layer to a network. ``scalars``: those of edges, which are an input by custom."""

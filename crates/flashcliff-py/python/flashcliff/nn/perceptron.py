@@ -98,7 +98,7 @@ class CEMLP(CliffordModule, Networked):
         """The call that the perceptron was made for."""
         return MessageVariant("x", self._algebra.blade_count, self.in_channels)
 
-    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the layers to a network of multivectors."""
         network.reads(self, "in_channels", "_algebra")
         return self.describe_behind_first(network, network.call(self.first, x))

@@ -54,7 +54,7 @@ class MVSiLU(CliffordModule):
         a, b = self.a.squeeze(0), self.b.squeeze(0)
         return F.mv_silu(x, a, b, self._algebra, invariant=self.invariant)
 
-    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the gate to a network of multivectors."""
         network.reads(self, "features", "invariant", "_algebra")
         seen = self.features, self._algebra.grade_count

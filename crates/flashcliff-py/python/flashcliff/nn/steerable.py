@@ -94,7 +94,7 @@ class SteerableGeometricProduct(CliffordModule):
             algebra=self._algebra,
         )
 
-    def describe(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the layer to a network of multivectors."""
         network.reads(self, "features", "_algebra")
         algebra, features = self._algebra, self.features

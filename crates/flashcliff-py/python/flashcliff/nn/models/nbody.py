@@ -134,7 +134,7 @@ class NBody(Networked):
         """The call that the network was made for."""
         return MessageVariant("bodies", 1, _NUMBERS, by_rows=True)
 
-    def describe(self, network: MessageDescription, bodies: Multivectors) -> Multivectors:
+    def describe_on_graph(self, network: MessageDescription, bodies: Multivectors) -> Multivectors:
         """Adds the network to another one."""
         network.reads(self, "algebra")
         receivers, senders = network.ends()

@@ -10,12 +10,19 @@ from torch import Tensor, nn
 from ... import _core
 from ..._ops import doors
 from . import path as calls
-from .described import MessageVariant, Undescribed, Variant
+from .described import (
+    Description,
+    MessageDescription,
+    MessageVariant,
+    Undescribed,
+    Variant,
+)
 from .described.draft import Draft
 from .described.function import TYPES
 
 __all__ = ["save_network"]
 
+_DRAFTS = Description, MessageDescription
 _OF_SAMPLES = False, True, False
 """The axes of a mask in a file that have the length 1: that of heads."""
 
@@ -99,7 +106,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
 def _variant(module: Any, what: str, mask: bool) -> Variant | MessageVariant:
     """The kind of call that a file is for."""
     made_for = getattr(module, "variant", None)
-    if made_for is None or not hasattr(module, "describe"):
+    if made_for is None or not any(hasattr(module, own.method) for own in _DRAFTS):
         raise _core.UnsupportedError(
             f"{what}: expected a network, block or layer of flashcliff.nn.transformer, an EGCL or an NBody, that knows its channels; of a class around one, save "
             "the module within"

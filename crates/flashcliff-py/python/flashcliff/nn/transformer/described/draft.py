@@ -30,6 +30,8 @@ class Draft:
 
     here: Any
     """The first input."""
+    method = "describe"
+    """The method by which a layer adds itself to such a network."""
 
     def __init__(self, owner: nn.Module | None = None) -> None:
         self.network = Recorded()
@@ -57,7 +59,7 @@ class Draft:
 
     def call(self, module: Any, x: Any, *more: Any) -> Any:
         """The result of a module in the place of a layer."""
-        describe = getattr(module, "describe", None)
+        describe = getattr(module, self.method, None)
         if describe is None:
             raise Undescribed(f"a layer is of the class {type(module).__name__}")
         return describe(self, x, *more)

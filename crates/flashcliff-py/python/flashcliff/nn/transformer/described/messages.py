@@ -49,6 +49,8 @@ class MessageDescription(Draft):
         owner: the module whose state dict names the parameters; without one they are numbered.
     """
 
+    method = "describe_on_graph"
+
     def __init__(self, variant: MessageVariant, owner: nn.Module | None = None) -> None:
         super().__init__(owner)
         self.relations: list[str] = []
