@@ -1,14 +1,35 @@
 // Packing of weights, broadcasting of biases and column sums, for the grade-wise linear map.
 #include "linear.h"
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "skeleton/launch.cuh"
-#include "skeleton/rounding.cuh"
 #include "skeleton/transpose.cuh"
 
 namespace fc {
 namespace {
+
+// ---- element types ----
+
+// The element type behind a pointer type.
+template <class P> struct Pointee;
+template <class T> struct Pointee<T *> { using Type = T; };
+
+// The type in which elements are added up.
+template <class T> struct Accumulator { using Type = float; };
+template <> struct Accumulator<double> { using Type = double; };
+
+__device__ float widen(float a) { return a; }
+__device__ double widen(double a) { return a; }
+__device__ float widen(__nv_bfloat16 a) { return __bfloat162float(a); }
+__device__ float widen(__half a) { return __half2float(a); }
+
+__device__ void narrow(float a, float *to) { *to = a; }
+__device__ void narrow(double a, double *to) { *to = a; }
+__device__ void narrow(float a, __nv_bfloat16 *to) { *to = __float2bfloat16_rn(a); }
+__device__ void narrow(float a, __half *to) { *to = __float2half_rn(a); }
 
 constexpr int kThreads = 256;
 // The blocks of a grid that fills any GPU. Threads walk on from there.
@@ -198,6 +219,25 @@ bool valid(const fc_linear_weights &shape, const fc_linear_parts &parts) {
 bool is_empty(const fc_linear_weights &shape) { return shape.rows * shape.columns * shape.grades == 0; }
 
 dim3 walk(int64_t elements) { return grid_of(elements, kThreads, kMostBlocks); }
+
+// Calls f with null pointers of both element types, if the one may be rounded to the other.
+template <class F>
+int with_rounding(fc_dtype from, fc_dtype to, F &&f) {
+  const auto same = [&](auto *type) { return f(type, type); };
+  float *const f32 = nullptr;
+  __nv_bfloat16 *const bf16 = nullptr;
+  __half *const f16 = nullptr;
+  if (from == FC_F32 && to == FC_BF16) return f(f32, bf16);
+  if (from == FC_F32 && to == FC_F16) return f(f32, f16);
+  if (from != to) return FC_ERROR_BAD_CALL;
+  switch (from) {
+    case FC_F32: return same(f32);
+    case FC_F64: return same(static_cast<double *>(nullptr));
+    case FC_BF16: return same(bf16);
+    case FC_F16: return same(f16);
+    default: return FC_ERROR_BAD_CALL;
+  }
+}
 
 // Calls f with lists of at most FC_LINEAR_MOST_AT_ONCE of the weights that are not empty, and their grids, in order. CTAs of the grid
 // go through the elements (x) of the grades, and of the bias if there is one (y), of the weights (z).

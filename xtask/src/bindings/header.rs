@@ -16,7 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 12] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
@@ -25,7 +25,6 @@ const HEADERS: [&str; 13] = [
     "steps.h",
     "dropout.h",
     "segments.h",
-    "few_channels.h",
     "items.h",
     "attention.h",
     "block_sparse.h",

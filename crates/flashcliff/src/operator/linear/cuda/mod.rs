@@ -3,10 +3,8 @@
 //! The blades of a grade lie one after the other, so one product `[blades * batch, in]` by `[in, out]` does a whole
 //! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its matrix.
 //! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
-//! them. Their gradients are summed over parts and unpacked at the end. Rows of few channels go through kernels of our own (`few`), which read weights
-//! where they are stored.
+//! them. Their gradients are summed over parts and unpacked at the end.
 
-mod few;
 mod kept;
 mod pack;
 mod workspace;
@@ -23,7 +21,6 @@ use crate::operator::{self, Dims, Operator, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error, WeightLayout};
-use few::Way;
 pub(crate) use kept::Places;
 pub(crate) use pack::{pack, unpack};
 use workspace::{Workspace, bias_stride, stride};
@@ -386,9 +383,6 @@ impl Linear {
     }
 
     fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> bool {
-        if self.is_few(dims) {
-            return false;
-        }
         let as_they_are = self.is_packed() && dtypes.lanes == dtypes.params;
         !as_they_are || self.at_once(dims) || self.transposes(dtypes, pass)
     }
@@ -439,10 +433,8 @@ impl OnCuda for Linear {
             return Ok(());
         }
         let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
-        if !self.is_few(dims) {
-            self.outputs(dims, dtypes, [0; 4], plan)?;
-            self.x_gradients(dims, dtypes, [0; 3], plan)?;
-        }
+        self.outputs(dims, dtypes, [0; 4], plan)?;
+        self.x_gradients(dims, dtypes, [0; 3], plan)?;
         self.weight_gradients(dims, dtypes, [0; 3], plan)
     }
 
@@ -467,10 +459,6 @@ impl OnCuda for Linear {
         if dims.in_channels == 0 {
             // SAFETY: the caller promises it.
             return unsafe { self.forward_of_nothing(call, bias) };
-        }
-        if self.is_few(&dims) {
-            // SAFETY: the caller promises it.
-            return unsafe { self.few(call, Way::Forth, [x, weight, bias, call.output], false) };
         }
         // SAFETY: the caller promises it.
         let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
@@ -503,11 +491,6 @@ impl OnCuda for Linear {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
                 // SAFETY: the caller promises it.
                 unsafe { call.zero(grad_x, bytes) }?;
-            }
-            Some(grad_x) if batch > 0 && k > 0 && self.is_few(&dims) => {
-                let addresses = [call.output, weight, 0, grad_x];
-                // SAFETY: the caller promises it.
-                unsafe { self.few(call, Way::Back, addresses, adds) }?;
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller promises it.

@@ -51,7 +51,7 @@ impl Workspace {
         };
         if pass == Pass::Forward {
             this.weights = this.add(weights);
-            if linear.has_bias() && kept.bias.is_none() && !linear.is_few(dims) {
+            if linear.has_bias() && kept.bias.is_none() {
                 let count = linear.packed_biases(dims);
                 this.bias = this.add(count * bias_stride(dims, lanes.bytes()) * lanes.bytes());
             }
@@ -81,12 +81,11 @@ impl Workspace {
             Ok(())
         };
         // Counting cannot fail.
-        let is_few = linear.is_few(dims);
         let _ = match pass {
-            Pass::Forward if !is_few => linear.outputs(dims, dtypes, [0; 4], &mut count),
-            _ => Ok(()),
+            Pass::Forward => linear.outputs(dims, dtypes, [0; 4], &mut count),
+            Pass::Backward => Ok(()),
         };
-        if wants_x && !is_few {
+        if wants_x {
             let _ = linear.x_gradients(dims, dtypes, [0; 3], &mut count);
         }
         if wants_weight {
