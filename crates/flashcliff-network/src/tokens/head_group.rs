@@ -86,12 +86,15 @@ pub(crate) struct Group {
     pub(crate) scalars: Vec<usize>,
     /// What the sum of squares is divided by.
     pub(crate) count: usize,
+    /// The elements of blades and of scalars in the rows before.
+    before: [usize; 2],
 }
 
 impl Group {
     fn elements(&self) -> impl Iterator<Item = usize> {
-        let blades = self.blades.iter().map(|own| own.0);
-        blades.chain(self.scalars.iter().copied())
+        let [before, scalars_before] = self.before;
+        let blades = self.blades.iter().map(move |own| own.0 + before);
+        blades.chain(self.scalars.iter().map(move |at| at + scalars_before))
     }
 
     /// The numbers of the group, without their mean if the norm takes it.
@@ -259,11 +262,14 @@ impl HeadNorm {
 
     /// Calls a function with each group of all rows.
     fn for_each_group(&self, rows: usize, mut work: impl FnMut(&Group)) {
+        let own = self.channels();
         for place in self.attention.places_of(self.side) {
-            for row in 0..rows {
-                for head in 0..place.heads {
-                    let groups = self.groups(&place, [rows, row, head]);
-                    groups.iter().for_each(&mut work);
+            for head in 0..place.heads {
+                for mut group in self.groups(&place, rows, head) {
+                    for row in 0..rows {
+                        group.before = [row * own.multivectors, row * own.scalars];
+                        work(&group);
+                    }
                 }
             }
         }
@@ -275,14 +281,14 @@ impl HeadNorm {
         let mut all = Vec::new();
         for place in self.attention.places_of(self.side) {
             for head in 0..place.heads {
-                all.extend(self.groups(&place, [1, 0, head]));
+                all.extend(self.groups(&place, 1, head));
             }
         }
         all
     }
 
-    /// The groups of a head of a row.
-    fn groups(&self, place: &Place, [rows, row, head]: [usize; 3]) -> Vec<Group> {
+    /// The groups of a head of the first row of so many.
+    fn groups(&self, place: &Place, rows: usize, head: usize) -> Vec<Group> {
         let (own, head_sizes) = (self.channels(), &self.attention.head);
         let geometry = &self.attention.geometry;
         let (norms, grades) = (geometry.norms(), geometry.grades());
@@ -292,14 +298,14 @@ impl HeadNorm {
             let column = place.first.multivectors + channel * place.heads + head;
             for grade in &grades {
                 for blade in grade.clone() {
-                    let at = (blade * rows + row) * own.multivectors + column;
+                    let at = blade * rows * own.multivectors + column;
                     blades.push((at, norms[blade]));
                     ends.push(blade + 1 == grade.end);
                 }
             }
         }
         let first = head_sizes.blades * rows * own.multivectors;
-        let scalars = (0..head_sizes.scalars).map(|at| first + place.scalar(own, row, head, at));
+        let scalars = (0..head_sizes.scalars).map(|at| first + place.scalar(own, 0, head, at));
         let scalars: Vec<usize> = scalars.collect();
         let [of_channels, of_scalars] = [head_sizes.multivectors, head_sizes.scalars];
         let of_both = |kind, blades, ends, scalars, count| Group {
@@ -308,6 +314,7 @@ impl HeadNorm {
             ends,
             scalars,
             count,
+            before: [0; 2],
         };
         match geometry.vectors {
             true => vec![of_both(

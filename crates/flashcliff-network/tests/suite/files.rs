@@ -6,11 +6,14 @@ use flashcliff::ops::{self, Setting, table};
 use flashcliff::program::{Multivector, Program, Uniform};
 use flashcliff::{Dim, Dtype, Gate, GradeSet, Operator, ProductKind, ProgramOptions};
 use flashcliff_network::file::{self, Conversion, Error, Stored};
-use flashcliff_network::tokens::{AttentionOptions, Channels, Draw, Geometry, Transformer};
+use flashcliff_network::tokens::{
+    Attention, AttentionOptions, Channels, Draw, Geometry, Lanes, Linear, Step, Transformer,
+};
 use flashcliff_network::{
     Activation, Axis, Cpu, Keep, Network, Number, Rows, Scales, Slices, Value,
 };
 
+use crate::blocks::flat;
 use crate::components::{in_frames, vectors};
 use crate::frames::from_frame_to_frame;
 use crate::networks::{self, BLADES, CHANNELS, numbers, space};
@@ -353,6 +356,50 @@ fn gradients_are_left_out() {
         error.contains("cannot be stored: a file has the forward pass"),
         "{error}"
     );
+}
+
+/// How a step changes is made of its gradient, and is not stored.
+#[test]
+fn derivatives_of_steps_are_refused() {
+    let geometry = Geometry::lgatr_2().unwrap();
+    let channels = Channels::new(2, 3);
+    let linear = Linear::new(geometry, channels, vec![channels]).unwrap();
+    let gated = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
+    let attention = Attention::new(geometry, 1, Channels::new(2, 3), true);
+    let cases = [
+        ("equivariant_linear", linear.shapes(), Step::Linear(linear)),
+        ("scalar_gate_tangent", Vec::new(), Step::Lanes(gated)),
+        ("head_norm", Vec::new(), Step::Attention(attention)),
+    ];
+    for (name, shapes, step) in cases {
+        let mut network = Network::new();
+        let axes = |channels| {
+            let blades = geometry.blades();
+            [Axis::Rows, Axis::Token { blades, channels }]
+        };
+        let x = network.input("x", &axes(step.input()));
+        let seed = network.features("seed", &axes(step.output()));
+        let change = network.features("change", &axes(step.input()));
+        let mut inputs = vec![x];
+        if !shapes.is_empty() {
+            inputs.push(flat(
+                &mut network,
+                &shapes,
+                &(0..shapes.len()).collect::<Vec<_>>(),
+            ));
+        }
+        let y = network.step(step, &inputs).unwrap();
+        let first = network.gradients_by(y, seed, &[x], Keep::All).unwrap()[0].1;
+        let along = network.gradients_from(&[(first, change)], &[seed], Keep::All);
+        let made = Made {
+            outputs: vec![("along", along.unwrap()[0].1)],
+            network,
+        };
+        let error = written(&made, &parameters::<f32>(&made.network));
+        let error = error.unwrap_err().to_string();
+        let expected = format!("the derivative of a step, `{name}` cannot be stored");
+        assert!(error.contains(&expected), "{error}");
+    }
 }
 
 fn small(geometry: Geometry) -> Transformer {

@@ -433,18 +433,18 @@ fn gradients_of_tangents_are_differences() {
             }
         }
         let parts = |case: &Case<f64>| [case.query.clone(), case.key.clone(), case.value.clone()];
-        for (part, own) in of.iter().enumerate().take(3) {
+        for (part, of) in of[..3].iter().enumerate() {
             let mut third = changes(&case);
             let [query, key, value] = [&mut third.query, &mut third.key, &mut third.value];
-            for (at, change) in [query, key, value].into_iter().enumerate() {
+            for (at, own) in [query, key, value].into_iter().enumerate() {
                 match at == part {
-                    true => *change = values(change.len(), 23),
-                    false => change.fill(0.0),
+                    true => *own = values(own.len(), 23),
+                    false => own.fill(0.0),
                 }
             }
             let moved = |step| product(&gradient, &case.moved(&third, step).tangent(&along));
             let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
-            let found = product(own, &parts(&third)[part]);
+            let found = product(of, &parts(&third)[part]);
             assert!(
                 (found - difference).abs() < 1e-7 * (1.0 + found.abs()),
                 "part {part}: {found}, {difference}"
