@@ -431,6 +431,8 @@ def test_files_of_networks_have_relations(tmp_path):
         assert name in text
     flashcliff.save_network(nn.EGCL(Algebra(2, 0, 0), 2, edge_scalars=1), path)
     assert b"edge_scalars" in path.read_bytes()
+    flashcliff.save_network(nn.CEMLP(Algebra(2, 0, 0), 2, 3, 1), path)
+    assert b"layers.1.2.linear_left.bias" in path.read_bytes()
     with pytest.raises(ValueError, match="mask=False"):
         flashcliff.save_network(network(), path, mask=True)
 
