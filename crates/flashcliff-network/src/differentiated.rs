@@ -1,5 +1,6 @@
 //! A network with its gradients as a second stage: what a node of a host's graph of gradients runs.
 
+use crate::plan::wide;
 use crate::{Axis, Error, Keep, Network, Value};
 
 /// A network that computes results, and later gradients from those of the results. The gradients of the results are its last inputs.
@@ -8,16 +9,39 @@ pub struct Differentiated {
     network: Network,
     results: Vec<Value>,
     gradients: Vec<Value>,
+    /// For each gradient that is wanted whether it is among them.
+    found: Vec<bool>,
 }
 
 impl Network {
     /// The network with nodes for the gradients of inputs and parameters, of all inputs and then all parameters those that are wanted. The
-    /// gradient of each result is one more input, in the type of the features. Gradients that nobody wants have no nodes.
+    /// gradient of each result is one more input, in the type of the result. Gradients that nobody wants have no nodes.
     ///
     /// # Errors
     /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`], also for a value that no result
     /// depends on.
     pub fn differentiated(
+        &self,
+        results: &[Value],
+        wanted: &[bool],
+    ) -> Result<Differentiated, Error> {
+        let made = self.differentiated_in_part(results, wanted)?;
+        let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
+        let mut pairs = ends.filter(|(_, own)| **own).zip(&made.found);
+        match pairs.find(|(_, found)| !**found) {
+            None => Ok(made),
+            Some(((&own, _), _)) => Err(Error::NoGradient {
+                node: self.name(own).to_owned(),
+            }),
+        }
+    }
+
+    /// Does the same where results need not depend on all that is wanted. Gradients of gradients often do not: no force depends on the last bias of an
+    /// energy.
+    ///
+    /// # Errors
+    /// Those of [`Self::differentiated`], except for values that no result depends on.
+    pub fn differentiated_in_part(
         &self,
         results: &[Value],
         wanted: &[bool],
@@ -30,25 +54,26 @@ impl Network {
                 got: wanted.len(),
             });
         }
+        let is_wide = wide(self);
         let mut network = self.clone();
         let mut seeds = Vec::with_capacity(results.len());
         for &result in results {
             let axes: Vec<Axis> = network.shape(result).unwrap_or_default().to_vec();
-            let seed = network.features("the gradient of the result", &axes);
+            let name = "the gradient of the result";
+            let seed = match is_wide[result.0] {
+                true => network.input(name, &axes),
+                false => network.features(name, &axes),
+            };
             seeds.push((result, seed));
         }
         let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
         let by: Vec<Value> = ends.filter(|(_, own)| **own).map(|(&own, _)| own).collect();
         let pairs = network.gradients_from(&seeds, &by, Keep::All)?;
-        let without = by.iter().find(|own| pairs.iter().all(|(by, _)| by != *own));
-        if let Some(&own) = without {
-            return Err(Error::NoGradient {
-                node: self.name(own).to_owned(),
-            });
-        }
+        let found = |own: &Value| pairs.iter().any(|(by, _)| by == own);
         Ok(Differentiated {
             network,
             results: results.to_vec(),
+            found: by.iter().map(found).collect(),
             gradients: pairs.into_iter().map(|(_, gradient)| gradient).collect(),
         })
     }
@@ -60,8 +85,13 @@ impl Differentiated {
         &self.network
     }
 
-    /// The outputs of both stages, as [`Network::plan_stages`] takes them: the results; the gradients that are wanted, in order.
+    /// The outputs of both stages, as [`Network::plan_stages`] takes them: the results; the gradients that there are, in order.
     pub fn stages(&self) -> [&[Value]; 2] {
         [&self.results, &self.gradients]
+    }
+
+    /// For each gradient that is wanted, in order, whether there is one: whether a result depends on the input or the parameter.
+    pub fn found(&self) -> &[bool] {
+        &self.found
     }
 }

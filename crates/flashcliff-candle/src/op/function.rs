@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flashcliff::{Element, Pass, memory};
 
 use super::Scalar;
+use super::network::NetworkFunction;
 use super::operator::WithOptions;
 use crate::Error;
 use crate::timeline::{self, Operation};
@@ -48,8 +49,8 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
         ))
     }
 
-    /// The gradient as an operator, if it is one: it can be differentiated again.
-    fn gradient(&self) -> Option<WithOptions> {
+    /// The gradient, if it can be differentiated again.
+    fn derived(&self) -> Option<Derived> {
         None
     }
 
@@ -82,6 +83,14 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
         grad_output: Array<T>,
         slots: Slots<T>,
     ) -> Result<(), Error>;
+}
+
+/// A gradient that can be differentiated again.
+pub(crate) enum Derived {
+    /// An operator.
+    Operator(WithOptions),
+    /// What this network has as its gradients is a network.
+    Network(NetworkFunction),
 }
 
 /// The memory for the gradients of the inputs; `None` for gradients that are not wanted.

@@ -3,8 +3,10 @@
 //! Its forward pass and its gradients are the two stages of a plan. What the second stage reads of the first lies in memory of the node; all other
 //! memory is there while a stage runs. Gradients that nobody wants have no calls, and a network without any keeps nothing.
 //!
+//! * `again` - its gradients as nodes that can be differentiated again.
 //! * `cpu` - as a function on slices; [`super::gpu`] has it on GPUs.
 
+mod again;
 mod cpu;
 
 use std::sync::{Arc, OnceLock};
@@ -105,7 +107,9 @@ impl Node {
             shared: Arc::new(Shared {
                 name,
                 network,
-                output,
+                outputs: vec![output],
+                is_gradient: false,
+                derivatives: Cache::default(),
                 on_cpu: Cache::default(),
                 #[cfg(feature = "cuda")]
                 on_gpu: Cache::default(),
@@ -134,7 +138,7 @@ impl Node {
 }
 
 /// A network as a function of its inputs and then its parameters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NetworkFunction {
     pub(super) shared: Arc<Shared>,
     pub(super) around: Option<Around>,
@@ -144,8 +148,12 @@ pub(crate) struct NetworkFunction {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) name: &'static str,
-    network: Network,
-    output: Value,
+    pub(super) network: Network,
+    /// The result; or all gradients that a network computes.
+    pub(super) outputs: Vec<Value>,
+    /// Whether the results are gradients.
+    pub(super) is_gradient: bool,
+    derivatives: Cache<again::Asked, again::Derivative>,
     on_cpu: Cache<Key, Staged<Plan>>,
     #[cfg(feature = "cuda")]
     pub(super) on_gpu: Cache<super::gpu::network::Place, Staged<flashcliff_network::cuda::Gpu>>,
@@ -189,9 +197,9 @@ impl NetworkFunction {
     /// The network with the gradients that are wanted.
     pub(super) fn halves(&self, wanted: &[bool]) -> Result<Differentiated, Error> {
         let Shared {
-            network, output, ..
+            network, outputs, ..
         } = &*self.shared;
-        Ok(network.differentiated(&[*output], wanted)?)
+        Ok(network.differentiated(outputs, wanted)?)
     }
 
     /// The rows, after a check of the shapes of all inputs.
@@ -240,15 +248,20 @@ impl NetworkFunction {
         let Shared {
             name,
             network,
-            output,
+            outputs,
+            is_gradient,
             ..
         } = &*self.shared;
         let (rows, [dtype, _]) = (plan.batch(), plan.types());
-        let pass = [Pass::Forward, Pass::Backward][stage.min(1)];
+        let pass = match stage == 0 && !is_gradient {
+            true => Pass::Forward,
+            false => Pass::Backward,
+        };
         let ends = network.inputs().iter().chain(network.parameters());
         let shapes: Vec<Vec<usize>> = ends.map(|&own| sizes(network, own, rows)).collect();
-        let result = sizes(network, *output, rows);
-        let base = Operation::of_function(name, &shapes, &result, dtype, pass, wanted);
+        let results = outputs.iter().map(|&own| sizes(network, own, rows));
+        let elements = results.map(|shape| shape.iter().product::<usize>()).sum();
+        let base = Operation::of_function(name, &shapes, &[elements], dtype, pass, wanted);
         let first = network.inputs().len();
         let bytes = |shape: &Vec<usize>| dtype.bytes() * shape.iter().product::<usize>();
         let parameters = || shapes.iter().zip(wanted).skip(first);
@@ -272,27 +285,21 @@ impl NetworkFunction {
 
     /// The shape of the result.
     pub(super) fn result_shape(&self, rows: Rows) -> Vec<usize> {
-        self.seen_by_host(self.shared.output, rows)
+        self.seen_by_host(self.shared.outputs[0], rows)
     }
 
-    /// The shapes of inputs and parameters in the network, from those of the host.
+    /// The shapes of inputs and parameters in the network.
     #[cfg(feature = "cuda")]
-    pub(super) fn seen_by_network(
-        &self,
-        rows: Rows,
-        mut shapes: Vec<Vec<usize>>,
-    ) -> Vec<Vec<usize>> {
+    pub(super) fn seen_by_network(&self, rows: Rows) -> Vec<Vec<usize>> {
         let network = &self.shared.network;
-        for (shape, &value) in shapes.iter_mut().zip(network.inputs()) {
-            *shape = sizes(network, value, rows);
-        }
-        shapes
+        let ends = network.inputs().iter().chain(network.parameters());
+        ends.map(|&own| sizes(network, own, rows)).collect()
     }
 
     /// The shape of the result in the network.
     #[cfg(feature = "cuda")]
     pub(super) fn result_in_network(&self, rows: Rows) -> Vec<usize> {
-        sizes(&self.shared.network, self.shared.output, rows)
+        sizes(&self.shared.network, self.shared.outputs[0], rows)
     }
 
     /// The shape of a value of the host. Rows of tokens are two axes, samples and items.

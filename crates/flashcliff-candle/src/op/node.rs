@@ -20,7 +20,7 @@ use candle_core::{CudaStorage, backend::BackendDevice};
 use flashcliff::Pass;
 
 use super::Scalar;
-use super::function::{Array, Function, check_room, report};
+use super::function::{Array, Derived, Function, check_room, report};
 use super::gpu::OnGpu;
 use super::once::{self, Gradient, Ready};
 use super::operator::{Core, WithOptions};
@@ -165,20 +165,20 @@ pub(super) fn lay_out(arguments: &[Argument]) -> Result<(Vec<Tensor>, Vec<Vec<us
 }
 
 /// The gradient of a node as an operator.
-pub(super) struct Derived<'a> {
+pub(super) struct OfOperator<'a> {
     pub(super) gradient: WithOptions,
     /// The shapes in which the operator sees the inputs of the node.
     pub(super) shapes: &'a [Vec<usize>],
 }
 
-impl Derived<'_> {
+impl OfOperator<'_> {
     /// The gradients of the inputs that are `tracked`, in that order, each as a node.
-    fn gradients(
+    pub(super) fn gradients(
         &self,
         inputs: &[Tensor],
         tracked: &[usize],
         grad_output: &Tensor,
-    ) -> std::result::Result<Vec<Option<Tensor>>, Error> {
+    ) -> Result<Vec<Option<Gradient>>> {
         let gradient = Core::operator(&self.gradient);
         let arguments = inputs.iter().zip(self.shapes);
         let mut arguments: Vec<Argument> = arguments
@@ -187,10 +187,11 @@ impl Derived<'_> {
         arguments.push(Argument::whole(grad_output));
         let of_input = |&input: &usize| {
             let wanted: Vec<bool> = (0..inputs.len()).map(|at| at == input).collect();
-            let by_input = gradient.selecting(&wanted)?;
+            let by_input = gradient.selecting(&wanted).map_err(Error::from)?;
             let by_input = WithOptions::new(by_input, self.gradient.options);
             let made = apply(&Arc::new(by_input), &arguments)?;
-            Ok(Some(made.reshape(inputs[input].shape())?))
+            let made = made.reshape(inputs[input].shape())?;
+            Ok(Some(Gradient::Kept(made)))
         };
         tracked.iter().map(of_input).collect()
     }
@@ -201,12 +202,7 @@ pub(super) trait Backward: Send + Sync + 'static {
     /// Name, for error messages.
     fn name(&self) -> &str;
 
-    /// The gradient as an operator, if it is one.
-    fn derived(&self) -> Option<Derived<'_>> {
-        None
-    }
-
-    /// The gradients of the inputs that are `tracked`, in that order.
+    /// The gradients of the inputs that are `tracked`, in that order. Where candle keeps their graph, those that can be differentiated again are nodes.
     fn gradients(
         &self,
         inputs: &[Tensor],
@@ -228,13 +224,6 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
         self.function.name()
     }
 
-    fn derived(&self) -> Option<Derived<'_>> {
-        Some(Derived {
-            gradient: self.function.gradient()?,
-            shapes: &self.shapes,
-        })
-    }
-
     fn gradients(
         &self,
         inputs: &[Tensor],
@@ -242,6 +231,18 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
         output: &Tensor,
         grad_output: &Tensor,
     ) -> Result<Vec<Option<Gradient>>> {
+        let mut network = None;
+        match once::keeps_graph()
+            .then(|| self.function.derived())
+            .flatten()
+        {
+            Some(Derived::Operator(gradient)) => {
+                let shapes = &self.shapes;
+                return OfOperator { gradient, shapes }.gradients(inputs, tracked, grad_output);
+            }
+            Some(Derived::Network(own)) => network = Some(own),
+            None => {}
+        }
         let mut grads: Vec<Option<Vec<T>>> = inputs.iter().map(|_| None).collect();
         for &input in tracked {
             let shape = inputs[input].dims();
@@ -269,11 +270,24 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
                 })
             },
         )?;
-        let taken = tracked.iter().map(|&input| {
-            let storage = Storage::Cpu(T::to_cpu_storage_owned(grads[input].take()?));
-            Some(Gradient::Made(storage))
-        });
-        Ok(taken.collect())
+        let taken = tracked.iter().filter_map(|&input| grads[input].take());
+        let taken: Vec<Storage> = taken
+            .map(|grad| Storage::Cpu(T::to_cpu_storage_owned(grad)))
+            .collect();
+        match network {
+            Some(network) => {
+                let shapes: Vec<&[usize]> = self.shapes.iter().map(Vec::as_slice).collect();
+                let rows = network.rows(&shapes)?;
+                let seed = Some(grad_output.clone());
+                network
+                    .again(rows, (inputs, tracked), &[seed])?
+                    .handed(taken)
+            }
+            None => Ok(taken
+                .into_iter()
+                .map(|own| Some(Gradient::Made(own)))
+                .collect()),
+        }
     }
 }
 
@@ -456,19 +470,13 @@ impl Last {
     ) -> Result<Vec<Option<Tensor>>> {
         let (inputs, tracked) = (&self.inputs, &self.tracked);
         let backward = &self.backward;
-        let mut chain = match once::keeps_graph().then(|| backward.derived()).flatten() {
-            Some(derived) => derived.gradients(inputs, tracked, grad_output)?,
-            None => {
-                let made = backward.gradients(inputs, tracked, output, grad_output)?;
-                let made = made.into_iter().zip(tracked);
-                let exposed = made.map(|(gradient, &at)| {
-                    let gradient =
-                        gradient.map(|gradient| gradient.of(&inputs[at], backward.name()));
-                    gradient.transpose()
-                });
-                exposed.collect::<Result<Vec<_>>>()?
-            }
-        };
+        let made = backward.gradients(inputs, tracked, output, grad_output)?;
+        let made = made.into_iter().zip(tracked);
+        let exposed = made.map(|(gradient, &at)| {
+            let gradient = gradient.map(|gradient| gradient.of(&inputs[at], backward.name()));
+            gradient.transpose()
+        });
+        let mut chain = exposed.collect::<Result<Vec<_>>>()?;
         if self.carried == 0 {
             return Ok(chain);
         }
@@ -611,7 +619,7 @@ pub(crate) fn with_storages<R>(
 }
 
 /// Calls a function with the elements of contiguous CPU tensors, without a copy.
-fn with_arrays<T: Scalar, R>(
+pub(super) fn with_arrays<T: Scalar, R>(
     tensors: &[Tensor],
     shapes: &[Vec<usize>],
     f: impl FnOnce(&[Array<T>]) -> std::result::Result<R, Error>,

@@ -1,7 +1,8 @@
 //! Gradients that cannot be differentiated again.
 //!
 //! candle takes gradients out of the graph before it hands them from one operation to the next, unless the variable `CANDLE_GRAD_DO_NOT_DETACH` of
-//! the environment says otherwise. Where it keeps them, gradients of operators are operators ([`super::gradients`]). All other gradients end here.
+//! the environment says otherwise. Where it keeps them, gradients of operators are operators, and those of networks are networks ([`super::gradients`]). All other
+//! gradients end here.
 //!
 //! A gradient that leaves a node for a variable is then itself the result of a node, whose backward pass
 //! is an error: candle goes there from every loss that is made of the gradient. Without that node the gradient would be a constant, and a loss on
@@ -59,18 +60,21 @@ pub(crate) enum Gradient {
     Made(Storage),
     /// A tensor that may share its memory.
     Found(Tensor),
+    /// A tensor that can be differentiated again.
+    Kept(Tensor),
 }
 
 impl Gradient {
     /// The gradient as candle gets it: if it may be differentiated, that is an error that names the operator.
     pub(crate) fn of(self, input: &Tensor, operator: &str) -> Result<Tensor> {
         match (is_exposed(input), self) {
+            (_, Self::Kept(tensor)) => Ok(tensor),
             (false, Self::Made(storage)) => Ok(constant(storage, input.dims())),
             (false, Self::Found(tensor)) => Ok(tensor),
             (true, gradient) => {
                 let storage = match gradient {
                     Self::Made(storage) => storage,
-                    Self::Found(tensor) => owned(&tensor)?,
+                    Self::Found(tensor) | Self::Kept(tensor) => owned(&tensor)?,
                 };
                 // The input makes candle come here: the gradient depends on it. It is in the graph of the node anyway.
                 input.apply_op1(Once {

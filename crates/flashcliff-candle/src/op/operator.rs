@@ -3,7 +3,7 @@
 use flashcliff::{Element, Operator, Pass, TensorMut};
 use flashcliff_network::scratch::Buffer;
 
-use super::function::{Array, Function, Slots};
+use super::function::{Array, Derived, Function, Slots};
 use super::{GpuOptions, Scalar};
 use crate::Error;
 use crate::timeline::{Operation, Sizes};
@@ -80,8 +80,8 @@ impl<T: Scalar, C: Core> Function<T> for C {
         Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
     }
 
-    fn gradient(&self) -> Option<WithOptions> {
-        Core::gradient(self)
+    fn derived(&self) -> Option<Derived> {
+        Core::gradient(self).map(Derived::Operator)
     }
 
     fn check_room(&self, inputs: &[Array<T>], _: &[usize]) -> Result<(), Error> {

@@ -18,6 +18,7 @@ pub(crate) use branches::{Use, Uses};
 pub(crate) use chunks::Part;
 use gathered::Gathered;
 use residual::Residuals;
+pub(crate) use types::wide;
 
 use crate::Error;
 use crate::network::{Extent, Maker, Network, Node, Rows, Set, Value, sizes};
@@ -210,7 +211,7 @@ impl Plan {
         for outputs in stages {
             plan.add_stage(outputs, &mut done, target)?;
         }
-        let wide = types::wide(&plan.network);
+        let wide = wide(&plan.network);
         let mut shapes = plan.shapes(&wide, saved_len)?;
         if target.gathers {
             plan.gathered = Gathered::new(&plan, &mut shapes, types[1].bytes());

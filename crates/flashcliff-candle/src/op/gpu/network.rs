@@ -11,8 +11,8 @@ use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::{self, MatmulPrecision};
-use flashcliff_network::Rows;
 use flashcliff_network::cuda::{Course, Draw, Gpu, Lent, Moment, Sequences};
+use flashcliff_network::{Network, Rows, Value};
 
 use super::OnGpu;
 use super::library::{self, core_dtype};
@@ -22,7 +22,7 @@ use crate::Error;
 use crate::layers::transformer::Sequences as Ragged;
 use crate::op::network::{Key, NetworkFunction, Staged};
 use crate::op::node::{self, Argument, Backward};
-use crate::op::once::Gradient;
+use crate::op::once::{self, Gradient};
 use crate::precision;
 
 /// The key of a plan on a GPU.
@@ -50,15 +50,36 @@ impl OnGpu for NetworkFunction {
             kept: memory::allocate_bytes(&device, staged.plan.plan().kept_bytes())?,
             staged,
             device,
-            shapes: self.seen_by_network(rows, shapes),
+            shapes: self.seen_by_network(rows),
         };
-        let output = call.forward(&inputs)?;
+        let output = call.forward(&inputs)?.swap_remove(0);
         let shape = call.shape.clone();
         node::record(inputs, Storage::Cuda(output), shape, call)
     }
 }
 
 impl NetworkFunction {
+    /// Computes the results of a network of gradients.
+    pub(in crate::op) fn results_on_gpu(
+        &self,
+        rows: Rows,
+        arguments: &[Tensor],
+        device: &CudaDevice,
+    ) -> Result<Vec<Storage>, Error> {
+        let staged = self.staged(rows, arguments, device)?;
+        let call = Call {
+            function: Arc::new(self.clone()),
+            kept: memory::allocate_bytes(device, staged.plan.plan().kept_bytes())?,
+            staged,
+            device: device.clone(),
+            shapes: self.seen_by_network(rows),
+            shape: Vec::new(),
+            seed: Vec::new(),
+        };
+        let made = call.forward(arguments)?;
+        Ok(made.into_iter().map(Storage::Cuda).collect())
+    }
+
     /// The plan for some inputs.
     fn staged(
         &self,
@@ -67,20 +88,31 @@ impl NetworkFunction {
         device: &CudaDevice,
     ) -> Result<Arc<Staged<Gpu>>, Error> {
         let own = library::device(device)?;
+        let is_gradient = self.shared.is_gradient;
         let place = Place {
             key: Key {
                 rows,
                 types: self.types(inputs)?,
-                wanted: inputs.iter().map(Tensor::track_op).collect(),
+                wanted: inputs
+                    .iter()
+                    .map(|own| own.track_op() && !is_gradient)
+                    .collect(),
             },
             ordinal: own.ordinal(),
             precision: precision::of_operators(),
         };
         let staged = self.shared.on_gpu.get(place, |place| {
             let Place { key, precision, .. } = place;
-            let halves = self.halves(&key.wanted)?;
-            let (network, stages) = (halves.network(), &halves.stages());
-            let gpu = Gpu::new(network, stages, key.rows, key.types, &own, *precision)?;
+            let plan = |network: &Network, stages: &[&[Value]]| {
+                Gpu::new(network, stages, key.rows, key.types, &own, *precision)
+            };
+            let gpu = match is_gradient {
+                true => plan(&self.shared.network, &self.alone())?,
+                false => {
+                    let halves = self.halves(&key.wanted)?;
+                    plan(halves.network(), &halves.stages())?
+                }
+            };
             Ok::<_, Error>(Staged::new(gpu, &key.wanted))
         })?;
         self.check_types(inputs, &staged.plan)?;
@@ -139,15 +171,21 @@ impl Call {
         &self.staged.plan
     }
 
-    fn forward(&self, inputs: &[Tensor]) -> Result<CudaStorage, Error> {
-        let output = self.output(0)?;
+    /// The results of the first stage.
+    fn forward(&self, inputs: &[Tensor]) -> Result<Vec<CudaStorage>, Error> {
+        let count = self.function.shared.outputs.len();
+        let outputs: Result<Vec<CudaStorage>, Error> =
+            (0..count).map(|at| self.output(at)).collect();
+        let outputs = outputs?;
         let stream = self.device.cuda_stream();
+        let addresses: Result<Vec<CUdeviceptr>, Error> =
+            outputs.iter().map(|own| address(own, &stream)).collect();
         with_views(inputs, |views| {
             let all = tensors(views, &self.shapes)?;
             let ends = all.split_at(self.function.input_count());
-            self.launch(0, &stream, ends, &[address(&output, &stream)?])
+            self.launch(0, &stream, ends, &addresses?)
         })?;
-        Ok(output)
+        Ok(outputs)
     }
 
     /// Memory for an output of the plan.
@@ -272,10 +310,17 @@ impl Backward for Call {
                 self.launch(1, &stream, given, &outputs)
             })
         })?;
-        let gradients = made.into_iter().map(Storage::Cuda);
-        Ok(gradients
-            .map(|storage| Some(Gradient::Made(storage)))
-            .collect())
+        let made: Vec<Storage> = made.into_iter().map(Storage::Cuda).collect();
+        if !once::keeps_graph() {
+            return Ok(made
+                .into_iter()
+                .map(|own| Some(Gradient::Made(own)))
+                .collect());
+        }
+        let rows = self.gpu().plan().batch();
+        let seed = Some(grad_output.clone());
+        let again = self.function.again(rows, (inputs, tracked), &[seed])?;
+        again.handed(made)
     }
 }
 

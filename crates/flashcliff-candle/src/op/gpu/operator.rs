@@ -14,8 +14,8 @@ use super::library::{self, core_dtype};
 use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
 use crate::op::GpuOptions;
-use crate::op::node::{self, Argument, Backward, Derived};
-use crate::op::once::Gradient;
+use crate::op::node::{self, Argument, Backward, OfOperator};
+use crate::op::once::{self, Gradient};
 use crate::op::operator::{Core, WithOptions};
 use crate::precision;
 use crate::timeline::{self, Operation, Sizes};
@@ -144,14 +144,6 @@ impl Backward for OnCuda {
         self.call.operator.operator().name()
     }
 
-    fn derived(&self) -> Option<Derived<'_>> {
-        let gradient = self.call.operator.operator().gradient().ok()?;
-        Some(Derived {
-            gradient: WithOptions::new(gradient, self.options),
-            shapes: &self.call.shapes,
-        })
-    }
-
     fn gradients(
         &self,
         inputs: &[Tensor],
@@ -159,6 +151,14 @@ impl Backward for OnCuda {
         output: &Tensor,
         grad_output: &Tensor,
     ) -> candle_core::Result<Vec<Option<Gradient>>> {
+        let gradient = || self.call.operator.operator().gradient().ok();
+        if let Some(gradient) = once::keeps_graph().then(gradient).flatten() {
+            let derived = OfOperator {
+                gradient: WithOptions::new(gradient, self.options),
+                shapes: &self.call.shapes,
+            };
+            return derived.gradients(inputs, tracked, grad_output);
+        }
         let ends = [output.contiguous()?, grad_output.contiguous()?];
         let wanted: Vec<bool> = (0..inputs.len()).map(|i| tracked.contains(&i)).collect();
         let made = self.made(inputs, &wanted, &ends);

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use candle_core::{Storage, Tensor};
 use flashcliff::{Element, Pass};
 use flashcliff_network::scratch::Buffer;
 use flashcliff_network::tokens::Draw;
-use flashcliff_network::{Kept, LaterSlices, Plan, Room, Scales, Slices, Sources};
+use flashcliff_network::{Kept, LaterSlices, Plan, Room, Rows, Scales, Slices, Sources};
 
 use super::{Key, NetworkFunction, Staged};
 use crate::Error;
 use crate::op::Scalar;
-use crate::op::function::{Array, Function, Slots};
+use crate::op::function::{Array, Derived, Function, Slots, check_room};
 use crate::op::graphs::Graphs;
+use crate::op::node;
 use crate::timeline::Operation;
 
 /// The plan of a forward pass, and the values that its gradients read.
@@ -34,6 +36,10 @@ impl<T: Scalar> Function<T> for NetworkFunction {
     /// `None`: the calls of the plan report themselves.
     fn operation(&self, _: &[Vec<usize>], _: &[usize], _: Pass, _: &[bool]) -> Option<Operation> {
         None
+    }
+
+    fn derived(&self) -> Option<Derived> {
+        Some(Derived::Network(self.clone()))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
@@ -95,6 +101,44 @@ impl<T: Scalar> Function<T> for NetworkFunction {
 }
 
 impl NetworkFunction {
+    /// Computes the results of a network of gradients.
+    pub(super) fn results_on_cpu<T: Scalar>(
+        &self,
+        rows: Rows,
+        arguments: &[Tensor],
+    ) -> Result<Vec<Storage>, Error> {
+        let key = Key {
+            rows,
+            types: [<T as Element>::DTYPE; 2],
+            wanted: vec![false; arguments.len()],
+        };
+        let staged = self.shared.on_cpu.get(key, |key| {
+            let (network, stages) = (&self.shared.network, self.alone());
+            let plan = network.plan_stages(&stages, key.rows, key.types)?;
+            Ok::<_, Error>(Staged::new(plan, &key.wanted))
+        })?;
+        let mut results = Vec::with_capacity(self.shared.outputs.len());
+        for &output in staged.plan.outputs() {
+            let shape = staged
+                .plan
+                .tensor(output)
+                .map_or(&[][..], |(shape, _)| shape);
+            check_room::<T>(self.shared.name, "gradient", shape)?;
+            results.push(vec![T::zero(); shape.iter().product()]);
+        }
+        let shapes: Vec<Vec<usize>> = arguments.iter().map(|own| own.dims().to_vec()).collect();
+        node::with_arrays(arguments, &shapes, |arrays| {
+            let elements = elements(arrays);
+            let (inputs, parameters) = elements.split_at(self.input_count());
+            let sources = Slices { inputs, parameters };
+            let mut outputs: Vec<&mut [T]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+            let nothing = Kept::Written(&mut []);
+            self.run(&staged, 0, &sources, &mut outputs, nothing)
+        })?;
+        let storages = results.into_iter().map(T::to_cpu_storage_owned);
+        Ok(storages.map(Storage::Cpu).collect())
+    }
+
     /// Runs a stage, in memory that goes back behind it.
     fn run<T: Scalar>(
         &self,
