@@ -263,11 +263,11 @@ pub enum Error {
 
     /// A loss is made of a gradient whose own gradient does not exist.
     #[error(
-        "{operator}: expected no loss on its gradient, since it has no second derivatives; call detach() on a gradient that is a constant of \
-         a loss; for a loss on forces let the network predict them as vectors, or build it of operators alone and take forces by op::gradients"
+        "{operator}: expected no loss on its gradient, since it has no second derivatives here; call detach() on a gradient that is a constant of \
+         a loss; for a loss on forces let the network predict them as vectors, or take them by op::gradients, which says what has further derivatives"
     )]
     SecondDerivative {
-        /// The name of the operator.
+        /// The name of the operator; of a network, with the step that ends its derivatives.
         operator: String,
     },
 

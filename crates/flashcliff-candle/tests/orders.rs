@@ -6,6 +6,7 @@ use std::process::Command;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
+use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Bias, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
@@ -17,7 +18,7 @@ use flashcliff_candle::layers::{
     SteerableLayerOptions,
 };
 use flashcliff_candle::models::{Architecture, Gatr, GatrOptions, Model};
-use flashcliff_candle::op;
+use flashcliff_candle::{op, rotors};
 
 const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 const CHANNELS: Channels = Channels::new(2, 3);
@@ -308,6 +309,12 @@ fn layers() -> Vec<Case> {
                 (embedding, product.unwrap())
             },
             |(embedding, product), x| product.forward(&embedding.forward(&x[0])?),
+        ),
+        Case::new(
+            "versors",
+            &[mv, &[4, 3, 2], &[3, 2]],
+            |_| (),
+            move |(), x| rotors::action(a, Parity::Even, None, &x[0], &x[1], &x[2]),
         ),
     ]
 }

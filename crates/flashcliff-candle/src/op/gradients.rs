@@ -10,9 +10,13 @@ use crate::Error;
 ///
 /// candle keeps the graph of gradients only where the variable `CANDLE_GRAD_DO_NOT_DETACH` of the environment is 1 when a thread first runs a
 /// backward pass: set it before the program starts, or in `.cargo/config.toml` under `[env]`. Backward passes then hold more memory. All
-/// [operators](crate::functional) and maps of rotors have gradients of every order, as candle's own operations do. Transformers, layers of versors, and
-/// layers and models that are one node (steerable products, embeddings of points, the models of point sets) have the first only, and a loss on their
-/// gradients is an error.
+/// [operators](crate::functional) and maps of rotors have gradients of every order, as candle's own operations do, and so have layers and models that are one
+/// node: transformers, steerable products, embeddings of points, the models of point sets and of bodies. A loss on their gradients runs the forward pass and the
+/// first gradients again, within a network of second order. Layers of versors are composed of operators then, as on GPUs.
+///
+/// These have the first gradient only, and a loss on it is [`Error::SecondDerivative`], which names them: attention that sees distances of points, as in GATr; a mask
+/// whose numbers depend on variables; and what runs again in the backward pass ([`recomputed`](super::recomputed()), gradient
+/// checkpointing).
 ///
 /// # Errors
 /// [`Error::DetachedGradients`] where candle does not keep the graph; the errors of candle.

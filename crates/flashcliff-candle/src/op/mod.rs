@@ -11,7 +11,7 @@
 //! * `constants` - indices on a device, made once.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
-//! * `once` - gradients, which cannot be differentiated again.
+//! * `once` - gradients that cannot be differentiated again; `gradients` - those that can.
 //! * `recomputed` - functions that run again in the backward pass.
 //! * `in_place` - changes of tensors on the CPU.
 
@@ -71,8 +71,8 @@ impl GpuOptions {
 /// Inputs that are not contiguous are copied first, on their device; others are read in place. Gradients are computed
 /// for the inputs that depend on a variable. On a GPU the call does not wait, and copies nothing to the host.
 ///
-/// The result has the bits of the core's result, and is as deterministic. There are only first derivatives:
-/// [`first_order`] says what happens to a loss on gradients.
+/// The result has the bits of the core's result, and is as deterministic. There are further derivatives where candle keeps the graph of [`gradients`](gradients()):
+/// [`first_order`] says what happens to a loss on gradients elsewhere.
 ///
 /// # Errors
 /// A wrong number of inputs, an unsupported type or device, mixed types or devices, and the core's errors about shapes;

@@ -118,6 +118,9 @@ where
             });
         }
     }
+    if F::IS_COMPOSED && once::keeps_graph() {
+        return function.apply_on_gpu(arguments);
+    }
     if dtype == DType::F32 {
         apply_on_cpu::<f32, F>(function, arguments)
     } else {

@@ -28,6 +28,9 @@ use crate::Error;
 
 /// A function that runs on GPUs.
 pub(crate) trait OnGpu {
+    /// Whether the function is composed of others here, and has their derivatives. It runs so on the CPU too where candle keeps the graph of gradients.
+    const IS_COMPOSED: bool = false;
+
     /// Applies the function to as many tensors as it takes, all on one GPU, differentiably.
     fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error>;
 }

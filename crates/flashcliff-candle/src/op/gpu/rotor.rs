@@ -1,4 +1,4 @@
-//! The layer of versors on a GPU, as one matrix product.
+//! The layer of versors on a GPU, as one matrix product; and on the CPU, where it is to have further derivatives.
 //!
 //! The sandwich of a versor with every blade gives its matrix. The sandwich takes all grades here, since every build has
 //! its kernels: versors and blades are padded with zeros.
@@ -16,6 +16,8 @@ use crate::op::node::{self, Argument};
 use crate::op::rotor::Act;
 
 impl OnGpu for Act {
+    const IS_COMPOSED: bool = true;
+
     fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
         let shapes = arguments.iter().map(Argument::shape);
         let arrays: Vec<Array<f32>> = shapes.map(|shape| Array { data: &[], shape }).collect();
