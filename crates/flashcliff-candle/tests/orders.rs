@@ -166,6 +166,30 @@ impl Case {
         assert!(largest > 1e-2, "{}: {largest}", self.name);
     }
 
+    /// Compares the third derivative along three changes of positions with differences of the second.
+    fn assert_third(&self) {
+        let x = &self.vars[0];
+        let [u, v, w] = [3.0, 4.0, 5.0].map(|phase| numbers(x.dims(), phase));
+        let along = |of: &Tensor, change: &Tensor| {
+            let found = op::gradients(of, &[x]).unwrap();
+            dot(&found[0], change)
+        };
+        let second = || along(&along(&self.energy(), &u), &v);
+        let got = scalar(&along(&second(), &w));
+        let before = x.as_tensor().copy().unwrap();
+        let moved = |step: f64| {
+            x.set(&(&before + (&w * step).unwrap()).unwrap()).unwrap();
+            scalar(&second())
+        };
+        let across = |step: f64| moved(step) - moved(-step);
+        let want = (8.0 * across(1e-5) - across(2e-5)) / 12e-5;
+        assert!(
+            (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-2,
+            "{}: {got}, {want}",
+            self.name
+        );
+    }
+
     /// The Hessian by all tensors is symmetric.
     fn assert_symmetric(&self) {
         let count = self.vars.len();
@@ -445,29 +469,12 @@ fn third_derivatives_are_those_of_differences() {
     if !keeps("third_derivatives_are_those_of_differences") {
         return;
     }
-    let case = layers().remove(0);
-    let x = &case.vars[0];
-    let [u, v, w] = [3.0, 4.0, 5.0].map(|phase| numbers(x.dims(), phase));
-    let along = |of: &Tensor, change: &Tensor| {
-        let found = op::gradients(of, &[x]).unwrap();
-        dot(&found[0], change)
-    };
-    let second = || along(&along(&case.energy(), &u), &v);
-    let got = scalar(&along(&second(), &w));
-    let before = x.as_tensor().copy().unwrap();
-    let moved = |step: f64| {
-        x.set(&(&before + (&w * step).unwrap()).unwrap()).unwrap();
-        scalar(&second())
-    };
-    let across = |step: f64| moved(step) - moved(-step);
-    let want = (8.0 * across(1e-4) - across(2e-4)) / 12e-4;
-    assert!(
-        (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-2,
-        "{got}, {want}"
-    );
+    for case in layers() {
+        case.assert_third();
+    }
 }
 
-/// What the core has no second derivatives of says so, and where.
+/// What the core has no further derivatives of says so, and where.
 #[test]
 fn refusals_name_the_step() {
     if !keeps("refusals_name_the_step") {
@@ -500,6 +507,14 @@ fn refusals_name_the_step() {
         &[x],
         |vb| lorentz(vb, None).with_gradient_checkpointing(true),
         |net, x| packed(net.forward(&tokens(&x[0])?)),
+    );
+    let third = transformers().remove(0);
+    let along = |of: &Tensor| op::gradients(of, &[&third.vars[0]]).unwrap().remove(0);
+    let second = along(&third.loss(1)).sqr().unwrap().sum_all().unwrap();
+    let error = second.backward().unwrap_err().to_string();
+    assert!(
+        error.starts_with("block: head_norm_tangent gradient: "),
+        "{error}"
     );
     for (case, step) in [
         (distances, "block: attention gradient: "),

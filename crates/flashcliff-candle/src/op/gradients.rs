@@ -9,14 +9,18 @@ use crate::Error;
 /// the sign changed. A tensor on which the scalar does not depend has a gradient of zeros.
 ///
 /// candle keeps the graph of gradients only where the variable `CANDLE_GRAD_DO_NOT_DETACH` of the environment is 1 when a thread first runs a
-/// backward pass: set it before the program starts, or in `.cargo/config.toml` under `[env]`. Backward passes then hold more memory. All
-/// [operators](crate::functional) and maps of rotors have gradients of every order, as candle's own operations do, and so have layers and models that are one
-/// node: transformers, steerable products, embeddings of points, the models of point sets and of bodies. A loss on their gradients runs the forward pass and the
-/// first gradients again, within a network of second order. Layers of versors are composed of operators then, as on GPUs.
+/// backward pass: set it before the program starts, or in `.cargo/config.toml` under `[env]`. Backward passes then hold more memory. The orders of derivatives are
 ///
-/// These have the first gradient only, and a loss on it is [`Error::SecondDerivative`], which names them: attention that sees distances of points, as in GATr; a mask
-/// whose numbers depend on variables; and what runs again in the backward pass ([`recomputed`](super::recomputed()), gradient
-/// checkpointing).
+/// | | |
+/// |---|---|
+/// | operations of candle, [operators](crate::functional), maps of rotors, layers of versors | all |
+/// | layers and models that are one node: steerable products, embeddings of points, the models of point sets and of bodies, steps of transformers without attention | all |
+/// | attention in layers and transformers | two |
+/// | attention that sees distances of points, as in GATr; masks whose numbers depend on variables | one |
+/// | what runs again in the backward pass: [`recomputed`](super::recomputed()), gradient checkpointing | one |
+///
+/// A loss on the gradients of one node runs its forward pass and the first gradients again, within a network of second order. A loss on a last gradient is
+/// [`Error::SecondDerivative`], which names what ends there.
 ///
 /// # Errors
 /// [`Error::DetachedGradients`] where candle does not keep the graph; the errors of candle.
