@@ -10,8 +10,8 @@ use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Bias, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Call, Channels, CrossAttention, Draws, Geometry, Mask, Scope, SelfAttention,
-    Sequences, Tokens,
+    AttentionOptions, Call, Channels, CrossAttention, Draws, EquiLayerNorm, GeometricBilinear,
+    Geometry, Mask, ScalarGate, Scope, SelfAttention, Sequences, Tokens,
 };
 use flashcliff_candle::layers::{
     FullyConnectedSteerableGeometricProduct, PointEmbedding, SteerableGeometricProduct,
@@ -307,6 +307,32 @@ fn transformers() -> Vec<Case> {
     ]
 }
 
+/// Layers of transformers without attention.
+fn steps() -> Vec<Case> {
+    let x: &[usize] = &[2, 3, WIDTH];
+    let lorentz = || algebra(1, 3, 0);
+    vec![
+        Case::new(
+            "EquiLayerNorm",
+            &[x],
+            |vb| EquiLayerNorm::with_gains(lorentz(), CHANNELS, vb).unwrap(),
+            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
+        ),
+        Case::new(
+            "ScalarGate",
+            &[x],
+            |_| ScalarGate::over(lorentz(), CHANNELS).unwrap(),
+            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
+        ),
+        Case::new(
+            "GeometricBilinear",
+            &[x],
+            |vb| GeometricBilinear::over(lorentz(), CHANNELS, CHANNELS, vb).unwrap(),
+            |layer, x| packed(layer.forward_without_joins(&tokens(&x[0])?)),
+        ),
+    ]
+}
+
 fn layers() -> Vec<Case> {
     let a = algebra(3, 0, 0);
     let options = SteerableLayerOptions::default();
@@ -368,7 +394,7 @@ fn losses_on_forces_of_transformers_have_the_gradients_of_differences() {
 #[test]
 fn losses_on_forces_of_layers_have_the_gradients_of_differences() {
     if keeps("losses_on_forces_of_layers_have_the_gradients_of_differences") {
-        for case in layers() {
+        for case in layers().into_iter().chain(steps()) {
             case.assert_differences(1);
             case.assert_differences(case.vars.len());
         }
@@ -469,7 +495,7 @@ fn third_derivatives_are_those_of_differences() {
     if !keeps("third_derivatives_are_those_of_differences") {
         return;
     }
-    for case in layers() {
+    for case in layers().into_iter().chain(steps()) {
         case.assert_third();
     }
 }
@@ -502,6 +528,12 @@ fn refusals_name_the_step() {
             packed(net.forward_within(&seen, None, &scope))
         },
     );
+    let joins = Case::new(
+        "joins by their reference",
+        &[&[2, 3], x],
+        |vb| GeometricBilinear::new(CHANNELS, CHANNELS, vb).unwrap(),
+        |layer, x| packed(layer.forward(&tokens(&x[1])?, &x[0])),
+    );
     let again = Case::new(
         "recomputed",
         &[x],
@@ -519,6 +551,7 @@ fn refusals_name_the_step() {
     for (case, step) in [
         (distances, "block: attention gradient: "),
         (mask, "block: attention gradient, of its mask too: "),
+        (joins, "geometric_bilinear: products gradient: "),
         (again, "recomputed: "),
     ] {
         let error = case.loss(1).backward().unwrap_err().to_string();
