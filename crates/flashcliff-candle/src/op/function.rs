@@ -89,7 +89,7 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
 pub(crate) enum Derived {
     /// An operator.
     Operator(WithOptions),
-    /// What this network has as its gradients is a network.
+    /// The gradients of this network, which are a network too.
     Network(NetworkFunction),
 }
 

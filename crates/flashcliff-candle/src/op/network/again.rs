@@ -141,13 +141,12 @@ impl NetworkFunction {
 impl Again {
     /// The gradients that there are, computed, as candle gets them.
     pub(in crate::op) fn handed(self, made: Vec<Storage>) -> Result<Vec<Option<Gradient>>> {
-        let Self { by, .. } = &self;
-        let by = by.clone();
-        let mut made: Vec<Gradient> = match once::keeps_graph() && !made.is_empty() {
+        let by = self.by.clone();
+        let made: Vec<Gradient> = match once::keeps_graph() && !made.is_empty() {
             true => self.recorded(made)?,
             false => made.into_iter().map(Gradient::Made).collect(),
         };
-        let mut made = made.drain(..);
+        let mut made = made.into_iter();
         let each = by.into_iter().map(|(tensor, found)| match found {
             true => Ok(made.next()),
             false => Ok(Some(Gradient::Kept(tensor.zeros_like()?.detach()))),
