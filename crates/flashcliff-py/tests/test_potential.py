@@ -409,6 +409,19 @@ def test_batches_have_the_results_of_their_structures():
     assert not filled.forces[at:].any()
 
 
+def test_losses_on_stress_beside_structures_without_cells_have_gradients():
+    model, many = make(), [structure(7, 1), crystal(3, 2)]
+    whole = derivatives(model, Structures.stack(many), stress=True, create_graph=True)
+    alone = derivatives(model, many[1], stress=True, create_graph=True)
+    assert whole.stress[0].isnan().all()
+    losses = whole.stress[1].square().sum(), alone.stress[0].square().sum()
+    found, want = (
+        torch.autograd.grad(loss, model.parameters(), materialize_grads=True) for loss in losses
+    )
+    for got, expected in zip(found, want, strict=True):
+        assert torch.allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_structures_are_trees_of_tensors():
     from torch.utils import _pytree as pytree
 

@@ -65,7 +65,7 @@ def derivatives(
         found = torch.autograd.grad(
             energies.sum(), by, create_graph=create_graph, materialize_grads=True
         )
-        tensor = found[1] / _volumes(structures.cell) if stress else None
+        tensor = _by_volume(found[1], structures.cell) if stress else None
     results = energies, -found[0], tensor
     if not create_graph:
         results = tuple(None if own is None else own.detach() for own in results)  # type: ignore[assignment]
@@ -79,6 +79,14 @@ def _check(energies: object, count: int) -> None:
         )
     if tuple(energies.shape) != (count,):
         raise ValueError(f"energy: expected [{count}] energies, got {list(energies.shape)}")
+
+
+def _by_volume(of_strain: Tensor, cell: Tensor) -> Tensor:
+    """The derivative by the strain over the volume. Without a cell it is not a number, of which no gradient comes through: losses on the stress of
+    other structures stay finite."""
+    volume = _volumes(cell)
+    is_cell = volume > 0
+    return (of_strain / volume.where(is_cell, 1)).where(is_cell, torch.nan)
 
 
 def _volumes(cell: Tensor) -> Tensor:
