@@ -248,7 +248,7 @@ fn lorentz(vb: VarBuilder, dropout: Option<f64>) -> Gatr {
 
 const WIDTH: usize = 16 * CHANNELS.multivectors + CHANNELS.scalars;
 
-/// Transformers whose heads see no distances.
+/// Transformers and attention.
 fn transformers() -> Vec<Case> {
     let x: &[usize] = &[2, 3, WIDTH];
     let within = |name, shape: &[usize], scope: Scope| {
@@ -287,6 +287,15 @@ fn transformers() -> Vec<Case> {
                 CrossAttention::over(geometry, CHANNELS, CHANNELS, ATTENTION, vb).unwrap()
             },
             |layer, x| packed(layer.forward(&tokens(&x[0])?, &tokens(&x[1])?)),
+        ),
+        Case::new(
+            "attention with distances",
+            &[x],
+            |vb| {
+                SelfAttention::over(Geometry::of(algebra(3, 0, 1)), CHANNELS, ATTENTION, vb)
+                    .unwrap()
+            },
+            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
         ),
         Case::new(
             "attention of vectors",
@@ -512,7 +521,7 @@ fn refusals_name_the_step() {
         attention: ATTENTION,
         ..GatrOptions::new(CHANNELS, CHANNELS, CHANNELS)
     };
-    let distances = Case::new(
+    let with_joins = Case::new(
         "GATr",
         &[x],
         move |vb| Gatr::new(options(), vb).unwrap(),
@@ -549,7 +558,7 @@ fn refusals_name_the_step() {
         "{error}"
     );
     for (case, step) in [
-        (distances, "block: attention gradient: "),
+        (with_joins, "block: products gradient: "),
         (mask, "block: attention gradient, of its mask too: "),
         (joins, "geometric_bilinear: products gradient: "),
         (again, "recomputed: "),

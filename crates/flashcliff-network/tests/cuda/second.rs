@@ -4,7 +4,7 @@ use flashcliff_network::tokens::{Attention, Channels, Draw, Geometry, Step};
 use flashcliff_network::{Axis, Keep, Network, Rows, Value};
 
 use crate::blocks::{Block, Made, blocks, signature};
-use crate::compare::{Case, compare};
+use crate::compare::{Case, compare_second};
 use crate::networks::random;
 use crate::slim::{self, To, blocks_to};
 use crate::trials::Tests;
@@ -48,7 +48,7 @@ pub(crate) fn add(tests: &mut Tests) {
     ];
     for (name, own) in of {
         tests.add(format!("second::{name}"), move || {
-            compare(name, &case(blocks(own), ROWS, &[]));
+            compare_second(name, &case(blocks(own), ROWS, &[]));
         });
         tests.add(format!("second::{name}::dropout"), move || {
             let own = Block {
@@ -57,21 +57,21 @@ pub(crate) fn add(tests: &mut Tests) {
             };
             let mut case = case(blocks(own), ROWS, &[]);
             case.draw = Some(Draw { key: 7, step: 2 });
-            compare(name, &case);
+            compare_second(name, &case);
         });
         tests.add(format!("second::{name}::ragged"), move || {
             let mut case = case(blocks(own), Rows::new(1, 19), &[]);
             case.sequences = Some([vec![0, 3, 4, 4, 9, 19], Vec::new()]);
-            compare(name, &case);
+            compare_second(name, &case);
         });
         if !own.extra {
             tests.add(format!("second::{name}::masked"), move || {
-                compare(name, &masked(own));
+                compare_second(name, &masked(own));
             });
         }
     }
     tests.add("second::lgatr::parameters", move || {
-        compare("parameters", &of_a_parameter(blocks(lgatr)));
+        compare_second("parameters", &of_a_parameter(blocks(lgatr)));
     });
     for (name, to) in [
         ("items", To::Items),
@@ -80,7 +80,7 @@ pub(crate) fn add(tests: &mut Tests) {
     ] {
         tests.add(format!("second::slim::{name}"), move || {
             let rows = Rows::new(5, 6).with_context(4);
-            compare(name, &case(blocks_to(to), rows, &[]));
+            compare_second(name, &case(blocks_to(to), rows, &[]));
         });
     }
     for (name, geometry) in [
@@ -93,7 +93,7 @@ pub(crate) fn add(tests: &mut Tests) {
             let name = format!("second::attention_to_context::{name}::{shared}");
             tests.add(name.clone(), move || {
                 let rows = Rows::new(3, 70).with_context(5);
-                compare(
+                compare_second(
                     &name,
                     &case(to_context(geometry, shared), rows, &["context"]),
                 );
