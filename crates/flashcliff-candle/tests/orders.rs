@@ -289,6 +289,19 @@ fn transformers() -> Vec<Case> {
             |layer, x| packed(layer.forward(&tokens(&x[0])?, &tokens(&x[1])?)),
         ),
         Case::new(
+            "GATr, with the mean of its inputs as reference",
+            &[x],
+            |vb| {
+                let options = GatrOptions {
+                    blocks: 1,
+                    attention: ATTENTION,
+                    ..GatrOptions::new(CHANNELS, CHANNELS, CHANNELS)
+                };
+                Gatr::new(options, vb).unwrap()
+            },
+            |net, x| packed(net.forward(&tokens(&x[0])?)),
+        ),
+        Case::new(
             "attention with distances",
             &[x],
             |vb| {
@@ -338,6 +351,12 @@ fn steps() -> Vec<Case> {
             &[x],
             |vb| GeometricBilinear::over(lorentz(), CHANNELS, CHANNELS, vb).unwrap(),
             |layer, x| packed(layer.forward_without_joins(&tokens(&x[0])?)),
+        ),
+        Case::new(
+            "joins and their reference",
+            &[&[2, 3], x],
+            |vb| GeometricBilinear::new(CHANNELS, CHANNELS, vb).unwrap(),
+            |layer, x| packed(layer.forward(&tokens(&x[1])?, &x[0])),
         ),
     ]
 }
@@ -516,17 +535,6 @@ fn refusals_name_the_step() {
         return;
     }
     let x: &[usize] = &[2, 3, WIDTH];
-    let options = || GatrOptions {
-        blocks: 1,
-        attention: ATTENTION,
-        ..GatrOptions::new(CHANNELS, CHANNELS, CHANNELS)
-    };
-    let with_joins = Case::new(
-        "GATr",
-        &[x],
-        move |vb| Gatr::new(options(), vb).unwrap(),
-        |net, x| packed(net.forward(&tokens(&x[0])?)),
-    );
     let mask = Case::new(
         "a learned mask",
         &[&[2, 1, 3, 3]],
@@ -536,12 +544,6 @@ fn refusals_name_the_step() {
             let seen = tokens(&numbers(&[2, 3, WIDTH], 0.3))?;
             packed(net.forward_within(&seen, None, &scope))
         },
-    );
-    let joins = Case::new(
-        "joins by their reference",
-        &[&[2, 3], x],
-        |vb| GeometricBilinear::new(CHANNELS, CHANNELS, vb).unwrap(),
-        |layer, x| packed(layer.forward(&tokens(&x[1])?, &x[0])),
     );
     let again = Case::new(
         "recomputed",
@@ -558,9 +560,7 @@ fn refusals_name_the_step() {
         "{error}"
     );
     for (case, step) in [
-        (with_joins, "block: products gradient: "),
         (mask, "block: attention gradient, of its mask too: "),
-        (joins, "geometric_bilinear: products gradient: "),
         (again, "recomputed: "),
     ] {
         let error = case.loss(1).backward().unwrap_err().to_string();

@@ -107,7 +107,7 @@ pub enum Error {
 
     /// A node whose gradient is not known.
     #[error(
-        "{node} has no gradient here: an error is the end of a network; attention has second derivatives, but gradients of masks, references of joins and frames have none"
+        "{node} has no gradient here: an error is the end of a network; attention has second derivatives, but gradients of masks and frames have none"
     )]
     NoGradient {
         /// The node.

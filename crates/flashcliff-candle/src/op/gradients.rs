@@ -16,7 +16,7 @@ use crate::Error;
 /// | operations of candle, [operators](crate::functional), maps of rotors, layers of versors | all |
 /// | layers and models that are one node: steerable products, embeddings of points, the models of point sets and of bodies, steps of transformers without attention | all |
 /// | attention in layers and transformers, also with distances of points | two |
-/// | masks whose numbers depend on variables; joins by their reference, as in GATr | one |
+/// | masks whose numbers depend on variables | one |
 /// | what runs again in the backward pass: [`recomputed`](super::recomputed()), gradient checkpointing | one |
 ///
 /// A loss on the gradients of one node runs its forward pass and the first gradients again, within a network of second order. A loss on a last gradient is

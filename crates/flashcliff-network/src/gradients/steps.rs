@@ -218,25 +218,63 @@ impl Network {
             let mut pairs = inputs.iter().zip(of.along);
             pairs.any(|(input, change)| kind(input) && change.is_some())
         };
-        let derived = own.along(
-            changes(|input| matches!(input, Input::Tokens(_))),
-            changes(|input| matches!(input, Input::Rows)),
-            changes(|input| matches!(input, Input::Parameters(_))),
-        )?;
-        let Some(derived) = derived else {
-            return Ok(None);
+        let tokens = changes(|input| matches!(input, Input::Tokens(_)));
+        let parameters = changes(|input| matches!(input, Input::Parameters(_)));
+        let along = match tokens || parameters {
+            true => Some(self.along_tokens((&inputs, own), [tokens, parameters], of)?),
+            false => None,
         };
+        let numbers = inputs.iter().position(|input| *input == Input::Rows);
+        let numbers = numbers.and_then(|at| Some((at, of.along[at]?)));
+        let Some((at, change)) = numbers else {
+            return Ok(along);
+        };
+        if !own.is_affine_in_rows()? {
+            return Ok(None);
+        }
+        let more = self.along_numbers(step, (at, change), of)?;
+        match along {
+            Some(along) => self.scaled_sum([along, more], 1.0).map(Some),
+            None => Ok(Some(more)),
+        }
+    }
+
+    /// How an operator on tokens changes with its tokens and parameters.
+    fn along_tokens(
+        &mut self,
+        (inputs, own): (&[Input], &Lanes),
+        [tokens, parameters]: [bool; 2],
+        of: &Changes<'_>,
+    ) -> Result<Value, Error> {
         let mut values = of.reads.to_vec();
         for (at, (input, change)) in inputs.iter().zip(of.along).enumerate() {
             match (input, *change) {
-                (_, None) => {}
+                (_, None) | (Input::Rows, _) => {}
                 (Input::Parameters(_), Some(change)) => {
                     values[at] = self.concatenate(&[values[at], change])?;
                 }
                 _ => values[at] = self.changed(at, own.input(), own.blades, of)?,
             }
         }
-        self.step(Step::Lanes(derived), &values).map(Some)
+        self.step(Step::Lanes(own.along(tokens, parameters)?), &values)
+    }
+
+    /// How a step that is affine in its numbers of tokens changes with them: what it makes of their changes, less what it makes of zeros.
+    fn along_numbers(
+        &mut self,
+        step: &Step,
+        (at, change): (usize, Value),
+        of: &Changes<'_>,
+    ) -> Result<Value, Error> {
+        let zero = self.one(Work::ScaledSum(0.0), &[of.reads[at]])?;
+        let mut values = of.reads.to_vec();
+        let mut made = |value| {
+            values[at] = value;
+            self.step(step.clone(), &values)
+        };
+        let (moved, still) = (made(change)?, made(zero)?);
+        let still = self.one(Work::ScaledSum(-1.0), &[still])?;
+        self.scaled_sum([moved, still], 1.0)
     }
 
     /// How attention changes. Norms of heads and features of distances come before it.

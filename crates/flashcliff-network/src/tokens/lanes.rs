@@ -140,26 +140,33 @@ impl Lanes {
         })
     }
 
-    /// How the result changes with the tokens, the numbers of tokens and the parameters, as far as each of them changes. The changes are behind what the
-    /// step reads: channels behind those of its tokens, parameters behind its own. `None` for changes of numbers of tokens, for which there is no place, and
-    /// for an operator without such a derivative.
-    pub(crate) fn along(
-        &self,
-        tokens: bool,
-        rows: bool,
-        parameters: bool,
-    ) -> Result<Option<Self>, Error> {
-        if rows {
-            return Ok(None);
-        }
-        let changes = self.inputs.iter().map(|place| match place {
+    /// How the result changes with the tokens and the parameters, as far as both change. The changes are behind what the step reads: channels behind those of
+    /// its tokens, parameters behind its own.
+    ///
+    /// # Errors
+    /// The errors of [`Operator::tangent_along`].
+    pub(crate) fn along(&self, tokens: bool, parameters: bool) -> Result<Self, Error> {
+        let along = self.tangent_along(|place| match place {
             Place::Multivectors(_) | Place::Scalars(_) => tokens,
-            Place::Rows => rows,
+            Place::Rows => false,
             Place::Parameters { .. } => parameters,
-        });
-        let changes: Vec<bool> = changes.collect();
-        let along = Arc::new(self.operator.tangent_along(&changes)?);
-        Self::of((along, true), self.blades, self.each).map(Some)
+        })?;
+        Self::of((Arc::new(along), true), self.blades, self.each)
+    }
+
+    /// Whether the numbers of tokens are in no product with themselves, so that the result for one number less that for another is a derivative.
+    ///
+    /// # Errors
+    /// The errors of [`Operator::tangent_along`].
+    pub(crate) fn is_affine_in_rows(&self) -> Result<bool, Error> {
+        let (_, reads) = self.tangent_along(|place| *place == Place::Rows)?.reading();
+        let mut pairs = self.inputs.iter().zip(reads);
+        Ok(!pairs.any(|(place, read)| *place == Place::Rows && read))
+    }
+
+    fn tangent_along(&self, changes: impl Fn(&Place) -> bool) -> Result<Operator, Error> {
+        let changes: Vec<bool> = self.inputs.iter().map(changes).collect();
+        Ok(self.operator.tangent_along(&changes)?)
     }
 
     pub(crate) fn input(&self) -> Channels {
@@ -435,7 +442,7 @@ mod tests {
     #[test]
     fn derivatives_of_joins_fit_in_kernels_for_gpus() {
         let products = Lanes::products(Geometry::gatr().unwrap(), 2, 3).unwrap();
-        let along = products.along(true, false, false).unwrap().unwrap();
+        let along = products.along(true, false).unwrap();
         assert_eq!(along.operator.inputs().len(), 11);
         let (inputs, outputs) = (along.gradient.inputs(), along.gradient.outputs());
         assert!(inputs.len() <= 12 && outputs.len() <= 12, "{inputs:?}");

@@ -28,11 +28,9 @@ const ALL: [Keep; 2] = [Keep::All; 2];
 const TYPES: [Dtype; 2] = [Dtype::F64; 2];
 
 impl Twice {
-    /// By all inputs but a mask and the reference, which includes the seed, and all parameters.
+    /// By all inputs but a mask, which includes the seed, and all parameters.
     fn of(made: &Made, rows: Rows, keep: [Keep; 2]) -> Self {
-        Self::by(made, rows, keep, |name| {
-            !["reference", "mask"].contains(&name)
-        })
+        Self::by(made, rows, keep, |name| name != "mask")
     }
 
     fn by(made: &Made, rows: Rows, keep: [Keep; 2], wanted: impl Fn(&str) -> bool) -> Self {
@@ -48,7 +46,7 @@ impl Twice {
             let axes = network.shape(own).unwrap().to_vec();
             seeds.push((own, network.features(&format!("change {at}"), &axes)));
         }
-        // By masks and references too.
+        // By masks too.
         by = network.inputs()[..changes].to_vec();
         by.extend(network.parameters());
         let second = network.gradients_from(&seeds, &by, keep[1]).unwrap();
