@@ -13,12 +13,13 @@ from ._neighbours import check_periodic, package
 from ._structures import Structures
 
 try:
-    from ase.calculators.calculator import Calculator as _Calculator
-    from ase.calculators.calculator import PropertyNotImplementedError, all_changes
+    from ase.calculators import calculator as _ase
 except ImportError:
-    # The constructor raises an error that says what to install.
-    _Calculator = object
-    all_changes = []
+    _ase = None  # type: ignore[assignment]
+
+# Without ASE the constructor raises an error that says what to install.
+_Calculator: Any = object if _ase is None else _ase.Calculator
+_CHANGES = [] if _ase is None else _ase.all_changes
 
 
 class Calculator(_Calculator):  # type: ignore[misc]
@@ -49,13 +50,13 @@ class Calculator(_Calculator):  # type: ignore[misc]
         self._kept: tuple[Any, Structures, torch.Tensor] | None = None
 
     def calculate(
-        self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
+        self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = _CHANGES
     ) -> None:
         """The properties of atoms, as ASE asks for them."""
         super().calculate(atoms, properties, system_changes)
         with_stress = "stress" in properties
         if with_stress and self.atoms.cell.rank < 3:
-            raise PropertyNotImplementedError("stress: expected a cell of three lattice vectors")
+            raise _ase.PropertyNotImplementedError("stress: expected a cell of three lattice vectors")
         found = derivatives(self.model, self._structures(self.atoms), stress=with_stress)
         energy = float(found.energies)
         self.results = {
