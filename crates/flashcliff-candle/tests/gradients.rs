@@ -1,7 +1,7 @@
 //! Gradients of gradients, where candle keeps the graph of gradients. It asks the environment once in a process, so each test runs itself again
 //! with the variable.
 
-use std::process::Command;
+mod kept;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use flashcliff::ops::{self, ProductOptions};
@@ -10,20 +10,7 @@ use flashcliff_candle::{Error, functional as f, op};
 use flashcliff_program::operators::{ENTRIES, Settings};
 use flashcliff_program::reference::{Basis, evaluate};
 
-const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
-
-/// Whether this process keeps the graph. If not, the test of a name is run in one that does.
-fn keeps(name: &str) -> bool {
-    if std::env::var_os(KEEP).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().unwrap();
-    let mut run = Command::new(own);
-    let run = run.args(["--exact", name]).env(KEEP, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
-    false
-}
+use kept::{KEEP, keeps};
 
 fn algebra() -> Algebra {
     Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap()

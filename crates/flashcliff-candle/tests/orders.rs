@@ -1,7 +1,7 @@
 //! Losses on gradients of networks, where candle keeps the graph of gradients. It asks the environment once in a process, so each test runs itself again
 //! with the variable.
 
-use std::process::Command;
+mod kept;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Module, VarBuilder};
@@ -20,21 +20,9 @@ use flashcliff_candle::layers::{
 use flashcliff_candle::models::{Architecture, Gatr, GatrOptions, Model};
 use flashcliff_candle::{op, rotors};
 
-const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
-const CHANNELS: Channels = Channels::new(2, 3);
+use kept::keeps;
 
-/// Whether this process keeps the graph. If not, the test of a name is run in one that does.
-fn keeps(name: &str) -> bool {
-    if std::env::var_os(KEEP).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().unwrap();
-    let mut run = Command::new(own);
-    let run = run.args(["--exact", name]).env(KEEP, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
-    false
-}
+const CHANNELS: Channels = Channels::new(2, 3);
 
 fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
@@ -528,7 +516,7 @@ fn third_derivatives_are_those_of_differences() {
     }
 }
 
-/// What the core has no further derivatives of says so, and where.
+/// A step without further derivatives is an error that names it.
 #[test]
 fn refusals_name_the_step() {
     if !keeps("refusals_name_the_step") {

@@ -54,11 +54,11 @@ pub(crate) struct EvalArgs {
 /// A split on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Those that the network learnt from.
+    /// Samples that the network learnt from.
     Train,
-    /// Those that chose the best weights.
+    /// Samples that chose the best weights.
     Val,
-    /// Those that nothing was chosen by.
+    /// Samples that nothing was chosen by.
     Test,
 }
 

@@ -15,11 +15,11 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Moved {
-    /// By rotations, uniform among all.
+    /// Rotations, uniform among all.
     Rotations,
-    /// By reflections at planes and rotations behind them.
+    /// Reflections at planes, followed by rotations.
     Reflections,
-    /// By translations as long as the samples are wide, in all directions.
+    /// Translations as long as the samples are wide, in all directions.
     Translations,
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Its gradient by the tokens is the second derivative of attention, and that by their changes is the gradient of attention.
 
+use std::ops::Range;
+
 use flashcliff::attention::{self as core, AttentionGradients, AttentionTangents};
 
 use super::step::{Given, Gradients};
@@ -68,11 +70,7 @@ impl AttentionTangent {
                 self.attention.scale(),
                 self.attention
                     .inputs(own.each_ref().map(|own| &**own), &places, given, &rows),
-                AttentionTangents {
-                    query: &along[0][places[0].clone()],
-                    key: &along[1][places[1].clone()],
-                    value: &along[2][places[2].clone()],
-                },
+                tangents(&along, &places),
                 &mut out[places[3].clone()],
             )?;
         }
@@ -112,11 +110,7 @@ impl AttentionTangent {
                 self.attention.scale(),
                 self.attention
                     .inputs(own.each_ref().map(|own| &**own), &places, given, &rows),
-                AttentionTangents {
-                    query: &along[0][places[0].clone()],
-                    key: &along[1][places[1].clone()],
-                    value: &along[2][places[2].clone()],
-                },
+                tangents(&along, &places),
                 &of_out[places[3].clone()],
                 gradients,
             )?;
@@ -147,5 +141,18 @@ impl AttentionTangent {
             layout.join([&*both[0], &*both[1]], [channels; 2], to);
         }
         Ok(())
+    }
+}
+
+/// The changes of the features of a run.
+fn tangents<'a, T: Number>(
+    along: &'a [Buffer<T>; 3],
+    places: &[Range<usize>; 5],
+) -> AttentionTangents<'a, T> {
+    let [query, key, value] = along;
+    AttentionTangents {
+        query: &query[places[0].clone()],
+        key: &key[places[1].clone()],
+        value: &value[places[2].clone()],
     }
 }

@@ -7,6 +7,7 @@ use crate::blocks::{Block, Made, blocks, signature};
 use crate::compare::{Case, compare_second};
 use crate::networks::random;
 use crate::slim::{self, To, blocks_to};
+use crate::transformers::published;
 use crate::trials::Tests;
 
 const ROWS: Rows = Rows::new(4, 5);
@@ -14,39 +15,7 @@ const ROWS: Rows = Rows::new(4, 5);
 pub(crate) fn add(tests: &mut Tests) {
     let lgatr = Block::of(Geometry::lgatr_2().unwrap());
     let gatr = Block::of(Geometry::gatr().unwrap());
-    let of = [
-        ("lgatr", lgatr),
-        (
-            "lgatr_with_shared_keys",
-            Block {
-                shared: true,
-                ..lgatr
-            },
-        ),
-        (
-            "lgatr_with_channels_again",
-            Block {
-                extra: true,
-                ..lgatr
-            },
-        ),
-        ("space", Block::of(Geometry::of(signature(3, 0, 0)))),
-        (
-            "gatr_with_positions",
-            Block {
-                rotary: true,
-                ..gatr
-            },
-        ),
-        (
-            "gatr_with_shared_keys",
-            Block {
-                shared: true,
-                ..gatr
-            },
-        ),
-    ];
-    for (name, own) in of {
+    for (name, own) in published(gatr, lgatr) {
         tests.add(format!("second::{name}"), move || {
             compare_second(name, &case(blocks(own), ROWS, &[]));
         });

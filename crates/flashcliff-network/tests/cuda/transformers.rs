@@ -10,43 +10,36 @@ use crate::trials::Tests;
 
 const ROWS: Rows = Rows::new(9, 5);
 
+/// Blocks of published networks with each of their parts, and one over space.
+pub(crate) fn published(gatr: Block, lgatr: Block) -> [(&'static str, Block); 6] {
+    let shared = |own| Block {
+        shared: true,
+        ..own
+    };
+    let rotary = Block {
+        rotary: true,
+        ..gatr
+    };
+    let extra = Block {
+        extra: true,
+        ..lgatr
+    };
+    [
+        ("gatr_with_shared_keys", shared(gatr)),
+        ("gatr_with_positions", rotary),
+        ("lgatr", lgatr),
+        ("lgatr_with_shared_keys", shared(lgatr)),
+        ("lgatr_with_channels_again", extra),
+        ("space", Block::of(Geometry::of(signature(3, 0, 0)))),
+    ]
+}
+
 pub(crate) fn add(tests: &mut Tests) {
     let gatr = Block::of(Geometry::gatr().unwrap());
     let lgatr = Block::of(Geometry::lgatr_2().unwrap());
     let conformal = Block::of(Geometry::of(signature(4, 1, 0)));
-    let shared = Block {
-        shared: true,
-        ..gatr
-    };
-    let of = [
-        ("gatr", gatr),
-        ("gatr_with_shared_keys", shared),
-        (
-            "gatr_with_positions",
-            Block {
-                rotary: true,
-                ..gatr
-            },
-        ),
-        ("lgatr", lgatr),
-        (
-            "lgatr_with_shared_keys",
-            Block {
-                shared: true,
-                ..lgatr
-            },
-        ),
-        (
-            "lgatr_with_channels_again",
-            Block {
-                extra: true,
-                ..lgatr
-            },
-        ),
-        ("space", Block::of(Geometry::of(signature(3, 0, 0)))),
-        ("conformal", conformal),
-    ];
-    for (name, own) in of {
+    let of = published(gatr, lgatr).into_iter();
+    for (name, own) in of.chain([("gatr", gatr), ("conformal", conformal)]) {
         tests.add(format!("transformers::{name}"), move || {
             compare(name, &case(own, ROWS));
         });

@@ -78,7 +78,7 @@ impl Shared {
 pub(in crate::op) struct Again {
     function: NetworkFunction,
     rows: Rows,
-    /// What that network reads: inputs, and then parameters.
+    /// The inputs, and then the parameters, of the network whose gradients these are.
     arguments: Vec<Tensor>,
     /// The tensors by which gradients are wanted, and whether each has one.
     by: Vec<(Tensor, bool)>,

@@ -1,7 +1,5 @@
 //! Gradients of gradients of L-GATr-slim, which no layer of this crate is, and what is left of a backward pass that fails.
 
-use std::process::Command;
-
 use candle_core::Var;
 use flashcliff::{Algebra, Signature};
 use flashcliff_network::tokens::{Channels, Slim};
@@ -10,20 +8,12 @@ use super::*;
 use crate::op::gradients;
 use crate::op::network::{Around, Node};
 
-const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
+#[path = "../../../../tests/kept/mod.rs"]
+mod kept;
 
 /// Whether this process keeps the graph of gradients. If not, the test of a name is run in one that does.
 fn keeps(name: &str) -> bool {
-    if std::env::var_os(KEEP).is_some() {
-        return true;
-    }
-    let mut run = Command::new(std::env::current_exe().unwrap());
-    let name = format!("op::network::again::tests::{name}");
-    let run = run.args(["--exact", &name]).env(KEEP, "1").output();
-    let run = run.unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
-    false
+    kept::keeps(&format!("op::network::again::tests::{name}"))
 }
 
 fn numbers(shape: &[usize], phase: f64) -> Tensor {
