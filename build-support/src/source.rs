@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 26] = [
+const KINDS: [(&str, Source); 27] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -46,6 +46,7 @@ const KINDS: [(&str, Source); 26] = [
     ("block_sparse_few.cu", Source::Portable),
     // Each warp has rows of queries or keys of its own.
     ("attention.cu", Source::Portable),
+    ("attention_whole.cu", Source::Portable),
     // Lists of kernels, and what loads others, without code for GPUs.
     ("registry.cu", Source::Portable),
     ("load.cu", Source::Portable),

@@ -40,8 +40,15 @@ FC_INLINE void multiply(float (&sum)[4], const float (&a)[4], const float (&b)[2
         "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
-template <bool Exact>
-FC_INLINE void multiply(float (&sum)[4], const Factor<Exact, 4> &a, const Factor<Exact, 2> &b) {
+// The same of half as many summands: A holds (g, t), (g + 8, t), B holds (t, g).
+FC_INLINE void multiply(float (&sum)[4], const float (&a)[2], const float (&b)[1]) {
+  asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(b[0])));
+}
+
+template <bool Exact, int N>
+FC_INLINE void multiply(float (&sum)[4], const Factor<Exact, N> &a, const Factor<Exact, N / 2> &b) {
   if constexpr (Exact) {
     multiply(sum, a.low, b.high);
     multiply(sum, a.high, b.low);

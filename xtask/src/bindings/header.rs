@@ -16,7 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
@@ -27,6 +27,7 @@ const HEADERS: [&str; 12] = [
     "segments.h",
     "items.h",
     "attention.h",
+    "attention_whole.h",
     "block_sparse.h",
     "network.h",
 ];

@@ -9,6 +9,7 @@ use flashcliff_network::{Axis, Network, Rows, Value};
 use crate::blocks::{flat, signature};
 use crate::compare::{Case, compare, compare_in_tf32};
 use crate::networks::random;
+use crate::slim;
 use crate::trials::Tests;
 
 const CHANNELS: Channels = Channels::new(3, 5);
@@ -51,6 +52,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
     tests.add("steps::attention::wide_heads", wide_heads);
     tests.add("steps::attention::long", long);
+    tests.add("steps::attention::groups_of_heads", groups_of_heads);
     tests.add("steps::attention::every_mask", every_mask);
 }
 
@@ -414,7 +416,7 @@ fn wide_heads() {
     }
 }
 
-/// Samples and sequences that are longer than a tile, by which kernels take heads that share keys apart or together.
+/// Samples and sequences that are longer than a tile, and than one multiprocessor has room for; kernels take heads that share keys apart or together.
 fn long() {
     let geometry = Geometry::gatr().unwrap();
     for shared in [false, true] {
@@ -422,13 +424,36 @@ fn long() {
             let step = Attention::new(geometry, 2, Channels::new(2, 2), shared);
             (geometry, step)
         };
-        let rows = Rows::new(2, 130);
         let name = format!("long, shared keys: {shared}");
-        compare(&name, &attending(step(), rows, None));
+        for items in [130, 700] {
+            let rows = Rows::new(2, items);
+            compare(&format!("{name}, {items}"), &attending(step(), rows, None));
+        }
         let rows = Rows::new(1, 203);
         let mut ragged = attending(step(), rows, None);
         ragged.sequences = Some([vec![0, 70, 70, 73, 202, 203], Vec::new()]);
         compare(&format!("{name}, ragged"), &ragged);
+    }
+}
+
+/// Sequences of such different lengths that a CTA has other numbers of their heads, and one that fills tiles.
+fn groups_of_heads() {
+    let lengths = [3, 150, 0, 64, 65, 17, 100];
+    let bounds = lengths.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    let bounds: Vec<usize> = [0].into_iter().chain(bounds).collect();
+    let rows = Rows::new(1, lengths.iter().sum());
+    for geometry in [Geometry::lgatr_2().unwrap(), slim::geometry()] {
+        for heads in [6, 8] {
+            let step = Attention::new(geometry, heads, Channels::new(2, 3), false);
+            let mut case = attending((geometry, step), rows, None);
+            case.sequences = Some([bounds.clone(), Vec::new()]);
+            let name = format!("{heads} heads over {} blades", geometry.blades());
+            compare(&name, &case);
+            compare_in_tf32(&name, &case);
+        }
     }
 }
 

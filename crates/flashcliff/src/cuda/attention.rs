@@ -5,7 +5,7 @@ use std::ptr;
 use flashcliff_sys as sys;
 
 use super::dtype::code;
-use super::items::Target;
+use super::items::{ItemSizes, ItemTensor, Items, Target};
 use super::tensor::pointer;
 use crate::cuda::Address;
 use crate::{Dtype, Error};
@@ -148,6 +148,31 @@ impl Attention {
         })
     }
 
+    /// Attention of whole sequences, with the result as items of an algebra: `sizes` are those of the result of one head. `None` where the device has no room for
+    /// sequences of these lengths, or that does not serve the sizes. The addresses are not read here.
+    ///
+    /// # Errors
+    /// The errors of the device.
+    pub fn whole<'i>(
+        &self,
+        target: Target<'_>,
+        items: &'i Items,
+        sizes: ItemSizes,
+    ) -> Result<Option<WholeAttention<'i>>, Error> {
+        let own = WholeAttention {
+            of: *self,
+            items,
+            sizes,
+        };
+        let (raw, mut fits) = (own.raw(), 0);
+        target.launch("fc_attention_whole_fits", |_| {
+            // SAFETY: the structure lives until the function returns.
+            fits = unsafe { sys::fc_attention_whole_fits(&raw) };
+            0
+        })?;
+        Ok((fits != 0).then_some(own))
+    }
+
     fn raw(&self) -> sys::fc_attention {
         // The functions refuse counts that do not fit.
         let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
@@ -167,6 +192,63 @@ impl Attention {
             scale: self.scale,
             dtype: code(self.dtype),
             exact: (!self.tf32).into(),
+        }
+    }
+}
+
+/// [`Attention`] of `f32` that reads a sequence and some of its heads once, forward and backward, and writes the result as items. Results and logarithms of sums
+/// are not kept: [`Attention::out`] and [`Attention::log_sums`] are not used.
+///
+/// # Safety and errors of all functions
+/// Those of [`Attention`].
+#[derive(Clone, Copy, Debug)]
+pub struct WholeAttention<'i> {
+    of: Attention,
+    items: &'i Items,
+    sizes: ItemSizes,
+}
+
+impl WholeAttention<'_> {
+    /// Writes the result, channels `[heads, channels]`.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds.
+    pub unsafe fn forward(&self, target: Target<'_>, merged: ItemTensor) -> Result<(), Error> {
+        let (raw, merged) = (self.raw(), merged.raw());
+        target.launch("fc_attention_whole_forward", |stream| {
+            // SAFETY: the caller promises it; the structures live until the function returns.
+            unsafe { sys::fc_attention_whole_forward(&raw, &merged, stream) }
+        })
+    }
+
+    /// Writes the gradients of queries, keys and values, in this order, from that of the result.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds.
+    pub unsafe fn backward(
+        &self,
+        target: Target<'_>,
+        merged: ItemTensor,
+        gradients: [HeadTensor; 3],
+    ) -> Result<(), Error> {
+        let (raw, merged) = (self.raw(), merged.raw());
+        let gradients = gradients.map(HeadTensor::raw);
+        target.launch("fc_attention_whole_backward", |stream| {
+            // SAFETY: the caller promises it; the structures live until the function returns.
+            unsafe { sys::fc_attention_whole_backward(&raw, &merged, gradients.as_ptr(), stream) }
+        })
+    }
+
+    fn raw(&self) -> sys::fc_attention_whole {
+        sys::fc_attention_whole {
+            attention: self.of.raw(),
+            items: self.items.sizes(self.sizes),
         }
     }
 }

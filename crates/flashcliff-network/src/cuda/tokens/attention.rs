@@ -4,6 +4,7 @@
 //! type alone, so that a plan knows the memory.
 
 use flashcliff::Device;
+use flashcliff::cuda::attention::{Attention as Kernel, WholeAttention};
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{
     Distances, Features, HeadNorm, ItemEps, ItemPart, ItemTensor, Items, Split,
@@ -247,6 +248,21 @@ impl Heads {
         Ok(())
     }
 
+    /// The kernels for whole sequences, if they serve this call.
+    pub(super) fn whole(
+        &self,
+        site: &Site<'_>,
+        kernel: &Kernel,
+    ) -> Result<Option<WholeAttention<'_>>, Error> {
+        let of_items = site.sizes.items(self.step.head.channels());
+        Ok(kernel.whole(site.target(), &self.items, of_items)?)
+    }
+
+    /// Tokens of the result at an address.
+    pub(super) fn merged(&self, sizes: &Sizes, address: CUdeviceptr) -> ItemTensor {
+        sizes.packed(self.step.head.blades, self.step.output(), address)
+    }
+
     /// Writes attended values `[outer, inner, heads, width]` if `by_item`, else `[outer, heads, inner, width]`, as tokens; or back.
     ///
     /// # Safety
@@ -271,7 +287,7 @@ impl Heads {
             heads: step.heads,
             strides: [inner * step.heads * width, head, item],
         };
-        let merged = sizes.packed(step.head.blades, step.output(), tokens);
+        let merged = self.merged(sizes, tokens);
         let of_items = sizes.items(step.head.channels());
         let target = site.target();
         // SAFETY: the caller promises it.

@@ -1,7 +1,8 @@
 //! Attention by kernels that keep no scores, of `f32`.
 //!
 //! Features stay where the kernels of heads write them, `[rows, heads, width]`, with zeros up to the width that the kernels of attention want. The
-//! sequences of a ragged batch are found by their bounds on the device.
+//! sequences of a ragged batch are found by their bounds on the device. Where a multiprocessor has room for a sequence, kernels read and write the result as tokens,
+//! and the backward pass needs no result.
 
 use flashcliff::cuda::MatmulPrecision;
 use flashcliff::cuda::attention::{Attention as Kernel, HeadTensor, SequenceRows};
@@ -109,9 +110,13 @@ impl Fused {
         let kept = Self::kept(&heads.step, &site.sizes, heads.widths).at(given.kept);
         let [query, key, value, out, _] = kept;
         let kernel = kernel(heads, site, &within(&heads.step, site)?, kept);
+        let whole = heads.whole(site, &kernel)?;
         // SAFETY: what is kept has the elements of all; bounds ascend to the rows. The caller promises the rest.
         unsafe {
             heads.write(site, given, [query, key, value])?;
+            if let Some(whole) = whole {
+                return Ok(whole.forward(site.target(), heads.merged(&site.sizes, y))?);
+            }
             kernel.forward(site.target())?;
             heads.merge(site, out, site.sizes.rows(), true, (y, false))
         }
@@ -150,12 +155,16 @@ impl Fused {
         let target = site.target();
         // SAFETY: the room has the elements of all, and the caller promises the rest.
         unsafe {
-            if of_values > features(step)[1] {
-                // The kernel of heads writes no more than the features.
-                site.clear(of_out, queries * step.heads * of_values)?;
+            if let Some(whole) = heads.whole(site, &kernel)? {
+                whole.backward(target, heads.merged(sizes, g), places)?;
+            } else {
+                if of_values > features(step)[1] {
+                    // The kernel of heads writes no more than the features.
+                    site.clear(of_out, queries * step.heads * of_values)?;
+                }
+                heads.merge(site, of_out, queries, true, (g, true))?;
+                kernel.backward(target, gradient, places)?;
             }
-            heads.merge(site, of_out, queries, true, (g, true))?;
-            kernel.backward(target, gradient, places)?;
             let Some(sums) = self.sums.filter(|_| within.key_heads > 1) else {
                 return Ok([of_query, of_key, of_value]);
             };

@@ -53,7 +53,7 @@ pub struct ItemTensor {
 }
 
 impl ItemTensor {
-    fn raw(self) -> sys::fc_item_tensor {
+    pub(in crate::cuda) fn raw(self) -> sys::fc_item_tensor {
         sys::fc_item_tensor {
             multivectors: pointer(self.multivectors),
             blade_stride: self.blade_stride as i64,
@@ -121,7 +121,7 @@ impl Items {
         })
     }
 
-    fn sizes(&self, sizes: ItemSizes) -> sys::fc_items {
+    pub(in crate::cuda) fn sizes(&self, sizes: ItemSizes) -> sys::fc_items {
         sys::fc_items {
             rows: sizes.rows as i64,
             channels: sizes.channels as i64,
