@@ -51,6 +51,18 @@ impl Devices {
         })
     }
 
+    /// Loads the kernels of a call, and chooses algorithms of matrix products for its sizes.
+    pub(crate) fn prepare(
+        &self,
+        operator: &Operator,
+        inputs: &[View],
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let dims = operator.in_long_rows(&bind(operator, inputs)?);
+        self.get(operator, gpu)?
+            .prepare(&dims, dtypes(operator, inputs))
+    }
+
     /// The needs of a run.
     pub(crate) fn plan_run(
         &self,

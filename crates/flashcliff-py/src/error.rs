@@ -122,11 +122,13 @@ pub(crate) fn caught<T, E: Raise>(work: impl FnOnce() -> Result<T, E>) -> PyResu
 fn settle<T, E: Raise>(result: std::thread::Result<Result<T, E>>) -> PyResult<T> {
     match result {
         Ok(result) => result.map_err(Raise::raised),
-        Err(panic) => Err(PyRuntimeError::new_err(format!(
-            "a defect of flashcliff, please report it: {}",
-            text(&*panic)
-        ))),
+        Err(panic) => Err(PyRuntimeError::new_err(defect(&*panic))),
     }
+}
+
+/// The message for a panic.
+pub(crate) fn defect(panic: &(dyn Any + Send)) -> String {
+    format!("a defect of flashcliff, please report it: {}", text(panic))
 }
 
 fn text(panic: &(dyn Any + Send)) -> &str {

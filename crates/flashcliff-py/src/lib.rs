@@ -15,6 +15,7 @@ mod devices;
 mod dlpack;
 mod error;
 mod host;
+mod jax;
 mod lion;
 mod logging;
 mod native;
@@ -70,5 +71,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(segments::run_segments, module)?)?;
     module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
+    module.add_function(wrap_pyfunction!(jax::jax_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(jax::jax_prepare, module)?)?;
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! Operators by name, and the two passes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use flashcliff::ops::{self, Setting};
 use flashcliff::program::{Function, Id, Node, Program, Uniform, Width};
 use flashcliff::{Dim, Dims, Pass, Symmetry, TensorSpec};
+use flashcliff_network::file::{operator_from_json, operator_to_json};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -282,6 +284,28 @@ impl Operator {
             // SAFETY: the caller's, who is the Python package itself.
             unsafe { self.devices.run_strided(&self.inner, &run, place.into()) }
         })
+    }
+
+    /// The operator as text: what it computes, without this process.
+    #[getter]
+    fn content(&self) -> PyResult<String> {
+        caught(|| operator_to_json(&self.inner))
+    }
+
+    /// The operator of such a text.
+    #[staticmethod]
+    fn of_content(content: &str) -> PyResult<Self> {
+        let inner = caught(|| operator_from_json(content))?;
+        Ok(Self {
+            inner: Arc::unwrap_or_clone(inner),
+            devices: Devices::new(None),
+        })
+    }
+
+    /// Whether most operations are those of matrix products over channels.
+    #[getter]
+    fn has_matrix_products(&self) -> bool {
+        self.inner.has_matrix_products()
     }
 
     /// The axes of the output.

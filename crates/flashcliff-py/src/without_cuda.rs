@@ -27,6 +27,10 @@ impl Devices {
         Err(error(operator))
     }
 
+    pub(crate) fn prepare(&self, operator: &Operator, _: &[View], _: Gpu) -> Result<(), Error> {
+        Err(error(operator))
+    }
+
     pub(crate) fn plan_run(
         &self,
         operator: &Operator,

@@ -258,18 +258,13 @@ def test_arrays_of_jax_without_memory(transform):
     x = jax.numpy.ones((4, 8, 2, 3), dtype="float32")[0 if transform != "vmap" else slice(None)]
     call = getattr(jax, transform)
     given = (lambda x: arrays.reverse(x, (3, 0, 0)).sum(),)
-    with pytest.raises(TypeError, match="Tracer of JAX, .* call through jax.pure_callback"):
+    with pytest.raises(TypeError, match="Tracer of JAX, .* call the function of flashcliff.jax"):
         call(*given, x) if transform == "eval_shape" else call(*given)(x)
-    result = jax.ShapeDtypeStruct((8, 2, 3), "float32")
-    called = jax.jit(
-        lambda x: jax.pure_callback(lambda x: arrays.reverse(x, (3, 0, 0)), result, x)
-    )
-    assert float(called(x if x.ndim == 3 else x[0])[7, 0, 0]) == -1
 
 
 def test_what_stands_for_an_array_of_jax():
     tracer = type("Tracer", (), {"__module__": "jax._src.core"})()
-    with pytest.raises(TypeError, match="got Tracer of JAX, .* call through jax.pure_callback"):
+    with pytest.raises(TypeError, match="got Tracer of JAX, .* call the function of flashcliff.jax"):
         arrays.reverse(tracer, (3, 0, 0))
     with pytest.raises(TypeError, match=r"`x` must be an array with `__dlpack__`, got list$"):
         arrays.reverse([1.0], (3, 0, 0))

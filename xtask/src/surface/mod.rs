@@ -4,7 +4,7 @@
 //! * `rust` - `flashcliff::ops`: functions, options, operators by name.
 //! * `candle` - functions of candle tensors.
 //! * `c` - the header of the C interface.
-//! * `python` - functions of PyTorch and of arrays, and the rows behind them.
+//! * `python` - functions of PyTorch, of JAX and of arrays, and the rows behind them.
 //! * `readme` - the table of the README.
 //! * `symmetry` - the table of symmetries, in the library and on its page.
 //! * `guide` - the reference in the guide's chapter of operators.
@@ -47,6 +47,10 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         (
             "crates/flashcliff-py/python/flashcliff/_derived/arrays.py",
             python::arrays(),
+        ),
+        (
+            "crates/flashcliff-py/python/flashcliff/_derived/jax.py",
+            python::jax(),
         ),
         (
             "crates/flashcliff-py/python/flashcliff/_derived/table.py",

@@ -1,4 +1,4 @@
-//! The Python package: functions of PyTorch tensors, functions of arrays, and the rows behind both.
+//! The Python package: functions of PyTorch tensors, of arrays of JAX and of any arrays, and the rows behind them.
 
 use flashcliff_operators::{Choice, Choices, Kind, Operator, Presence, Setting};
 use flashcliff_program::operators::OPERATORS;
@@ -9,43 +9,77 @@ const WIDTH: usize = 100;
 const HEADER: &str =
     "# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.\n";
 
-/// A package that has the functions: what its tensors are called, and how it documents and runs a call.
+/// A module that has the functions: what its tensors are called, and how it documents and runs a call.
 struct Module {
+    name: &'static str,
     tensor: &'static str,
-    is_torch: bool,
+    imports: &'static str,
+    documents: Documents,
+    /// Whether involutions and duals may be of some grades.
+    takes_grades: bool,
 }
+
+/// What a module says of a function.
+enum Documents {
+    /// All of it; calls go by the compiled path first.
+    All,
+    /// Where it is documented, and in what the function differs.
+    As(&'static str),
+}
+
+const FUNCTIONAL: Module = Module {
+    name: "functional",
+    tensor: "Tensor",
+    imports: "from torch import Tensor\nfrom torch.compiler import is_dynamo_compiling\n\n\
+        from .._ops import checks\nfrom .._ops.tensors import call, unary, warn_of_gates\n",
+    documents: Documents::All,
+    takes_grades: true,
+};
+
+const ARRAYS: Module = Module {
+    name: "arrays",
+    tensor: "Array",
+    imports: "from .._ops import checks\nfrom .._ops.borrowed import Array, call\n\
+        from .._ops.surprises import gates_without_scalars as warn_of_gates\n",
+    documents: Documents::As(", forward only"),
+    takes_grades: false,
+};
+
+const JAX: Module = Module {
+    name: "jax",
+    tensor: "Array",
+    imports: "from .._jax.call import Array, call, unary\nfrom .._ops import checks\n\
+        from .._ops.surprises import gates_without_scalars as warn_of_gates\n",
+    documents: Documents::As(""),
+    takes_grades: true,
+};
 
 /// `flashcliff.functional`.
 pub(super) fn functional() -> String {
-    let module = Module {
-        tensor: "Tensor",
-        is_torch: true,
-    };
-    let mut text = HEADER.to_owned();
-    text += "\"\"\"The functions of :mod:`flashcliff.functional`, which documents them together.\"\"\"\n\n";
-    text += "from __future__ import annotations\n\n";
-    text += "from torch import Tensor\nfrom torch.compiler import is_dynamo_compiling\n\n";
-    text += "from .._ops import checks\nfrom .._ops.tensors import call, unary, warn_of_gates\n";
-    text += "from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n";
-    text += &all();
-    text + &functions(&module)
+    FUNCTIONAL.text()
 }
 
 /// `flashcliff.arrays`.
 pub(super) fn arrays() -> String {
-    let module = Module {
-        tensor: "Array",
-        is_torch: false,
-    };
-    let mut text = HEADER.to_owned();
-    text +=
-        "\"\"\"The functions of :mod:`flashcliff.arrays`, which documents them together.\"\"\"\n\n";
-    text += "from __future__ import annotations\n\n";
-    text += "from .._ops import checks\nfrom .._ops.borrowed import Array, call\n";
-    text += "from .._ops.surprises import gates_without_scalars as warn_of_gates\n";
-    text += "from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n";
-    text += &all();
-    text + &functions(&module)
+    ARRAYS.text()
+}
+
+/// `flashcliff.jax`.
+pub(super) fn jax() -> String {
+    JAX.text()
+}
+
+impl Module {
+    fn text(&self) -> String {
+        let Self { name, imports, .. } = self;
+        format!(
+            "{HEADER}\"\"\"The functions of :mod:`flashcliff.{name}`, which documents them together.\"\"\"\n\n\
+             from __future__ import annotations\n\n{imports}\
+             from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n{}{}",
+            all(),
+            functions(self)
+        )
+    }
 }
 
 fn all() -> String {
@@ -79,7 +113,7 @@ fn functions(module: &Module) -> String {
 
 fn function(operator: &Operator, module: &Module) -> String {
     let name = operator.name;
-    let takes_grades = module.is_torch && operator.gradient.linear;
+    let takes_grades = module.takes_grades && operator.gradient.linear;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     // A tensor that may be left out at the end has a default, and so the algebra goes by name.
     let trailing = operator.inputs.iter().rev();
@@ -125,15 +159,12 @@ fn function(operator: &Operator, module: &Module) -> String {
     }
     before.extend(after);
     let mut text = signature(name, &before, module.tensor);
-    text += &match module.is_torch {
-        true => documentation(operator, takes_grades),
-        false => {
-            format!("    \"\"\"As :func:`flashcliff.functional.{name}`, forward only.\"\"\"\n")
+    text += &match module.documents {
+        Documents::All => documentation(operator, takes_grades) + &native(operator, takes_grades),
+        Documents::As(differs) => {
+            format!("    \"\"\"As :func:`flashcliff.functional.{name}`{differs}.\"\"\"\n")
         }
     };
-    if module.is_torch {
-        text += &native(operator, takes_grades);
-    }
     text + &body(operator, takes_grades)
 }
 

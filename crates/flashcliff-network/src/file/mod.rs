@@ -55,6 +55,7 @@ mod work;
 
 pub use error::Error;
 pub use load::{Conversion, Stored, load, read};
+pub use operators::{operator_from_json, operator_to_json};
 pub use save::{save, write};
 
 /// The number of the format that this version of the library writes and reads.

@@ -46,6 +46,32 @@ enum SettingRecord {
 /// The text of all grades.
 const ALL: &str = "all";
 
+/// An operator as JSON, as files have it: what it computes, without the process that made it.
+///
+/// ```
+/// use flashcliff::{Algebra, ops};
+/// use flashcliff_network::file::{operator_from_json, operator_to_json};
+///
+/// let operator = ops::by_name(Algebra::CL300, "reverse", &[])?;
+/// let again = operator_from_json(&operator_to_json(&operator)?)?;
+/// assert_eq!(again.recipe(), operator.recipe());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Error::NotStored`] for a derivative that is no program; [`Error::Expression`] for a program whose graph was not made by its functions.
+pub fn operator_to_json(operator: &Operator) -> Result<String, Error> {
+    Ok(serde_json::to_string(&OperatorRecord::new(operator)?)?)
+}
+
+/// The operator of a text that [`operator_to_json`] made, after a comparison of its digest.
+///
+/// # Errors
+/// [`Error::Graph`] for a text that is damaged; the errors of loading an operator of a file.
+pub fn operator_from_json(text: &str) -> Result<Arc<Operator>, Error> {
+    serde_json::from_str::<OperatorRecord>(text)?.operator(0)
+}
+
 fn digest(operator: &Operator) -> Option<String> {
     let program = operator.program();
     program.map(|program| program.digest().to_string())

@@ -381,6 +381,15 @@ class Operator:
         self, inputs: list[View], outputs: list[int | None], workspace: Space, place: Place
     ) -> None: ...
     @property
+    def content(self) -> str:
+        """The operator as text: what it computes, without this process. A derivative has none unless it is a program."""
+    @staticmethod
+    def of_content(content: str) -> Operator:
+        """The operator of such a text."""
+    @property
+    def has_matrix_products(self) -> bool:
+        """Whether most operations are those of matrix products over channels."""
+    @property
     def output(self) -> tuple[int | str, ...]:
         """The axes of the output."""
     @property
@@ -460,6 +469,12 @@ def addresses(
 def tier() -> str: ...
 def check_room(what: str, bytes: int, rows: int) -> None:
     """Raises ``MemoryError`` if the system has no room for the bytes that a call takes for some rows."""
+
+def jax_handlers() -> list[tuple[str, str, Any]]:
+    """The handlers that JAX registers: name, platform, capsule."""
+
+def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
+    """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
 
 def native_table() -> int:
     """The address of the C functions that the compiled call path uses."""

@@ -15,8 +15,8 @@ The function runs once, on symbols. What it returns is a program over the blades
 vectors on the CPU, and compiled at the first call on a GPU. It works with autograd in both modes, ``torch.func``, ``torch.compile`` and CUDA
 graphs.
 
-Arrays of NumPy, JAX, CuPy and other libraries are taken too, forward only, as by :mod:`flashcliff.arrays`; PyTorch need not be installed for
-them. :meth:`Operator.symmetry` says which transformations an operator commutes with.
+Arrays of JAX are taken too, within ``jax.jit`` and with all derivatives, as by :mod:`flashcliff.jax`; arrays of NumPy, CuPy and other libraries
+forward only, as by :mod:`flashcliff.arrays`. PyTorch need not be installed for them. :meth:`Operator.symmetry` says which transformations an operator commutes with.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from . import _core
+from ._jax import own as _of_jax
 from ._ops import borrowed
 from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
 
@@ -476,8 +477,8 @@ class Operator:
                 ``[blades, *batch, channels]``, parameters ``[channels, count]``.
 
         Returns:
-            Tensors, which can be differentiated; or arrays of the library of the first one, forward only, as of
-            :mod:`flashcliff.arrays`.
+            Tensors, or arrays of JAX if one of the arguments is one, which can be differentiated; or arrays of the library of the
+            first one, forward only, as of :mod:`flashcliff.arrays`.
 
         Raises:
             TypeError: another number of arguments, what is neither a tensor nor an array, tensors and arrays together, or
@@ -496,6 +497,8 @@ class Operator:
         ]
         if _own is not None and _own.is_among(arguments):
             found = _own.call(self.__name__, self._key, arguments)
+        elif _of_jax.is_among(arguments):
+            found = _of_jax.call(self.__name__, self._core, arguments)
         else:
             found = borrowed.forward(self.__name__, self._core, arguments)
         return found[0] if self._is_one else tuple(found)

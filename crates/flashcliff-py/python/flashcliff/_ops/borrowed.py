@@ -149,8 +149,8 @@ def _hint(array: Any) -> str:
     if type(array).__module__.partition(".")[0] not in ("jax", "jaxlib"):
         return ""
     return (
-        " of JAX, which has no memory within jax.jit, jax.vmap and jax.grad: call through jax.pure_callback, "
-        "outside of gradients, of which there are none"
+        " of JAX, which has no memory within jax.jit, jax.vmap and jax.grad: call the function of flashcliff.jax, "
+        "which works there"
     )
 
 

@@ -9,17 +9,18 @@ from torch import Tensor
 
 from .. import _core
 from .run import saved_dtype
+from .sizes import bind, shape_of
 
 
 def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Tensors with the shapes and types of those that forward returns."""
-    sizes = _bind(operator, tensors)
+    sizes = bind(operator, [tensor.shape for tensor in tensors])
     first = tensors[0]
-    output = first.new_empty([sizes.get(axis, axis) for axis in operator.output])
+    output = first.new_empty(shape_of(operator.output, sizes))
     dtype = saved_dtype(first.dtype)
     saved_len = operator.row_sums * sizes["batch"]
     if operator.kept is not None:
-        kept = math.prod(sizes.get(axis, axis) for axis in operator.kept)
+        kept = math.prod(shape_of(operator.kept, sizes))
         # Two 16-bit elements take the place of one 32-bit element.
         share = dtype.itemsize // first.dtype.itemsize
         saved_len += kept if share == 1 else -(-kept // share)
@@ -28,32 +29,9 @@ def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[T
 
 def fake_results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Tensors with the shapes and types of all outputs of an operator."""
-    sizes = _bind(operator, tensors)
+    sizes = bind(operator, [tensor.shape for tensor in tensors])
     like = {"batch" in axes: tensor for (_, axes), tensor in zip(operator.inputs, tensors)}
     return [
-        like["batch" in axes].new_empty([sizes.get(axis, axis) for axis in axes])
+        like["batch" in axes].new_empty(shape_of(axes, sizes))
         for _, axes in operator.outputs
     ]
-
-
-def _bind(operator, tensors):
-    """The sizes that ``batch``, ``in``, ``out`` and ``scalars`` stand for."""
-    sizes = {}
-    for (name, axes), tensor in zip(operator.inputs, tensors):
-        shape = tensor.shape
-        fits = len(axes) == len(shape)
-        if fits:
-            for axis, size in zip(axes, shape):
-                wanted = sizes.setdefault(axis, size) if isinstance(axis, str) else axis
-                if wanted != size:
-                    fits = False
-        if not fits:
-            expected = ", ".join(
-                f"{axis} = {sizes[axis]}" if axis in sizes else str(axis) for axis in axes
-            )
-            raise ValueError(
-                f"{operator.name}: tensor `{name}` must be [{expected}], got {list(shape)}"
-            )
-    if "in" in sizes:
-        sizes.setdefault("out", sizes["in"])
-    return sizes

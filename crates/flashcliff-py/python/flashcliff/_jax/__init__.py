@@ -1,0 +1,27 @@
+"""What stands behind :mod:`flashcliff.jax`.
+
+- ``which``: operators and their derivatives by content.
+- ``primitives``: three primitives of JAX, their shapes, and their derivatives.
+- ``batches``: their batches.
+- ``lowering``: their calls of the compiled half, within programs of XLA.
+- ``call``, ``own``: calls of operators of the table, and of one's own.
+
+**An operator is content.** A call within a compiled program says what it computes by a text: the operator, as files of networks
+have it, and the steps to a derivative. So programs may be stored, and run in other processes.
+
+**Derivatives are operators** (:meth:`_core.Operator.gradient`, :meth:`_core.Operator.tangent`), and so every order is there by
+three primitives, each of which has derivatives that are calls of the three:
+
+==================  =====================================  ==========================  =====================
+primitive           computes                               tangent                     transpose
+==================  =====================================  ==========================  =====================
+``operator``        the outputs, and what is saved         ``tangent``                 of linear ones: ``backward``
+``tangent``         the tangents of the outputs            ``tangent`` of the tangent  ``backward``, or ``operator`` of the gradient
+``backward``        gradients, from what was saved         ``tangent`` of the gradient ``tangent``
+==================  =====================================  ==========================  =====================
+
+A gradient by ``jax.grad`` is so the backward pass of the operator, as in PyTorch, with the same bits: the tangent of which it is
+the transpose is never computed.
+
+**What is saved has a batch axis**, ``[sums, batch]``, and so follows batches, conditions and loops of JAX as any array does.
+"""

@@ -1,0 +1,329 @@
+"""The primitives, their shapes, derivatives and batches (:mod:`flashcliff._jax` says how they hang together)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from .._ops.sizes import bind, shape_of
+from . import lowering
+from .batches import Kept, Lane, batched
+from .lowering import BACKWARD, FORWARD, RUN
+from .which import GRADIENT, TANGENT, Which, selecting
+
+lowering.register()
+
+
+def _primitive(name: str, *parameters: str) -> Any:
+    primitive = Primitive(f"flashcliff_{name}")
+    primitive.multiple_results = True
+    compiled = jax.jit(lambda *given, **names: primitive.bind(*given, **names), static_argnames=parameters)
+
+    def call(*given, **names):
+        # What has no other form than a compiled one is compiled, also where a user turned that off.
+        with jax.disable_jit(False):
+            return compiled(*given, **names)
+
+    primitive.def_impl(call)
+    return primitive
+
+
+operator_p = _primitive("operator", "of", "saves", "tf32")
+tangent_p = _primitive("tangent", "of", "moved", "tf32")
+backward_p = _primitive("backward", "of", "wanted", "tf32")
+
+
+def operator(arrays: Sequence[Any], of: Which, tf32: bool) -> list[Any]:
+    """The outputs of an operator, which can be differentiated."""
+    return list(operator_p.bind(*arrays, of=of, saves=False, tf32=tf32))
+
+
+# Shapes
+
+
+def _sizes(of: Which, avals: Sequence[Any]) -> dict[Any, Any]:
+    _check_types(of, avals)
+    return bind(of.core, [aval.shape for aval in avals])
+
+
+def _check_types(of: Which, avals: Sequence[Any]) -> None:
+    """Arrays with a batch have one type, and so have parameters: the same, or float32 beside 16 bits."""
+    name = of.core.name
+    found: dict[bool, str] = {}
+    for (tensor, _), lane, aval in zip(of.core.inputs, of.lanes, avals):
+        dtype = lowering.type_of(aval.dtype)
+        if dtype is None:
+            raise TypeError(
+                f"{name}: tensor `{tensor}`: expected float32, float64, bfloat16 or float16, got {aval.dtype}"
+            )
+        if found.setdefault(lane, dtype) != dtype:
+            raise TypeError(f"{name}: tensor `{tensor}`: expected {found[lane]}, as others have, got {dtype}")
+    lanes, parameters = found[True], found.get(False, found[True])
+    if parameters not in (lanes, "f32" if lanes in ("f16", "bf16") else lanes):
+        raise TypeError(f"{name}: expected parameters of {lanes}, as the multivectors have, got {parameters}")
+
+
+def _aval(like: Any, shape: Sequence[Any], dtype: Any = None) -> Any:
+    return like.update(shape=tuple(shape), dtype=like.dtype if dtype is None else dtype, weak_type=False)
+
+
+def _outputs(of: Which, avals: Sequence[Any], sizes: dict[Any, Any]) -> list[Any]:
+    like = dict(zip(of.lanes, avals))
+    return [_aval(like["batch" in axes], shape_of(axes, sizes)) for _, axes in of.core.outputs]
+
+
+def _saved(of: Which, avals: Sequence[Any], sizes: dict[Any, Any]) -> Any:
+    """What the forward pass saves: sums of each batch element, behind the tensor that is kept, if there is one."""
+    lane = dict(zip(of.lanes, avals))[True]
+    dtype = np.dtype("float64" if lane.dtype == np.float64 else "float32")
+    sums = (of.core.row_sums, sizes["batch"])
+    if of.core.kept is None:
+        return _aval(lane, sums, dtype)
+    kept = math.prod(shape_of(of.core.kept, sizes))
+    # Two 16-bit elements take the place of one 32-bit element.
+    share = dtype.itemsize // lane.dtype.itemsize
+    return _aval(lane, (-(-kept // share) + math.prod(sums),), dtype)
+
+
+@operator_p.def_abstract_eval
+def _operator_shapes(*avals, of, saves, tf32):
+    sizes = _sizes(of, avals)
+    saved = [_saved(of, avals, sizes)] if saves else []
+    return [*_outputs(of, avals, sizes), *saved]
+
+
+@tangent_p.def_abstract_eval
+def _tangent_shapes(*avals, of, moved, tf32):
+    inputs = avals[: len(moved)]
+    return _outputs(of, inputs, _sizes(of, inputs))
+
+
+@backward_p.def_abstract_eval
+def _backward_shapes(*avals, of, wanted, tf32):
+    return [_aval(aval, aval.shape) for aval, want in zip(avals, wanted) if want]
+
+
+# Calls
+
+
+def _pass_of_operator(of, saves):
+    kind = RUN if of.row is None else FORWARD
+    return kind, of, {"saved": saves}, len(of.lanes)
+
+
+def _pass_of_backward(of, wanted):
+    rest = {"wanted": wanted, "saved": of.saves, "output": of.reads_output, "linear": of.linear}
+    return BACKWARD, of, rest, len(wanted)
+
+
+lowering.lower(operator_p, _pass_of_operator)
+lowering.lower(backward_p, _pass_of_backward)
+
+
+def _tangent(*arrays, of, moved, tf32):
+    """Tangents by the operator that computes them."""
+    inputs, _, tangents = _parts(of, moved, arrays)
+    following = iter(tangents)
+    along = [next(following) if move else jnp.zeros_like(x) for x, move in zip(inputs, moved)]
+    return operator([*inputs, *along], of.then(TANGENT), tf32)
+
+
+mlir.register_lowering(tangent_p, mlir.lower_fun(_tangent, multiple_results=True))
+
+
+# Derivatives
+
+
+def _parts(of: Which, moved: Sequence[bool], values: Sequence[Any]) -> tuple[list[Any], ...]:
+    """Inputs, what the backward pass reads besides, and tangents: of the arguments of a tangent."""
+    first = len(moved)
+    last = len(values) - sum(moved)
+    return list(values[:first]), list(values[first:last]), list(values[last:])
+
+
+def _is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero
+
+
+def _zeros(arrays: Sequence[Any]) -> list[Any]:
+    return [ad.Zero(jax.typeof(array).to_tangent_aval()) for array in arrays]
+
+
+def _moved(tangents: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
+    moved = tuple(not _is_zero(tangent) for tangent in tangents)
+    return moved, [tangent for tangent in tangents if not _is_zero(tangent)]
+
+
+def _along(inputs, read, tangents, of, tf32):
+    """The tangents of outputs by those of inputs, of which some may be zeros."""
+    moved, along = _moved(tangents)
+    return tangent_p.bind(*inputs, *read, *along, of=of, moved=moved, tf32=tf32)
+
+
+def _operator_jvp(inputs, tangents, *, of, saves, tf32):
+    results = operator_p.bind(*inputs, of=of, saves=of.saves, tf32=tf32)
+    outputs, saved = results[: len(of.outputs)], results[len(of.outputs) :]
+    if all(map(_is_zero, tangents)):
+        found = _zeros(outputs)
+    elif of.linear:
+        found = operator_p.bind(*tangents, of=of, saves=False, tf32=tf32)
+    else:
+        read = [*(outputs if of.reads_output else ()), *saved]
+        found = _along(inputs, read, tangents, of, tf32)
+    if not saves:
+        return outputs, found
+    # Derivatives of a backward pass are those of a function of inputs and gradients, whatever it reads.
+    return results, [*found, *_zeros(saved)]
+
+
+def _operator_transpose(cotangents, *_, of, saves, tf32):
+    """Only linear operators are called with what is linear."""
+    (grad,) = cotangents
+    if _is_zero(grad):
+        return [None]
+    return backward_p.bind(grad, of=of, wanted=(True,), tf32=tf32)
+
+
+def _tangent_jvp(values, tangents, *, of, moved, tf32):
+    results = tangent_p.bind(*values, of=of, moved=moved, tf32=tf32)
+    inputs, read, along = _parts(of, moved, values)
+    of_inputs, _, of_along = _parts(of, moved, tangents)
+    if all(map(_is_zero, [*of_inputs, *of_along])):
+        return results, _zeros(results)
+    of_each = _in_place(moved, of_along, lambda x: _zeros([x])[0], inputs)
+    if all(map(_is_zero, of_inputs)):
+        return results, _along(inputs, read, of_each, of, tf32)
+    each = _in_place(moved, along, jnp.zeros_like, inputs)
+    found = _along([*inputs, *each], [], [*of_inputs, *of_each], of.then(TANGENT), tf32)
+    return results, found
+
+
+def _in_place(
+    moved: Sequence[bool], given: Sequence[Any], other: Callable[[Any], Any], inputs: Sequence[Any]
+) -> list[Any]:
+    """One value for each input: that which is given where it moved, or another."""
+    following: Iterator[Any] = iter(given)
+    return [next(following) if move else other(x) for move, x in zip(moved, inputs)]
+
+
+def _tangent_transpose(cotangents, *values, of, moved, tf32):
+    inputs, read, along = _parts(of, moved, values)
+    needed = _in_place(moved, [ad.is_undefined_primal(v) for v in along], lambda _: False, inputs)
+    there, grads = _moved(cotangents)
+    if not grads:
+        return [None] * len(values)
+    if of.row is not None:
+        found = backward_p.bind(*inputs, *read, *grads, of=of, wanted=tuple(needed), tf32=tf32)
+    else:
+        found = operator([*inputs, *grads], of.gradient(there, needed), tf32)
+    following = iter(found)
+    by_along = [next(following) if ad.is_undefined_primal(v) else None for v in along]
+    return [*(None for _ in (*inputs, *read)), *by_along]
+
+
+def _backward_parts(of, wanted, values):
+    """Inputs, what is read besides, and the gradient: of the arguments of a backward pass."""
+    *given, grad = values
+    first = 0 if of.linear else len(wanted)
+    return given[:first], given[first:], grad
+
+
+def _backward_jvp(values, tangents, *, of, wanted, tf32):
+    results = backward_p.bind(*values, of=of, wanted=wanted, tf32=tf32)
+    inputs, read, grad = _backward_parts(of, wanted, values)
+    of_inputs, _, of_grad = _backward_parts(of, wanted, tangents)
+    if all(map(_is_zero, of_inputs)):
+        if _is_zero(of_grad):
+            return results, _zeros(results)
+        return results, backward_p.bind(*inputs, *read, of_grad, of=of, wanted=wanted, tf32=tf32)
+    gradient = of.then(GRADIENT, selecting(wanted))
+    return results, _along([*inputs, grad], [], [*of_inputs, of_grad], gradient, tf32)
+
+
+def _backward_transpose(cotangents, *values, of, wanted, tf32):
+    inputs, read, _ = _backward_parts(of, wanted, values)
+    _, along = _moved(cotangents)
+    if not along:
+        found = [None]
+    elif of.linear:
+        found = operator_p.bind(*along, of=of, saves=False, tf32=tf32)
+    else:
+        following = iter(cotangents)
+        each = [next(following) if want else ad.Zero(None) for want in wanted]
+        found = _along(inputs, read, each, of, tf32)
+    return [*(None for _ in (*inputs, *read)), *found]
+
+
+ad.primitive_jvps[operator_p] = _operator_jvp
+ad.primitive_jvps[tangent_p] = _tangent_jvp
+ad.primitive_jvps[backward_p] = _backward_jvp
+ad.primitive_transposes[operator_p] = _operator_transpose
+ad.primitive_transposes[tangent_p] = _tangent_transpose
+ad.primitive_transposes[backward_p] = _backward_transpose
+
+
+# Batches
+
+
+def _kinds(lanes: Sequence[bool]) -> list[Any]:
+    return [Lane if lane else None for lane in lanes]
+
+
+def _kinds_read(of: Which, inputs: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """The kinds of what the backward pass reads besides the inputs."""
+    output = [Lane] if of.reads_output else []
+    if not of.saves:
+        return output
+    if of.core.kept is None:
+        return [*output, Lane]
+    lane = inputs[of.lanes.index(True)]
+    if lane.dtype.itemsize < 4:
+        # Elements of 16 bits lie in pairs.
+        return [*output, None]
+    shapes = [
+        x.shape if dim is None else (*x.shape[:dim], *x.shape[dim + 1 :]) for x, dim in zip(inputs, dims)
+    ]
+    return [*output, Kept.of(of, shapes)]
+
+
+def _bind(primitive, parameters):
+    return lambda *arrays: primitive.bind(*arrays, **parameters)
+
+
+def _operator_batch(arrays, dims, **parameters):
+    of = parameters["of"]
+    saved = _kinds_read(of, arrays, dims)[-1:] if parameters["saves"] else []
+    made = [*_kinds(of.outputs), *saved]
+    return batched(_bind(operator_p, parameters), _kinds(of.lanes), made, arrays, dims)
+
+
+def _tangent_batch(arrays, dims, **parameters):
+    of, moved = parameters["of"], parameters["moved"]
+    inputs, read, _ = _parts(of, moved, arrays)
+    kinds = _kinds(of.lanes)
+    of_read = _kinds_read(of, inputs, dims) if read else []
+    along = [kind for kind, move in zip(kinds, moved) if move]
+    given = [*kinds, *of_read, *along]
+    return batched(_bind(tangent_p, parameters), given, _kinds(of.outputs), arrays, dims)
+
+
+def _backward_batch(arrays, dims, **parameters):
+    of, wanted = parameters["of"], parameters["wanted"]
+    inputs, read, _ = _backward_parts(of, wanted, arrays)
+    kinds = _kinds(of.lanes)
+    of_read = _kinds_read(of, inputs, dims) if read else []
+    given = [*(kinds if inputs else ()), *of_read, Lane]
+    made = [kind for kind, want in zip(kinds, wanted) if want]
+    return batched(_bind(backward_p, parameters), given, made, arrays, dims)
+
+
+batching.primitive_batchers[operator_p] = _operator_batch
+batching.primitive_batchers[tangent_p] = _tangent_batch
+batching.primitive_batchers[backward_p] = _backward_batch
