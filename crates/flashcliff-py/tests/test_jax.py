@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import subprocess
 import sys
 
@@ -380,18 +381,20 @@ def test_the_same_bits_every_time():
 def test_programs_are_stored():
     """A stored program names no object of the process that made it."""
     pytest.importorskip("flatbuffers")
+    export = importlib.import_module("jax.export")
     x, weight = numbers(8, 3, 4), numbers(4, 20)
     function = jax.jit(jax.grad(lambda x: (fj.sgp_norm(x, x, weight, R3) ** 2).sum()))
     names = ["flashcliff_forward", "flashcliff_backward", "flashcliff_run"]
-    checks = [jax.export.DisabledSafetyCheck.custom_call(name) for name in names]
-    stored = jax.export.export(function, disabled_checks=checks)(x).serialize()
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in names]
+    stored = export.export(function, disabled_checks=checks)(x).serialize()
     program = f"""
 import jax, sys
+from jax import export
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp, numpy as np
 import flashcliff.jax
 assert "torch" not in sys.modules
-stored = jax.export.deserialize(bytearray({bytes(stored)!r}))
+stored = export.deserialize(bytearray({bytes(stored)!r}))
 x = np.random.default_rng(0).standard_normal((8, 3, 4))
 print(np.asarray(stored.call(x)).tobytes().hex())
 """

@@ -9,8 +9,8 @@
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
   of matrices.
-- :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
-  others.
+- :mod:`flashcliff.jax`: the same operators on arrays of JAX, within ``jax.jit``, with derivatives of every order.
+- :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, CuPy and others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.
 - :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
@@ -77,6 +77,7 @@ _MODULES = (
     "compat",
     "functional",
     "graphs",
+    "jax",
     "nn",
     "operators",
     "optim",

@@ -34,5 +34,14 @@ for what is no array, when the function is traced.
 [2.0, 2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0]
 """
 
-from ._derived.jax import *  # noqa: F403
-from ._derived.jax import __all__ as __all__
+import importlib.util as _util
+
+from .errors import MissingPackageError as _MissingPackageError
+
+if _util.find_spec("jax") is None:
+    raise _MissingPackageError(
+        "flashcliff.jax needs JAX, which is not installed: pip install jax"
+    )
+
+from ._derived.jax import *  # noqa: E402, F403
+from ._derived.jax import __all__ as __all__  # noqa: E402

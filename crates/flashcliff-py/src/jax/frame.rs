@@ -12,6 +12,9 @@ use super::abi::{
 use super::failure::Failure;
 use crate::convert::{Gpu, Space, View};
 
+/// The alignment of a workspace. XLA aligns arrays to fewer bytes, so workspaces are larger by as many.
+pub(super) const ALIGNMENT: usize = 256;
+
 /// A call that XLA makes.
 pub(super) struct Call<'a> {
     frame: &'a Frame,
@@ -153,10 +156,14 @@ fn view(buffer: &Buffer) -> Result<View, Failure> {
     })
 }
 
+/// The aligned part of a workspace.
 fn space(buffer: &Buffer) -> Result<Space, Failure> {
+    let start = buffer.data.expose_provenance();
+    let address = start.next_multiple_of(ALIGNMENT);
+    let bytes: usize = shape(buffer)?.iter().product();
     Ok(Space {
-        address: buffer.data.expose_provenance(),
-        bytes: shape(buffer)?.iter().product(),
+        address,
+        bytes: bytes.saturating_sub(address - start),
     })
 }
 

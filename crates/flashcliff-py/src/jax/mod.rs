@@ -26,7 +26,7 @@ use pyo3::types::PyCapsule;
 
 use abi::{Frame, Handler};
 use failure::Failure;
-use frame::Call;
+use frame::{ALIGNMENT, Call};
 use passes::Compute;
 use target::Target;
 
@@ -130,7 +130,7 @@ fn prepare(target: &Target, pass: &str, inputs: &[View], ordinal: usize) -> Resu
     };
     let bound = &target.bound;
     bound.devices.prepare(&bound.operator, inputs, gpu)?;
-    Ok(match pass {
+    let bytes = match pass {
         "forward" => passes::planned(target, inputs, Pass::Forward, Some(gpu))?.workspace,
         "backward" => passes::planned(target, inputs, Pass::Backward, Some(gpu))?.workspace,
         _ => {
@@ -139,6 +139,10 @@ fn prepare(target: &Target, pass: &str, inputs: &[View], ordinal: usize) -> Resu
                 .plan_run(&bound.operator, inputs, gpu)?
                 .workspace
         }
+    };
+    Ok(match bytes {
+        0 => 0,
+        bytes => bytes + ALIGNMENT,
     })
 }
 

@@ -1,12 +1,11 @@
-"""Turns a figure by a rotor, with arrays of NumPy and of JAX.
+"""Turns a figure by a rotor, with arrays of NumPy.
 
 `flashcliff.arrays` has the operators for all arrays that share memory by DLPack; the result is an array of the same library, without
-a copy. They have no gradients there. Runs in a second, and leaves JAX out if it is not installed.
+a copy. They have no gradients there; `jax_layer.py` is about arrays of JAX, which have. Runs in a second.
 
-    python examples/numpy_and_jax.py
+    python examples/numpy_arrays.py
 """
 
-import importlib.util
 import math
 
 import numpy as np
@@ -50,18 +49,6 @@ def picture(points, width=48, height=13):
     return "\n".join("".join(row).rstrip() for row in rows)
 
 
-def by_jax(turn, points):
-    """Computes that with arrays of JAX; `None` if it is not installed."""
-    if importlib.util.find_spec("jax") is None:
-        print("JAX is not installed, so its arrays are left out")
-        return None
-    import jax.numpy as jnp
-
-    found = turned(jnp.asarray(turn), jnp.asarray(points))
-    print(f"the same with JAX: {type(found).__module__}, {found.shape}, {found.dtype}")
-    return np.asarray(found)
-
-
 def main():
     points, turn = figure(), rotor(math.pi / 3, "e13")
     found = turned(turn, points)
@@ -72,8 +59,7 @@ def main():
     matrix = np.array([[c, 0, -s], [0, 1, 0], [s, 0, c]], np.float32)
     error = np.abs(found[..., 0] - matrix @ points[..., 0]).max()
     print(f"a rotation matrix gives the same, to {error:.0e}")
-    jax = by_jax(turn, points)
-    return error, None if jax is None else np.abs(jax - found).max()
+    return error
 
 
 if __name__ == "__main__":
