@@ -41,6 +41,9 @@ extern "C" {
 /* The largest number of axes of an output, and of an input of a network. */
 #define FC_MAX_AXES 4
 
+/* Upper bound on the sets of rows of a batch beside those with names. */
+#define FC_MAX_OTHERS 3
+
 /* An operator of an algebra, with settings. */
 typedef struct fc_operator fc_operator;
 
@@ -120,6 +123,8 @@ typedef struct fc_network_batch {
     /* The edges and the graphs of all samples, in networks with relations; else 0. */
     size_t edges;
     size_t graphs;
+    /* The rows of further sets, in networks that have them, such as the simplices of each dimension; else 0. */
+    size_t others[FC_MAX_OTHERS];
 } fc_network_batch;
 
 /* The name of a relation of a network, and how many rows and targets it has. The name lives as long as the network. */

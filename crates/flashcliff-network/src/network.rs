@@ -27,9 +27,14 @@ pub struct Rows {
     pub edges: usize,
     /// The graphs of the batch; 0 without graphs.
     pub graphs: usize,
+    /// The rows of further sets, which a network may have beside these, such as the simplices of each dimension; 0 without them.
+    pub others: [usize; Self::MOST_OTHERS],
 }
 
 impl Rows {
+    /// The most sets of rows beside those that have names of their own.
+    pub const MOST_OTHERS: usize = 3;
+
     /// Samples of as many items each, without a context.
     pub const fn new(samples: usize, items: usize) -> Self {
         Self {
@@ -38,6 +43,7 @@ impl Rows {
             context: 0,
             edges: 0,
             graphs: 0,
+            others: [0; Self::MOST_OTHERS],
         }
     }
 
@@ -127,6 +133,8 @@ pub enum Axis {
     Edges,
     /// The graphs of a batch.
     Graphs,
+    /// The rows of a further set, by its number, below [`Rows::MOST_OTHERS`].
+    Others(usize),
     /// A size.
     Fixed(usize),
     /// The numbers of a [token](crate::tokens).
@@ -150,6 +158,7 @@ impl Axis {
             Self::ContextItems => rows.context,
             Self::Edges => rows.edges,
             Self::Graphs => rows.graphs,
+            Self::Others(number) => rows.others.get(number).copied().unwrap_or(0),
             Self::Fixed(size) => size,
             Self::Token { blades, channels } => channels.width_over(blades),
         }
@@ -161,7 +170,12 @@ impl Axis {
     pub(crate) fn is_batch(self) -> bool {
         matches!(
             self,
-            Self::Rows | Self::Samples | Self::ContextRows | Self::Edges | Self::Graphs
+            Self::Rows
+                | Self::Samples
+                | Self::ContextRows
+                | Self::Edges
+                | Self::Graphs
+                | Self::Others(_)
         )
     }
 }
@@ -176,6 +190,7 @@ impl fmt::Display for Axis {
             Self::ContextItems => f.write_str("context items"),
             Self::Edges => f.write_str("edges"),
             Self::Graphs => f.write_str("graphs"),
+            Self::Others(number) => write!(f, "others {number}"),
             Self::Token { blades, channels } => {
                 let Channels {
                     multivectors,
@@ -318,12 +333,13 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] unless both axes are rows of some kind: items, samples, the context, edges, or graphs.
+    /// [`Error::Shape`] unless both axes are rows of some kind: items, samples, the context, edges, graphs, or those of a further set.
     pub fn relation(&mut self, name: &str, from: Axis, to: Axis) -> Result<Relation, Error> {
         if let Some(other) = [from, to].into_iter().find(|axis| !axis.is_batch()) {
             return Err(Error::Shape {
                 node: format!("the relation {name}"),
-                expected: "axes of rows, edges, graphs, samples or the context".to_owned(),
+                expected: "axes of rows, edges, graphs, samples, the context or a further set"
+                    .to_owned(),
                 got: other.to_string(),
             });
         }
@@ -736,6 +752,7 @@ pub(crate) fn axes_of_operator(
     // The number of rows does not matter for what an operator checks.
     let one = Rows {
         context: 1,
+        others: [1; Rows::MOST_OTHERS],
         ..Rows::of_graphs(1, 1, 1)
     };
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|axes| sizes(axes, one)).collect();

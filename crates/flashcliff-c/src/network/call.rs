@@ -18,6 +18,7 @@ pub struct NetworkBatch {
     pub(crate) context_items: usize,
     pub(crate) edges: usize,
     pub(crate) graphs: usize,
+    pub(crate) others: [usize; Rows::MOST_OTHERS],
 }
 
 impl NetworkBatch {
@@ -25,6 +26,7 @@ impl NetworkBatch {
         Rows {
             edges: self.edges,
             graphs: self.graphs,
+            others: self.others,
             ..Rows::new(self.samples, self.items).with_context(self.context_items)
         }
     }

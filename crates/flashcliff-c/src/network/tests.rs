@@ -199,6 +199,7 @@ fn batch(rows: Rows) -> NetworkBatch {
         context_items: rows.context,
         edges: rows.edges,
         graphs: rows.graphs,
+        others: rows.others,
     }
 }
 

@@ -8,7 +8,7 @@ use super::operators::OperatorRecord;
 use super::steps::GeometryRecord;
 use super::work::WorkRecord;
 use crate::tokens::Channels;
-use crate::{Axis, Relation};
+use crate::{Axis, Relation, Rows};
 
 /// The largest size of an axis.
 pub(super) const MOST_SIZE: usize = 1 << 32;
@@ -108,6 +108,7 @@ pub(super) enum AxisRecord {
     ContextItems,
     Edges,
     Graphs,
+    Others(usize),
     Fixed(usize),
     Token {
         blades: usize,
@@ -154,6 +155,7 @@ impl From<Axis> for AxisRecord {
             Axis::ContextItems => Self::ContextItems,
             Axis::Edges => Self::Edges,
             Axis::Graphs => Self::Graphs,
+            Axis::Others(number) => Self::Others(number),
             Axis::Fixed(size) => Self::Fixed(size),
             Axis::Token { blades, channels } => Self::Token {
                 blades,
@@ -173,6 +175,10 @@ impl AxisRecord {
             Self::ContextItems => Axis::ContextItems,
             Self::Edges => Axis::Edges,
             Self::Graphs => Axis::Graphs,
+            Self::Others(number) => {
+                at_most("the number of a set of rows", Rows::MOST_OTHERS - 1, number)?;
+                Axis::Others(number)
+            }
             Self::Fixed(size) => Axis::Fixed(at_most("the size of an axis", MOST_SIZE, size)?),
             Self::Token { blades, channels } => Axis::Token {
                 blades: at_most("blades", MOST_BLADES, blades)?,

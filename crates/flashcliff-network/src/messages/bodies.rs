@@ -3,7 +3,7 @@
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, GradeSet, ProductKind, Signature};
 
-use super::{Convolution, MessageLayers, Neighbours};
+use super::{Attributes, Convolution, MessageLayers, Neighbours};
 use crate::relation::{Reduction, Relation};
 use crate::{Axis, Error, Network, Value};
 
@@ -75,6 +75,10 @@ impl Bodies {
         let from_centre = from_centre(network, positions, graphs)?;
         let products = products_of_ends(network, algebra, charges, &neighbours)?;
         let mut h = self.embedding(&mut layers, charges, [from_centre, velocities])?;
+        let scalars = Attributes {
+            edges: Some(products),
+            nodes: None,
+        };
         let options = Convolution {
             edge_scalars: 1,
             ..Convolution::new(self.channels)
@@ -82,7 +86,7 @@ impl Bodies {
         for layer in 0..self.layers {
             layers.network.block();
             let prefix = format!("layers.{layer}");
-            let beside = (&neighbours, Some(products));
+            let beside = (&neighbours, scalars);
             h = layers.convolution(&prefix, h, beside, &options)?;
         }
         layers.network.block();
@@ -143,7 +147,11 @@ fn parts(network: &mut Network, bodies: Value) -> Result<[Value; 3], Error> {
 }
 
 /// Positions less the mean of those of their graph.
-fn from_centre(network: &mut Network, positions: Value, graphs: Relation) -> Result<Value, Error> {
+pub(super) fn from_centre(
+    network: &mut Network,
+    positions: Value,
+    graphs: Relation,
+) -> Result<Value, Error> {
     let mean = network.segment_sum(positions, graphs, Reduction::Mean)?;
     let mean = network.gather(mean, graphs)?;
     let minus = network.scaled_sum([mean, mean], -0.5)?;

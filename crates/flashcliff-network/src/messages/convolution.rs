@@ -5,7 +5,7 @@ use flashcliff::ops::{self, LinearOptions};
 
 use super::MessageLayers;
 use crate::relation::{Reduction, Relation};
-use crate::{Error, Value};
+use crate::{Error, Network, Value};
 
 /// The ends of edges: two relations from [edges](crate::Axis::Edges) to nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,15 @@ pub struct Neighbours {
     pub receivers: Relation,
     /// The node that an edge comes from: `j`.
     pub senders: Relation,
+}
+
+/// The scalars that messages and updates read besides nodes, if there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The scalars of edges, `[1, edges, edge_scalars]`.
+    pub edges: Option<Value>,
+    /// The scalars of nodes, `[1, nodes, node_scalars]`.
+    pub nodes: Option<Value>,
 }
 
 /// The sizes and options of a layer of messages.
@@ -25,6 +34,8 @@ pub struct Convolution {
     pub hidden: usize,
     /// The scalars of an edge.
     pub edge_scalars: usize,
+    /// The scalars of a node, which its update reads.
+    pub node_scalars: usize,
     /// The layers of each perceptron, at least 1. Default: 2.
     pub layers: usize,
     /// What sums of messages are divided by. Default: the number of messages.
@@ -34,12 +45,13 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// CGENN's layer of so many channels, without scalars of edges.
+    /// CGENN's layer of so many channels, without scalars.
     pub fn new(channels: usize) -> Self {
         Self {
             channels,
             hidden: channels,
             edge_scalars: 0,
+            node_scalars: 0,
             layers: 2,
             aggregation: Reduction::Mean,
             residual: true,
@@ -51,7 +63,7 @@ impl MessageLayers {
     /// A perceptron of so many layers, each a linear map, a gate, a product and a norm: CGENN's `CEMLP`. The layers are `layers.0.0` to `layers.0.3`, and so on.
     ///
     /// # Errors
-    /// The errors of [`Network::operator`](crate::Network::operator).
+    /// The errors of [`Network::operator`](Network::operator).
     pub fn perceptron(
         &mut self,
         prefix: &str,
@@ -65,7 +77,7 @@ impl MessageLayers {
     }
 
     /// The layers of a perceptron behind its first linear map.
-    fn behind_first(
+    pub(super) fn behind_first(
         &mut self,
         prefix: &str,
         first: Value,
@@ -89,19 +101,19 @@ impl MessageLayers {
     /// Messages between neighbours: CGENN's `EGCL`.
     ///
     /// ```text
-    /// m_e = edge_model([h_i - h_j, a_e]),  h_i' = h_i + node_model([h_i, mean over edges e to i of m_e])
+    /// m_e = edge_model([h_i - h_j, a_e]),  h_i' = h_i + node_model([h_i, mean over edges e to i of m_e, b_i])
     /// ```
     ///
-    /// The scalars `a` of edges are `[1, edges, edge_scalars]`. The first linear map of the edges acts on nodes, of which there are fewer.
+    /// The scalars `a` of edges and `b` of nodes are [`Attributes`]. The first linear map of the edges acts on nodes, of which there are fewer.
     ///
     /// # Errors
-    /// [`Error::Count`] for scalars that are there without channels, or the other way round; the errors of [`Network::operator`](crate::Network::operator) and
-    /// of [`Network::difference`](crate::Network::difference).
+    /// [`Error::Count`] for scalars that are there without channels, or the other way round; the errors of [`Network::operator`](Network::operator) and
+    /// of [`Network::difference`](Network::difference).
     pub fn convolution(
         &mut self,
         prefix: &str,
         h: Value,
-        (neighbours, scalars): (&Neighbours, Option<Value>),
+        (neighbours, scalars): (&Neighbours, Attributes),
         options: &Convolution,
     ) -> Result<Value, Error> {
         let Convolution {
@@ -110,21 +122,19 @@ impl MessageLayers {
             layers,
             ..
         } = *options;
-        if scalars.is_some() != (options.edge_scalars > 0) {
-            return Err(Error::Count {
-                node: format!("{prefix}: scalars of edges"),
-                expected: usize::from(options.edge_scalars > 0).to_string(),
-                got: usize::from(scalars.is_some()),
-            });
-        }
+        check(prefix, "edges", scalars.edges, options.edge_scalars)?;
+        check(prefix, "nodes", scalars.nodes, options.node_scalars)?;
         let edges = format!("{prefix}.edge_model");
-        let first = self.first_of_edges(&edges, h, (neighbours, scalars), options)?;
+        let first = self.first_of_edges(&edges, h, (neighbours, scalars.edges), options)?;
         let message = self.behind_first(&edges, first, [hidden; 2], layers)?;
         let (receivers, by) = (neighbours.receivers, options.aggregation);
         let aggregated = self.network.segment_sum(message, receivers, by)?;
         let both = self.network.join(&[h, aggregated], 2)?;
-        let sizes = [channels + hidden, hidden, channels];
-        let update = self.perceptron(&format!("{prefix}.node_model"), both, sizes, layers)?;
+        let nodes = format!("{prefix}.node_model");
+        let end = if layers > 1 { hidden } else { channels };
+        let own = (scalars.nodes, options.node_scalars);
+        let first = self.beside_scalars(&nodes, (both, channels + hidden), own, end, |_, x| Ok(x))?;
+        let update = self.behind_first(&nodes, first, [hidden, channels], layers)?;
         match options.residual {
             true => self.network.scaled_sum([h, update], 1.0),
             false => Ok(update),
@@ -140,21 +150,36 @@ impl MessageLayers {
         options: &Convolution,
     ) -> Result<Value, Error> {
         let ends = [neighbours.receivers, neighbours.senders];
-        let (name, from, to) = (
-            format!("{prefix}.layers.0.0"),
-            options.channels,
-            options.hidden,
-        );
-        let Some(scalars) = scalars else {
+        let own = (scalars, options.edge_scalars);
+        let [from, to] = [options.channels, options.hidden];
+        if scalars.is_none() {
             let difference = self.network.difference(h, ends)?;
-            return self.linear(&name, difference, [from, to], true);
+            return self.beside_scalars(prefix, (difference, from), own, to, |_, x| Ok(x));
+        }
+        self.beside_scalars(prefix, (h, from), own, to, |network, x| {
+            network.difference(x, ends)
+        })
+    }
+
+    /// The first linear map of a perceptron of multivectors and scalars, the columns of whose weight for scalars are another map: `t(W x) + V a + b`. `along`
+    /// takes what the first map gives to the rows of the scalars.
+    fn beside_scalars(
+        &mut self,
+        prefix: &str,
+        (x, from): (Value, usize),
+        (scalars, count): (Option<Value>, usize),
+        to: usize,
+        along: impl FnOnce(&mut Network, Value) -> Result<Value, Error>,
+    ) -> Result<Value, Error> {
+        let name = format!("{prefix}.layers.0.0");
+        let Some(scalars) = scalars else {
+            return self.linear(&name, x, [from, to], true);
         };
-        let weight = self.weight(&name, [from + options.edge_scalars, to], true);
+        let weight = self.weight(&name, [from + count, to], true);
         let bias = self.bias(&name, to);
-        let parts = [from, options.edge_scalars];
-        let parts = self.network.split(weight, 1, &parts)?;
-        let mapped = self.map(h, parts[0])?;
-        let difference = self.network.difference(mapped, ends)?;
+        let parts = self.network.split(weight, 1, &[from, count])?;
+        let mapped = self.map(x, parts[0])?;
+        let mapped = along(&mut self.network, mapped)?;
         let grades = [1, self.algebra().grade_count() - 1];
         let of_scalars = self.network.split(parts[1], 2, &grades)?[0];
         let options = LinearOptions::default().with_grades(GradeSet::single(0));
@@ -163,6 +188,18 @@ impl MessageLayers {
         let own = self
             .network
             .extend_blades(own, self.algebra().blade_count())?;
-        self.network.scaled_sum([difference, own], 1.0)
+        self.network.scaled_sum([mapped, own], 1.0)
+    }
+}
+
+/// Checks that scalars are there if they have channels, and only then.
+fn check(prefix: &str, of: &str, scalars: Option<Value>, count: usize) -> Result<(), Error> {
+    match scalars.is_some() == (count > 0) {
+        true => Ok(()),
+        false => Err(Error::Count {
+            node: format!("{prefix}: scalars of {of}"),
+            expected: usize::from(count > 0).to_string(),
+            got: usize::from(scalars.is_some()),
+        }),
     }
 }

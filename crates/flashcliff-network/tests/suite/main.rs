@@ -16,6 +16,7 @@ mod plans;
 mod products;
 mod relations;
 mod second;
+mod simplices;
 mod slim;
 mod slim_blocks;
 mod stages;

@@ -3,28 +3,28 @@
 use std::collections::HashMap;
 
 use flashcliff::{Algebra, Dtype, ProductKind, Signature};
-use flashcliff_network::messages::{Bodies, Convolution, MessageLayers};
+use flashcliff_network::messages::{Attributes, Bodies, Convolution, MessageLayers};
 use flashcliff_network::{
     Axis, Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices, Value, file,
 };
 
 use crate::networks::{numbers, room, slices};
 
-const BLADES: usize = 8;
+pub(crate) const BLADES: usize = 8;
 const GRADES: [usize; BLADES] = [0, 1, 1, 1, 2, 2, 2, 3];
 /// Squares of blade norms in Cl(3,0,0) are 1.
 const EDGES: [[i64; 2]; 7] = [[0, 1], [1, 0], [2, 1], [0, 2], [3, 4], [4, 3], [3, 3]];
 const NODES: usize = 5;
 
 /// A multivector for each channel of a node or an edge.
-type Row = Vec<[f64; BLADES]>;
+pub(crate) type Row = Vec<[f64; BLADES]>;
 
 fn algebra() -> Algebra {
     Algebra::new(Signature::of(3, 0, 0)).unwrap()
 }
 
 /// The reference: parameters by name, and CGENN's formulas.
-struct Reference {
+pub(crate) struct Reference {
     parameters: HashMap<String, Vec<f64>>,
     /// The sign and the blade of each product of two blades.
     table: Vec<Vec<(f64, usize)>>,
@@ -33,7 +33,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(network: &Network, parameters: &[Vec<f64>]) -> Self {
+    pub(crate) fn new(network: &Network, parameters: &[Vec<f64>]) -> Self {
         let names = network.parameters().iter().map(|&own| network.name(own));
         let named = names.map(str::to_owned).zip(parameters.iter().cloned());
         let table = product_table();
@@ -69,7 +69,7 @@ impl Reference {
     }
 
     /// `[out, in, grades]`, or `[out, in]`; the bias is there unless the name is missing.
-    fn linear(&self, prefix: &str, x: &Row, per_grade: bool) -> Row {
+    pub(crate) fn linear(&self, prefix: &str, x: &Row, per_grade: bool) -> Row {
         let weight = self.get(prefix, "weight");
         let grades = if per_grade { 4 } else { 1 };
         let (from, out) = (x.len(), weight.len() / x.len() / grades);
@@ -145,7 +145,7 @@ impl Reference {
         x.iter().zip(a).map(each).collect()
     }
 
-    fn perceptron(&self, prefix: &str, x: &Row, layers: usize) -> Row {
+    pub(crate) fn perceptron(&self, prefix: &str, x: &Row, layers: usize) -> Row {
         (0..layers).fold(x.clone(), |x, layer| {
             let own = |part: usize| format!("{prefix}.layers.{layer}.{part}");
             let x = self.linear(&own(0), &x, true);
@@ -155,25 +155,35 @@ impl Reference {
         })
     }
 
-    fn convolution(&self, prefix: &str, h: &[Row], scalars: &[f64]) -> Vec<Row> {
+    /// With the scalars of each edge, and those of each node.
+    pub(crate) fn convolution(
+        &self,
+        prefix: &str,
+        h: &[Row],
+        edges: &[[i64; 2]],
+        [scalars, own]: [&[Vec<f64>]; 2],
+    ) -> Vec<Row> {
+        let beside = |x: &mut Row, scalars: Option<&Vec<f64>>| {
+            for &scalar in scalars.into_iter().flatten() {
+                let mut own = [0.0; BLADES];
+                own[0] = scalar;
+                x.push(own);
+            }
+        };
         let message = |(at, [i, j]): (usize, &[i64; 2])| {
             let pairs = h[*i as usize].iter().zip(&h[*j as usize]);
             let mut x: Row = pairs
                 .map(|(i, j)| std::array::from_fn(|blade| i[blade] - j[blade]))
                 .collect();
-            if let Some(&scalar) = scalars.get(at) {
-                let mut own = [0.0; BLADES];
-                own[0] = scalar;
-                x.push(own);
-            }
+            beside(&mut x, scalars.get(at));
             (
                 *i as usize,
                 self.perceptron(&format!("{prefix}.edge_model"), &x, 2),
             )
         };
-        let messages: Vec<(usize, Row)> = EDGES.iter().enumerate().map(message).collect();
+        let messages: Vec<(usize, Row)> = edges.iter().enumerate().map(message).collect();
         let update = |(node, h): (usize, &Row)| {
-            let own: Vec<&Row> = messages
+            let received: Vec<&Row> = messages
                 .iter()
                 .filter(|(to, _)| *to == node)
                 .map(|(_, own)| own)
@@ -181,10 +191,11 @@ impl Reference {
             let mut x = h.clone();
             for channel in 0..h.len() {
                 x.push(std::array::from_fn(|blade| {
-                    let sum: f64 = own.iter().map(|row| row[channel][blade]).sum();
-                    sum / own.len().max(1) as f64
+                    let sum: f64 = received.iter().map(|row| row[channel][blade]).sum();
+                    sum / received.len().max(1) as f64
                 }));
             }
+            beside(&mut x, own.get(node));
             let update = self.perceptron(&format!("{prefix}.node_model"), &x, 2);
             let pairs = h.iter().zip(update);
             pairs
@@ -263,9 +274,9 @@ fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
 }
 
 /// Numbers of parameters around 0, and of gates around 1.
-fn parameters_of(network: &Network) -> Vec<Vec<f64>> {
+pub(crate) fn parameters_of(network: &Network) -> Vec<Vec<f64>> {
     let values = network.parameters();
-    let mut numbers = numbers(network, values, batch(), 7);
+    let mut numbers = numbers(network, values, 1, 7);
     for (own, &value) in numbers.iter_mut().zip(values) {
         let scale = if network.name(value).ends_with('a') {
             1.0
@@ -277,7 +288,7 @@ fn parameters_of(network: &Network) -> Vec<Vec<f64>> {
     numbers
 }
 
-fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
+pub(crate) fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
     assert_eq!(got.len(), expected.len());
     for (got, expected) in got.iter().zip(expected) {
         assert!(
@@ -345,9 +356,10 @@ fn the_network_of_bodies_is_that_of_the_formulas() {
         reference.linear("embedding", &x, false)
     };
     let mut h: Vec<Row> = (0..NODES).map(embedded).collect();
-    let products = EDGES.map(|ends| ends.iter().map(|&end| body(end as usize)[0]).product());
+    let products =
+        EDGES.map(|ends| vec![ends.iter().map(|&end| body(end as usize)[0]).product::<f64>()]);
     for layer in 0..2 {
-        h = reference.convolution(&format!("layers.{layer}"), &h, &products);
+        h = reference.convolution(&format!("layers.{layer}"), &h, &EDGES, [&products, &[]]);
     }
     let position = |axis: usize| {
         let bodies = h.iter().enumerate();
@@ -374,18 +386,24 @@ fn edges_without_scalars_are_those_of_the_formulas() {
     let x = network.input("x", &[Axis::Fixed(BLADES), Axis::Rows, Axis::Fixed(3)]);
     let neighbours = flashcliff_network::messages::Neighbours { receivers, senders };
     let options = Convolution::new(3);
-    let y = layers
-        .convolution("own", x, (&neighbours, None), &options)
-        .unwrap();
-    let other = layers.convolution("other", x, (&neighbours, Some(x)), &options);
-    assert!(other.is_err(), "scalars without channels");
+    let mut add = |name, edges, nodes| {
+        let scalars = Attributes { edges, nodes };
+        layers.convolution(name, x, (&neighbours, scalars), &options)
+    };
+    let y = add("own", None, None).unwrap();
+    for (edges, nodes) in [(Some(x), None), (None, Some(x))] {
+        assert!(
+            add("other", edges, nodes).is_err(),
+            "scalars without channels"
+        );
+    }
     let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
     let plan = network.plan(&[y], batch(), [Dtype::F64; 2]).unwrap();
     let got = run(&plan, [&inputs, &parameters]);
     let reference = Reference::new(&network, &parameters);
-    let expected = reference.convolution("own", &rows_of(&inputs[0], NODES), &[]);
+    let expected = reference.convolution("own", &rows_of(&inputs[0], NODES), &EDGES, [&[]; 2]);
     let got = rows_of(&got[0], NODES);
     for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
         assert_near(got, expected, 1e-12);

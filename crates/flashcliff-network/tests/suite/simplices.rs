@@ -1,0 +1,269 @@
+//! CSMPN's network on simplicial complexes, beside formulas written out simplex by simplex.
+
+use flashcliff::Dtype;
+use flashcliff_network::messages::{SimplexEnds, SimplicialHulls};
+use flashcliff_network::{Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices};
+
+use crate::messages::{BLADES, Reference, Row, assert_near, parameters_of};
+use crate::networks::{numbers, room, slices};
+
+/// A triangle beside a vertex that nothing touches, and an edge: the corners of each simplex.
+const SIMPLICES: [&[usize]; 11] = [
+    &[0],
+    &[1],
+    &[2],
+    &[3],
+    &[0, 1],
+    &[1, 2],
+    &[0, 2],
+    &[0, 1, 2],
+    &[4],
+    &[5],
+    &[4, 5],
+];
+const GRAPHS: [i64; 11] = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1];
+const GRAPHS_OF_VERTICES: [i64; 6] = [0, 0, 0, 0, 1, 1];
+/// Receivers and senders. One edge is there twice, and no edge touches the fourth vertex.
+const EDGES: [[i64; 2]; 9] = [
+    [0, 1],
+    [0, 1],
+    [1, 0],
+    [4, 0],
+    [0, 4],
+    [7, 4],
+    [5, 7],
+    [10, 8],
+    [9, 10],
+];
+
+fn model() -> (Network, SimplexEnds) {
+    let own = SimplicialHulls {
+        dimension: 3,
+        channels: 3,
+        layers: 2,
+    };
+    let (layers, ends) = own.layers().unwrap();
+    assert_eq!(layers.starts().len(), layers.network.parameters().len());
+    (layers.network, ends)
+}
+
+/// All orders of some corners.
+fn orders(corners: &[usize]) -> Vec<Vec<usize>> {
+    if corners.len() < 2 {
+        return vec![corners.to_vec()];
+    }
+    let mut found = Vec::new();
+    for (at, &first) in corners.iter().enumerate() {
+        let mut others = corners.to_vec();
+        others.remove(at);
+        for mut own in orders(&others) {
+            own.insert(0, first);
+            found.push(own);
+        }
+    }
+    found
+}
+
+/// For each dimension the simplex and the corners of each order.
+fn orders_of_all() -> [Vec<(usize, Vec<usize>)>; 3] {
+    std::array::from_fn(|dimension| {
+        let all = SIMPLICES.iter().enumerate();
+        let own = all.filter(|(_, corners)| corners.len() == dimension + 1);
+        own.flat_map(|(at, corners)| orders(corners).into_iter().map(move |own| (at, own)))
+            .collect()
+    })
+}
+
+fn rows() -> Rows {
+    Rows {
+        others: orders_of_all().map(|own| own.len()),
+        ..Rows::of_graphs(2, SIMPLICES.len(), EDGES.len())
+    }
+}
+
+fn relations() -> Vec<Segments> {
+    let nodes = SIMPLICES.len();
+    let mut found: Vec<Segments> = (0..2)
+        .map(|end| Segments::new(&EDGES.map(|edge| edge[end]), nodes).unwrap())
+        .collect();
+    found.push(Segments::new(&GRAPHS, 2).unwrap());
+    found.push(Segments::new(&GRAPHS_OF_VERTICES, 2).unwrap());
+    let all = orders_of_all();
+    for own in &all {
+        let own: Vec<usize> = own.iter().map(|(at, _)| *at).collect();
+        found.push(Segments::new(&own, nodes).unwrap());
+    }
+    for (dimension, own) in all.iter().enumerate().skip(1) {
+        for corner in 0..=dimension {
+            let own: Vec<usize> = own.iter().map(|(_, order)| order[corner]).collect();
+            found.push(Segments::new(&own, GRAPHS_OF_VERTICES.len()).unwrap());
+        }
+    }
+    found
+}
+
+fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+    let mut outputs = room(plan);
+    let [inputs, parameters] = [inputs, parameters].map(slices);
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let relations = relations();
+    let scales = Scales {
+        relations: &relations,
+        ..Scales::default()
+    };
+    let mut memory = Cpu::new(plan).unwrap();
+    let done = memory.run(plan, &sources, &mut outputs, scales, &mut |_| {});
+    done.unwrap();
+    outputs
+}
+
+fn kinds() -> Vec<f64> {
+    let of = |corners: &[usize]| [1, 2, 3].map(|count| f64::from(u8::from(count == corners.len())));
+    SIMPLICES.iter().flat_map(|corners| of(corners)).collect()
+}
+
+/// The inputs, in the order of the network.
+fn inputs_of(network: &Network) -> Vec<Vec<f64>> {
+    let mut found = numbers(network, network.inputs(), rows(), 3);
+    found[0] = kinds();
+    found
+}
+
+/// The volume of each hull by the formulas.
+fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
+    let centred = |vertex: usize| -> [f64; 3] {
+        let own = |at: &usize| GRAPHS_OF_VERTICES[*at] == GRAPHS_OF_VERTICES[vertex];
+        let all: Vec<usize> = (0..GRAPHS_OF_VERTICES.len()).filter(own).collect();
+        std::array::from_fn(|axis| {
+            let sum: f64 = all.iter().map(|at| points[3 * at + axis]).sum();
+            points[3 * vertex + axis] - sum / all.len() as f64
+        })
+    };
+    let embedded = |corners: &&[usize]| -> Row {
+        let dimension = corners.len() - 1;
+        let prefix = format!("cl_feature_embedding.{dimension}");
+        let mut sum: Option<Row> = None;
+        for order in orders(corners) {
+            let vectors = order.into_iter().map(|vertex| {
+                let mut own = [0.0; BLADES];
+                own[1..4].copy_from_slice(&centred(vertex));
+                own
+            });
+            let x: Row = vectors.collect();
+            let own = match dimension {
+                0 => reference.linear(&prefix, &x, false),
+                layers => reference.perceptron(&prefix, &x, layers),
+            };
+            sum = Some(match sum {
+                None => own,
+                Some(sum) => {
+                    let pairs = sum.iter().zip(own);
+                    pairs
+                        .map(|(a, b)| std::array::from_fn(|blade| a[blade] + b[blade]))
+                        .collect()
+                }
+            });
+        }
+        sum.unwrap()
+    };
+    let mut h: Vec<Row> = SIMPLICES.iter().map(embedded).collect();
+    let kinds: Vec<Vec<f64>> = kinds().chunks(3).map(<[f64]>::to_vec).collect();
+    // The sender's dimension is the first.
+    let of_edges = EDGES.map(|[i, j]| [&kinds[j as usize][..], &kinds[i as usize]].concat());
+    for layer in 0..2 {
+        let prefix = format!("layers.{layer}");
+        h = reference.convolution(&prefix, &h, &EDGES, [&of_edges, &kinds]);
+    }
+    let scalars: Vec<f64> = h
+        .iter()
+        .map(|h| reference.linear("projection.0", h, true)[0][0])
+        .collect();
+    let mean = |graph: i64| {
+        let pairs = scalars.iter().zip(GRAPHS);
+        let own: Vec<f64> = pairs.filter(|(_, of)| *of == graph).map(|own| *own.0).collect();
+        own.iter().sum::<f64>() / own.len() as f64
+    };
+    vec![mean(0), mean(1)]
+}
+
+#[test]
+fn the_network_of_simplices_is_that_of_the_formulas() {
+    let (network, ends) = model();
+    let parameters = parameters_of(&network);
+    let inputs = inputs_of(&network);
+    let plan = network.plan(&[ends.volumes], rows(), [Dtype::F64; 2]);
+    let got = run(&plan.unwrap(), [&inputs, &parameters]);
+    let reference = Reference::new(&network, &parameters);
+    assert_near(&got[0], &expected(&reference, &inputs[1]), 1e-12);
+}
+
+#[test]
+fn gradients_of_simplices_are_those_of_differences() {
+    let (mut network, ends) = model();
+    let axes = network.shape(ends.volumes).unwrap().to_vec();
+    let seed = network.features("seed", &axes);
+    let mut by = network.parameters().to_vec();
+    by.push(ends.points);
+    let pairs = network
+        .gradients_by(ends.volumes, seed, &by, Keep::All)
+        .unwrap();
+    assert_eq!(pairs.len(), by.len());
+    let mut outputs = vec![ends.volumes];
+    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+    let plan = network.plan(&outputs, rows(), [Dtype::F64; 2]).unwrap();
+    let mut all = [inputs_of(&network), parameters_of(&network)];
+    let gradients = run(&plan, [&all[0], &all[1]]);
+    let seed = all[0][2].clone();
+    let places = (0..all[1].len()).map(|at| (1, at)).chain([(0, 1)]);
+    for (number, (of, at)) in places.enumerate() {
+        // Some elements of each.
+        for element in (0..all[of][at].len()).step_by(5) {
+            let before = all[of][at][element];
+            let mut moved = |to: f64| -> f64 {
+                all[of][at][element] = to;
+                let way = run(&plan, [&all[0], &all[1]]);
+                way[0].iter().zip(&seed).map(|(a, b)| a * b).sum()
+            };
+            let step = 1e-5;
+            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
+            moved(before);
+            let got = gradients[number + 1][element];
+            assert!(
+                (got - difference).abs() < 1e-6 * (1.0 + got.abs()),
+                "{number}: {got}, {difference}"
+            );
+        }
+    }
+}
+
+/// The count of CSMPN's repository, less the linear map without a part in results, and its names.
+#[test]
+fn parameters_are_those_of_the_published_network() {
+    let (layers, _) = SimplicialHulls::default().layers().unwrap();
+    let network = &layers.network;
+    let shapes: Vec<(String, &[usize])> = network
+        .parameters()
+        .iter()
+        .zip(layers.stored_shapes())
+        .map(|(&own, shape)| (network.name(own).to_owned(), shape.as_slice()))
+        .collect();
+    let count = |shape: &[usize]| shape.iter().product::<usize>();
+    let all: usize = shapes.iter().map(|(_, shape)| count(shape)).sum();
+    assert_eq!(all + 4, 254_329);
+    let published: [(&str, &[usize]); 7] = [
+        ("cl_feature_embedding.0.weight", &[28, 1]),
+        ("cl_feature_embedding.0.bias", &[1, 28, 1]),
+        ("cl_feature_embedding.1.layers.0.0.weight", &[28, 2, 6]),
+        ("cl_feature_embedding.2.layers.1.2.weight", &[28, 56]),
+        ("layers.2.edge_model.layers.0.0.weight", &[28, 34, 6]),
+        ("layers.0.node_model.layers.0.0.weight", &[28, 59, 6]),
+        ("projection.0.weight", &[1, 28, 6]),
+    ];
+    for (name, shape) in published {
+        let found = shapes.iter().find(|(own, _)| own == name);
+        assert_eq!(found.map(|own| own.1), Some(shape), "{name}");
+    }
+}
