@@ -17,7 +17,8 @@ needs_library = pytest.mark.skipif(
 
 class Batch(Structure):
     _fields_ = [
-        (name, c_size_t) for name in ("samples", "items", "context_items", "edges", "graphs")
+        *((name, c_size_t) for name in ("samples", "items", "context_items", "edges", "graphs")),
+        ("others", c_size_t * 3),
     ]
 
 

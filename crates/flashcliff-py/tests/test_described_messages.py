@@ -255,7 +255,7 @@ def test_maps_that_a_network_cannot_take(functions):
     layer = disturb(nn.EGCL(net.algebra, 3, edge_scalars=1, **F64))
     layer.edge_model.layers[0][0] = disturb(nn.MVLinear(net.algebra, 4, 3, per_grade=False, **F64))
     h, a = random(8, NODES, 3), random(EDGES, 1)
-    assert "per_grade of the first map of edges" in why(layer, h, graph(), a)
+    assert "per_grade of the first map of multivectors and scalars" in why(layer, h, graph(), a)
     # Perceptrons are functions of their own, without relations.
     assert all(own[3] == 0 for own in functions)
 

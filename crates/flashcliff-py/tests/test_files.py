@@ -13,7 +13,7 @@ import flashcliff
 from flashcliff import nn
 from flashcliff.compat import gatr, lgatr
 from flashcliff.compat.lgatr import v1
-from flashcliff.graphs import Relation
+from flashcliff.graphs import Complexes, Relation
 from flashcliff.nn import transformer as gt
 
 GATR, LGATR = (3, 0, 1), (1, 3, 0)
@@ -277,14 +277,31 @@ def test_networks_of_bodies_run_in_c(saved):
 
 
 @needs_library
+def test_networks_on_simplices_run_in_c(saved):
+    net = disturb(nn.models.SimplicialHulls(3, 2, 1, dtype=torch.float64))
+    own = Complexes([4, 2], [[(0, 1, 2)], [(0, 1)]])
+    given = {"kinds": own.kinds(torch.float64)[None], "points": leaf(random(6, 1, 3))}
+    out = net(given["points"][:, 0], own)[None, :, None]
+    graph, relations = own.graph, [of for _, of in own.relations()]
+    more = {"relations": (graph.receivers, graph.senders, own.graphs, *relations)}
+    batch = (graph.num_nodes, 1, 0, graph.num_edges, 2, tuple(of.rows for of in own.simplices))
+    compare(saved(net), batch, given, out, dict(net.named_parameters()), **more)
+
+
+@needs_library
+@pytest.mark.parametrize("of_nodes", [0, 1])
 @pytest.mark.parametrize("scalars", [0, 2])
-def test_messages_run_in_c(scalars, saved):
-    layer = disturb(nn.EGCL((2, 0, 0), 3, edge_scalars=scalars, dtype=torch.float64))
+def test_messages_run_in_c(scalars, of_nodes, saved):
+    sizes = {"edge_scalars": scalars, "node_scalars": of_nodes}
+    layer = disturb(nn.EGCL((2, 0, 0), 3, **sizes, dtype=torch.float64))
     ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
     given = {"nodes": leaf(random(4, 6, 3))}
     if scalars:
         given["edge_scalars"] = leaf(random(1, 8, scalars))
-    out = layer(given["nodes"], ends, given["edge_scalars"][0] if scalars else None)
+    if of_nodes:
+        given["node_scalars"] = leaf(random(1, 6, of_nodes, seed=2))
+    own = [None if x is None else x[0] for x in map(given.get, ("edge_scalars", "node_scalars"))]
+    out = layer(given["nodes"], ends, *own)
     named = dict(layer.named_parameters())
     compare(saved(layer), (6, 1, 0, 8, 0), given, out, named, relations=ends)
 

@@ -133,7 +133,8 @@ impl MessageLayers {
         let nodes = format!("{prefix}.node_model");
         let end = if layers > 1 { hidden } else { channels };
         let own = (scalars.nodes, options.node_scalars);
-        let first = self.beside_scalars(&nodes, (both, channels + hidden), own, end, |_, x| Ok(x))?;
+        let first =
+            self.beside_scalars(&nodes, (both, channels + hidden), own, end, |_, x| Ok(x))?;
         let update = self.behind_first(&nodes, first, [hidden, channels], layers)?;
         match options.residual {
             true => self.network.scaled_sum([h, update], 1.0),

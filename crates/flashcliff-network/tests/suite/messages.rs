@@ -356,8 +356,13 @@ fn the_network_of_bodies_is_that_of_the_formulas() {
         reference.linear("embedding", &x, false)
     };
     let mut h: Vec<Row> = (0..NODES).map(embedded).collect();
-    let products =
-        EDGES.map(|ends| vec![ends.iter().map(|&end| body(end as usize)[0]).product::<f64>()]);
+    let products = EDGES.map(|ends| {
+        vec![
+            ends.iter()
+                .map(|&end| body(end as usize)[0])
+                .product::<f64>(),
+        ]
+    });
     for layer in 0..2 {
         h = reference.convolution(&format!("layers.{layer}"), &h, &EDGES, [&products, &[]]);
     }

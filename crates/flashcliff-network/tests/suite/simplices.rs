@@ -183,7 +183,10 @@ fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
         .collect();
     let mean = |graph: i64| {
         let pairs = scalars.iter().zip(GRAPHS);
-        let own: Vec<f64> = pairs.filter(|(_, of)| *of == graph).map(|own| *own.0).collect();
+        let own: Vec<f64> = pairs
+            .filter(|(_, of)| *of == graph)
+            .map(|own| *own.0)
+            .collect();
         own.iter().sum::<f64>() / own.len() as f64
     };
     vec![mean(0), mean(1)]

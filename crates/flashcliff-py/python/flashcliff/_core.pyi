@@ -76,7 +76,7 @@ Channels = tuple[int, int]
 """Channels of multivectors, and of scalars."""
 
 Axis = int | str
-"""A size, or the rows of an axis: ``rows``, ``edges`` or ``graphs``."""
+"""A size, or the rows of an axis: ``rows``, ``edges``, ``graphs``, or ``others 0`` and so on for a further set."""
 
 class Network:
     """A network, which grows by a step with each call. Values are numbers; a value of tokens is a matrix ``[rows, blades * multivectors +
@@ -190,12 +190,12 @@ class NetworkFunction:
 
     def plan(
         self,
-        rows: tuple[int, int, int, int, int],
+        rows: tuple[int, ...],
         dtype: str,
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
     ) -> NetworkPlan:
-        """The plan for samples, their items and those of their context, for edges and graphs. ``wanted`` says of which inputs and parameters there are
+        """The plan for samples, their items and those of their context, for edges and graphs, and for the rows of up to three further sets. ``wanted`` says of which inputs and parameters there are
         gradients; ``gpu`` is the number of a GPU and whether products may use TF32, or the CPU. Plans are kept."""
     def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
         """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""

@@ -7,7 +7,7 @@ use flashcliff_network::tokens::{
     Attention, Channels, Components, Dropout, Frames, Gains, GateFunction, Geometry, Lanes, Linear,
     NormOptions, Reinserted, Rotary, Step,
 };
-use flashcliff_network::{Axis, Error, Relation, Value};
+use flashcliff_network::{Axis, Error, Relation, Rows, Value};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,16 +40,17 @@ impl PyAxis {
     }
 }
 
-/// The axis of rows with a name.
+/// The axis of rows with a name, which is that of the axis as text.
 fn axis_of(name: &str) -> PyResult<Axis> {
-    match name {
-        "rows" => Ok(Axis::Rows),
-        "edges" => Ok(Axis::Edges),
-        "graphs" => Ok(Axis::Graphs),
-        _ => Err(PyValueError::new_err(format!(
-            "axis: expected rows, edges, graphs or a size, got {name}"
-        ))),
-    }
+    let named = [Axis::Rows, Axis::Edges, Axis::Graphs];
+    let others = (0..Rows::MOST_OTHERS).map(Axis::Others);
+    let found = named.into_iter().chain(others);
+    let found = found.into_iter().find(|axis| axis.to_string() == name);
+    found.ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "axis: expected rows, edges, graphs, others with a number, or a size, got {name}"
+        ))
+    })
 }
 
 /// The choices of steps on tokens that an algebra leaves open.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flashcliff::Dtype;
 use flashcliff_network::cache::Cache;
 use flashcliff_network::{Error, Network, Number, Plan, Rows, Value, file};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::host;
@@ -38,8 +39,30 @@ pub(super) struct Key {
     pub(super) gpu: Option<PyGpu>,
 }
 
-/// Samples, items and context items; and the edges and graphs of networks on graphs, whose nodes are samples of one item.
-type PyRows = (usize, usize, usize, usize, usize);
+/// Samples, items and context items; the edges and graphs of networks on graphs, whose nodes are samples of one item; and the rows of further sets, if there are any.
+type PyRows = Vec<usize>;
+
+/// The rows of a call.
+fn rows_of(rows: &[usize]) -> PyResult<Rows> {
+    let most = 5 + Rows::MOST_OTHERS;
+    let [samples, items, context, edges, graphs, ref more @ ..] = *rows else {
+        return Err(wrong_rows(most, rows.len()));
+    };
+    let mut others = [0; Rows::MOST_OTHERS];
+    let own = others.get_mut(..more.len());
+    own.ok_or_else(|| wrong_rows(most, rows.len()))?
+        .copy_from_slice(more);
+    Ok(Rows {
+        edges,
+        graphs,
+        others,
+        ..Rows::new(samples, items).with_context(context)
+    })
+}
+
+fn wrong_rows(most: usize, got: usize) -> PyErr {
+    PyValueError::new_err(format!("rows: expected 5 to {most} numbers, got {got}"))
+}
 
 /// A plan of two stages, the result and the gradients that are wanted.
 pub(super) struct Planned {
@@ -131,13 +154,8 @@ impl NetworkFunction {
                 "networks: this build has no kernels for GPUs",
             ));
         }
-        let (samples, items, context, edges, graphs) = rows;
         let key = Key {
-            rows: Rows {
-                edges,
-                graphs,
-                ..Rows::new(samples, items).with_context(context)
-            },
+            rows: rows_of(&rows)?,
             dtype: dtype_of(dtype)?,
             wanted,
             gpu,
@@ -341,7 +359,7 @@ impl Planned {
     ) -> PyResult<(Vec<usize>, Vec<usize>)> {
         if tensors.len() != self.shapes.len() {
             let (expected, got) = (self.shapes.len(), tensors.len());
-            return Err(pyo3::exceptions::PyValueError::new_err(format!(
+            return Err(PyValueError::new_err(format!(
                 "networks: expected {expected} tensors, got {got}"
             )));
         }

@@ -3,6 +3,7 @@
 - :class:`Relation`: which target each row belongs to.
 - :func:`gather`: for each row what it belongs to; :func:`difference`: the difference of both ends of edges.
 - :func:`segment_sum`: for each target the sum, the mean, or the sum by the root of the number of its rows.
+- :class:`Complexes`: simplicial complexes, whose vertices, edges and triangles are the nodes of a graph.
 - :class:`Graph`: the two relations of PyTorch Geometric's ``edge_index``.
 
 A gathering and a sum are each the gradient of the other. Both are one operator on the CPU and on GPUs, with derivatives of every order, and work
@@ -11,8 +12,9 @@ autocast. Sums have a fixed order and no atomics, so results are the same bit fo
 """
 
 from .. import _torch as _torch
+from ._complexes import Complexes
 from ._graph import Edges, Graph, ends_of
 from ._relation import Relation
 from ._rows import difference, gather, segment_sum
 
-__all__ = ["Edges", "Graph", "Relation", "difference", "ends_of", "gather", "segment_sum"]
+__all__ = ["Complexes", "Edges", "Graph", "Relation", "difference", "ends_of", "gather", "segment_sum"]

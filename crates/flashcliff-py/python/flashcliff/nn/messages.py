@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import torch
@@ -26,7 +27,7 @@ from .transformer.described import (
     attempt_on_graph,
 )
 
-_FACTS = "channels", "hidden", "edge_scalars", "aggregation", "residual", "_algebra"
+_FACTS = "channels", "hidden", "edge_scalars", "node_scalars", "aggregation", "residual", "_algebra"
 
 
 @path.stands_for
@@ -34,7 +35,7 @@ class EGCL(CliffordModule, Networked):
     """Messages between neighbours, each of two perceptrons :class:`CEMLP`.
 
     ``m_e = edge_model([h_i - h_j, a_e])`` for each edge ``e`` from ``j`` to ``i``, and
-    ``h_i' = h_i + node_model([h_i, mean over the edges e to i of m_e])``. The mean of no messages is 0.
+    ``h_i' = h_i + node_model([h_i, mean over the edges e to i of m_e, b_i])``. The mean of no messages is 0.
 
     The first linear map of ``edge_model`` acts on nodes, of which there are fewer than edges. It is called with edges if it or
     ``edge_model`` is wrapped, hooked or replaced. Messages are summed in the order of edges, so results have the same bits in every run.
@@ -44,9 +45,9 @@ class EGCL(CliffordModule, Networked):
 
     Shapes:
         - nodes ``h`` and the result ``[blades, *batch, nodes, channels]``
-        - ``edge_scalars`` ``[edges, edge_scalars]``
+        - ``edge_scalars`` ``a`` ``[edges, edge_scalars]``, ``node_scalars`` ``b`` ``[nodes, node_scalars]``
         - ``edge_model``: :class:`CEMLP` of ``channels + edge_scalars`` to ``hidden`` channels
-        - ``node_model``: :class:`CEMLP` of ``channels + hidden`` to ``channels``
+        - ``node_model``: :class:`CEMLP` of ``channels + hidden + node_scalars`` to ``channels``
 
     Args:
         algebra: such as ``flashcliff.Algebra(3, 0, 0)``.
@@ -57,8 +58,10 @@ class EGCL(CliffordModule, Networked):
         aggregation: what sums of messages are divided by: ``"mean"`` by their number, ``"root_count"`` by its square root, ``"sum"`` by
             nothing.
         residual: whether the result is added to the nodes.
+        node_scalars: the scalars of a node, which its update reads.
 
-    Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict. It sums messages
+    Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's (arXiv 2402.10011) is the
+    same. CGENN sums messages
     at the first row of its edges, :class:`flashcliff.graphs.Graph` at the second, as PyTorch Geometric does.
     """
 
@@ -73,6 +76,7 @@ class EGCL(CliffordModule, Networked):
         layers: int = 2,
         aggregation: str = "mean",
         residual: bool = True,
+        node_scalars: int = 0,
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -81,6 +85,7 @@ class EGCL(CliffordModule, Networked):
         self.channels = check_features("channels", channels)
         self.hidden = self.channels if hidden is None else check_features("hidden", hidden)
         self.edge_scalars = check_count("edge_scalars", edge_scalars)
+        self.node_scalars = check_count("node_scalars", node_scalars)
         self.aggregation = check_choice("aggregation", aggregation, REDUCTIONS)
         self.residual = checks.flag("residual", residual)
 
@@ -89,23 +94,33 @@ class EGCL(CliffordModule, Networked):
             return CEMLP(self.algebra, *sizes, device=device, dtype=dtype)
 
         self.edge_model = perceptron(self.channels + self.edge_scalars, self.hidden)
-        self.node_model = perceptron(self.channels + self.hidden, self.channels)
+        self.node_model = perceptron(
+            self.channels + self.hidden + self.node_scalars, self.channels
+        )
 
-    def forward(self, h: Tensor, edges: Edges, edge_scalars: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        h: Tensor,
+        edges: Edges,
+        edge_scalars: Tensor | None = None,
+        node_scalars: Tensor | None = None,
+    ) -> Tensor:
         """The nodes after the messages.
 
         Args:
             h: the nodes.
             edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders.
             edge_scalars: the scalars of edges, if the layer has any.
+            node_scalars: the scalars of nodes, if it has any.
 
         Raises:
             TypeError: ``edges`` are none of these.
             ValueError: the relations have not as many targets as there are nodes, or the scalars another shape.
         """
         ends = ends_of(edges)
-        self._check_scalars(edge_scalars, ends[0].rows)
-        given = MessageGiven(h, *ends, edge_scalars)
+        _check_scalars("edge_scalars", edge_scalars, ends[0].rows, self.edge_scalars)
+        _check_scalars("node_scalars", node_scalars, ends[0].count, self.node_scalars)
+        given = MessageGiven(h, *ends, edge_scalars, node_scalars=node_scalars)
         found = None
         if h.dim() > 1 and h.shape[-2] == ends[0].count:
             found = attempt_on_graph(self, given, self._composed)
@@ -118,17 +133,11 @@ class EGCL(CliffordModule, Networked):
         ends = given.receivers, given.senders
         messages = self._messages(h, ends, edge_scalars)
         sums = segment_sum(messages, ends[0], reduce=self.aggregation, dim=-2)
-        update: Tensor = self.node_model(torch.cat([h, sums], dim=-1))
+        parts = [h, sums]
+        if given.node_scalars is not None:
+            parts.append(_on_first_blade(given.node_scalars, h))
+        update: Tensor = self.node_model(torch.cat(parts, dim=-1))
         return h + update if self.residual else update
-
-    def _check_scalars(self, scalars: Tensor | None, edges: int) -> None:
-        expected = (edges, self.edge_scalars) if self.edge_scalars else None
-        got = None if scalars is None else tuple(scalars.shape)
-        if got != expected:
-            shape = None if expected is None else list(expected)
-            raise ValueError(
-                f"edge_scalars: expected {shape}, got {None if got is None else list(got)}"
-            )
 
     def _messages(
         self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
@@ -138,10 +147,7 @@ class EGCL(CliffordModule, Networked):
             return model.behind_first(self._first(model.first, h, ends, scalars))
         x = difference(h, *ends, dim=-2)
         if scalars is not None:
-            # The scalar parts are on the first blade.
-            own = scalars.expand(*x.shape[:-1], -1)
-            own = torch.cat([own[:1], torch.zeros_like(own[1:])])
-            x = torch.cat([x, own], dim=-1)
+            x = torch.cat([x, _on_first_blade(scalars, x)], dim=-1)
         found: Tensor = model(x)
         return found
 
@@ -169,23 +175,42 @@ class EGCL(CliffordModule, Networked):
         return MessageVariant("nodes", self._algebra.blade_count, self.channels)
 
     def describe_on_graph(
-        self, network: MessageDescription, h: Multivectors, scalars: Multivectors | None = None
+        self,
+        network: MessageDescription,
+        h: Multivectors,
+        scalars: Multivectors | None = None,
+        of_nodes: Multivectors | None = None,
     ) -> Multivectors:
-        """Adds the layer to a network. ``scalars``: those of edges, which are an input by custom."""
+        """Adds the layer to a network. ``scalars``: those of edges, which are an input by custom; ``of_nodes``: those of nodes, likewise."""
         network.reads(self, *_FACTS)
         model, receivers = self.edge_model, network.ends()[0]
         if type(model) is not CEMLP or h.channels != self.channels:
             raise Undescribed("messages are not of a CEMLP, or of other channels than nodes")
         if scalars is None and self.edge_scalars:
             scalars = network.edge_scalars(self.edge_scalars)
+        if of_nodes is None and self.node_scalars:
+            of_nodes = network.node_scalars(self.node_scalars)
         messages = model.describe_behind_first(network, self._described_first(network, h, scalars))
         sums = network.segment_sum(messages, receivers, self.aggregation)
-        update: Multivectors = network.call(self.node_model, network.side_by_side(h, sums))
+        update = self._described_update(network, network.side_by_side(h, sums), of_nodes)
         if not self.residual:
             return update
         if update.channels != h.channels:
             raise Undescribed("a residual has other channels than what it is added to")
         return network.sum(h, update)
+
+    def _described_update(
+        self, network: MessageDescription, both: Multivectors, scalars: Multivectors | None
+    ) -> Multivectors:
+        """Adds the perceptron of nodes, of nodes and sums of messages side by side."""
+        model = self.node_model
+        if scalars is None:
+            found: Multivectors = network.call(model, both)
+            return found
+        if type(model) is not CEMLP:
+            raise Undescribed("scalars of nodes are not read by a CEMLP")
+        first = _beside_scalars(network, model.first, both, scalars, lambda x: x)
+        return model.describe_behind_first(network, first)
 
     def _described_first(
         self, network: MessageDescription, h: Multivectors, scalars: Multivectors | None
@@ -196,29 +221,13 @@ class EGCL(CliffordModule, Networked):
         if scalars is None:
             found: Multivectors = network.call(first, network.gather(h, *ends))
             return found
-        if not isinstance(first, MVLinear) or first.in_features != h.channels + scalars.channels:
-            raise Undescribed("the first map of edges is no MVLinear of their channels")
-        for name, value in (("per_grade", True), ("grades", None), ("bias_mode", "scalar")):
-            network.expect(first, name, value, f"the {name} of the first map of edges")
-        algebra, hidden = self._algebra, first.out_features
-        weight, bias = first.described_parameters(network)
-        of_nodes, of_edges = network.split(weight, 1, [h.channels, scalars.channels])
-        of_edges = network.split(of_edges, 2, [1, algebra.grade_count - 1])[0]
-
-        def mapped(x: Multivectors, own: int, bias: int | None, grades: Any) -> Multivectors:
-            options = True, "scalar", grades, "out_in_grade"
-            tensors = x.value, own, bias
-            value = network.operator(table.MV_LINEAR, algebra, tensors, *options)
-            return x._replace(value=value, channels=hidden)
-
-        differences = network.gather(mapped(h, of_nodes, None, None), *ends)
-        own = network.extended(mapped(scalars, of_edges, bias, (0,)), h.blades)
-        return network.sum(differences, own)
+        return _beside_scalars(network, first, h, scalars, lambda x: network.gather(x, *ends))
 
     def extra_repr(self) -> str:
         return joined(
             f"{self.algebra!r}, channels={self.channels}, hidden={self.hidden}",
             f"edge_scalars={self.edge_scalars}" if self.edge_scalars else "",
+            f"node_scalars={self.node_scalars}" if self.node_scalars else "",
             f"aggregation={self.aggregation!r}",
             "" if self.residual else "residual=False",
         )
@@ -230,3 +239,46 @@ def _acts_on_nodes(module: torch.nn.Module) -> TypeGuard[MVLinear]:
         return False
     assert isinstance(module, MVLinear)
     return module.per_grade and module.grades is None and module.bias_mode == "scalar"
+
+
+def _check_scalars(name: str, scalars: Tensor | None, rows: int, count: int) -> None:
+    """Raises unless scalars have the shape of those of rows with so many."""
+    expected = (rows, count) if count else None
+    got = None if scalars is None else tuple(scalars.shape)
+    if got != expected:
+        shape = None if expected is None else list(expected)
+        raise ValueError(f"{name}: expected {shape}, got {None if got is None else list(got)}")
+
+
+def _on_first_blade(scalars: Tensor, like: Tensor) -> Tensor:
+    """Scalars ``[rows, scalars]`` as multivectors, whose batch is that of others."""
+    own = scalars.expand(*like.shape[:-1], -1)
+    return torch.cat([own[:1], torch.zeros_like(own[1:])])
+
+
+def _beside_scalars(
+    network: MessageDescription,
+    first: torch.nn.Module,
+    h: Multivectors,
+    scalars: Multivectors,
+    along: Callable[[Multivectors], Multivectors],
+) -> Multivectors:
+    """Adds the first linear map of a perceptron of multivectors and scalars: ``t(W h) + V a + b``, where ``along`` takes the rows of nodes to those of
+    the scalars."""
+    if not isinstance(first, MVLinear) or first.in_features != h.channels + scalars.channels:
+        raise Undescribed("the first map of multivectors and scalars is no MVLinear of their channels")
+    for name, value in (("per_grade", True), ("grades", None), ("bias_mode", "scalar")):
+        network.expect(first, name, value, f"the {name} of the first map of multivectors and scalars")
+    algebra = first._algebra
+    weight, bias = first.described_parameters(network)
+    of_nodes, of_scalars = network.split(weight, 1, [h.channels, scalars.channels])
+    of_scalars = network.split(of_scalars, 2, [1, algebra.grade_count - 1])[0]
+
+    def mapped(x: Multivectors, own: int, bias: int | None, grades: Any) -> Multivectors:
+        options = True, "scalar", grades, "out_in_grade"
+        value = network.operator(table.MV_LINEAR, algebra, (x.value, own, bias), *options)
+        return x._replace(value=value, channels=first.out_features)
+
+    moved = along(mapped(h, of_nodes, None, None))
+    own = network.extended(mapped(scalars, of_scalars, bias, (0,)), h.blades)
+    return network.sum(moved, own)

@@ -30,7 +30,7 @@ def load_state_dict(
 
     CGENN stores the tables of its algebra with the parameters (``algebra.cayley``,
     ``net.0.algebra.metric``, ...), and models may store metrics (``train_metrics.``,
-    ``test_metrics.``). Tables and metrics are left out, but a metric of the algebra that is not the module's is an error.
+    ``val_metrics.``, ``test_metrics.``). Tables and metrics are left out, but a metric of the algebra that is not the module's is an error.
 
     Args:
         module: a module of :mod:`flashcliff.nn` or of this one.
@@ -60,7 +60,7 @@ def load_state_dict(
                 raise ValueError(
                     f"{name}: expected the metric {' or '.join(map(str, expected))}, got {metric}"
                 )
-        elif name.split(".")[0] not in ("train_metrics", "test_metrics"):
+        elif name.split(".")[0] not in ("train_metrics", "val_metrics", "test_metrics"):
             values[name] = value
     return module.load_state_dict(values, strict=strict)
 

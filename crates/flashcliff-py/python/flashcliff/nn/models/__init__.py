@@ -1,8 +1,11 @@
-"""CGENN's models: invariants of points ``[batch, points, dim]``, and the motion of bodies on graphs."""
+"""Models of CGENN and CSMPN: invariants of points ``[batch, points, dim]``, the motion of bodies and classes of jets on graphs, and volumes on
+simplicial complexes."""
 
 from .hulls import Hulls
+from .jets import CGLayer, JetTagger
 from .nbody import NBody
 from .regression import Regression
+from .simplices import SimplicialHulls
 from .volumes import Volumes
 
-__all__ = ["Hulls", "NBody", "Regression", "Volumes"]
+__all__ = ["CGLayer", "Hulls", "JetTagger", "NBody", "Regression", "SimplicialHulls", "Volumes"]

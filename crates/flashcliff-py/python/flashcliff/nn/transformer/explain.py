@@ -39,8 +39,8 @@ def explain(module: nn.Module) -> Paths:
 
     Args:
         module: any module; a network, a block or a layer of :mod:`flashcliff.nn.transformer` or of
-            :mod:`flashcliff.compat`, slim ones too; :class:`flashcliff.nn.CEMLP`, :class:`flashcliff.nn.EGCL` and
-            :class:`flashcliff.nn.models.NBody`.
+            :mod:`flashcliff.compat`, slim ones too; :class:`flashcliff.nn.CEMLP`, :class:`flashcliff.nn.EGCL`,
+            :class:`flashcliff.nn.models.NBody` and :class:`flashcliff.nn.models.SimplicialHulls`.
 
     Returns:
         The ways of blocks and the reasons of layers, by their names. It prints as one line for each.

@@ -54,8 +54,11 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ================ ======================================= ==================================================================
 
     A file of :class:`flashcliff.nn.models.NBody` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
-    ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]`` and ``edge_scalars`` ``[1, edges,
-    edge_scalars]``, if it has scalars; one of :class:`flashcliff.nn.CEMLP` the input ``x`` ``[blades, rows, in_channels]``. Runs are given the relations ``receivers`` and ``senders`` of edges, and ``graphs`` of bodies.
+    ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.models.SimplicialHulls` the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``,
+    and the output ``[1, graphs, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges,
+    edge_scalars]`` and ``node_scalars`` ``[1, nodes, node_scalars]``, if it has such scalars; one of :class:`flashcliff.nn.CEMLP` the input ``x`` ``[blades, rows, in_channels]``.
+    Runs are given the relations ``receivers`` and ``senders`` of edges, ``graphs`` of bodies and of simplices, and those of
+    :meth:`flashcliff.graphs.Complexes.relations`, whose orders of corners are the rows of further sets.
 
     The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
     innermost, then the scalars: for multivectors ``[blades, samples, items, channels]`` and scalars ``[samples, items, scalars]`` they are
@@ -108,8 +111,8 @@ def _variant(module: Any, what: str, mask: bool) -> Variant | MessageVariant:
     made_for = getattr(module, "variant", None)
     if made_for is None or not any(hasattr(module, own.method) for own in _DRAFTS):
         raise _core.UnsupportedError(
-            f"{what}: expected a network, block or layer of flashcliff.nn.transformer, or an NBody, EGCL or CEMLP, that knows its channels; of a class around one, save "
-            "the module within"
+            f"{what}: expected a network, block or layer of flashcliff.nn.transformer, or a SimplicialHulls, NBody, EGCL or CEMLP, that knows its channels; of a class "
+            "around one, save the module within"
         )
     variant: Variant | MessageVariant = made_for()
     if not mask or isinstance(variant, MessageVariant):

@@ -94,8 +94,9 @@ class Types(NamedTuple):
     """Whether matrix products on a GPU may round float32 to TF32."""
 
 
-Rows = tuple[int, int, int, int, int]
-"""Samples, their items, and those that cross-attention attends to; the edges and graphs of graphs, whose nodes are samples of one item."""
+Rows = tuple[int, ...]
+"""Samples, their items, and those that cross-attention attends to; the edges and graphs of graphs, whose nodes are samples of one item; and the rows of
+further sets, if there are any."""
 
 _NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 """The types that autocast changes."""

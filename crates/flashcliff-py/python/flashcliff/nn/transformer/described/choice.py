@@ -83,6 +83,7 @@ def attempt_on_graph(
             given.of(of.inputs),
             types,
             owner.algebra,
+            of_graphs=function.output.of_graphs,  # type: ignore[union-attr]
         )
         found = apply(call, lambda own: (composed(own), None), parameters, places)[0]
     except (Unready, _core.UnsupportedError) as error:

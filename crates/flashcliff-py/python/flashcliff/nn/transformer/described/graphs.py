@@ -30,10 +30,22 @@ class MessageGiven(NamedTuple):
     """The scalars of edges, ``[edges, scalars]``."""
     graphs: Relation | None = None
     """The graphs of nodes."""
+    node_scalars: Tensor | None = None
+    """The scalars of nodes, ``[nodes, scalars]``."""
+    points: Tensor | None = None
+    """The positions of vertices, ``[vertices, dim]``."""
+    more: tuple[tuple[str, Relation], ...] = ()
+    """Further relations, by their names."""
 
     def tensors(self) -> list[Tensor]:
         """The tensors of numbers."""
-        return [self.here] if self.edge_scalars is None else [self.here, self.edge_scalars]
+        found = self.here, self.edge_scalars, self.node_scalars, self.points
+        return [own for own in found if own is not None]
+
+    def relation(self, name: str) -> Relation:
+        """A relation by its name."""
+        found = getattr(self, name, None) if "." not in name else None
+        return dict(self.more)[name] if found is None else found
 
     def of(self, inputs: Sequence[str]) -> list[Tensor | None]:
         """The tensors of inputs, two for each as tokens have: the second one is not there."""
@@ -41,13 +53,15 @@ class MessageGiven(NamedTuple):
 
     def lists(self, relations: Sequence[str]) -> tuple[Tensor, ...]:
         """The tensors of relations, three for each."""
-        found = [getattr(self, name) for name in relations]
+        found = map(self.relation, relations)
         return tuple(t for own in found for t in (own.targets, own.starts, own.order))
 
     def all_lists(self) -> tuple[Tensor, ...]:
         """The tensors of the relations that are there."""
-        named = "receivers", "senders", "graphs"
-        return self.lists([name for name in named if getattr(self, name) is not None])
+        named = [
+            name for name in ("receivers", "senders", "graphs") if getattr(self, name) is not None
+        ]
+        return self.lists([*named, *(name for name, _ in self.more)])
 
 
 def types_on_graph(given: MessageGiven, takes_tf32: bool) -> Types:
@@ -64,12 +78,14 @@ def types_on_graph(given: MessageGiven, takes_tf32: bool) -> Types:
 
 
 def rows_of(nodes: Any, relations: Sequence[str], lists: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The rows of a call: its nodes, and the edges and graphs of its relations; symbols in a trace."""
+    """The rows of a call: its nodes, and the edges, graphs and orders of simplices of its relations; symbols in a trace."""
     sizes = {
         name: (lists[3 * at].shape[0], lists[3 * at + 1].shape[0] - 1)
         for at, name in enumerate(relations)
     }
-    return nodes, 1, 0, sizes.get("receivers", (0, 0))[0], sizes.get("graphs", (0, 0))[1]
+    edges, graphs = sizes.get("receivers", (0, 0))[0], sizes.get("graphs", (0, 0))[1]
+    others = [sizes[f"simplices.{at}"][0] for at in range(3) if f"simplices.{at}" in sizes]
+    return nodes, 1, 0, edges, graphs, *others
 
 
 class MessageCall(NamedTuple):
@@ -92,6 +108,8 @@ class MessageCall(NamedTuple):
     """The algebra of the layers, as far as reports name it."""
     sequences: None = None
     draw: None = None
+    of_graphs: bool = False
+    """Whether the rows of the result are graphs, and not nodes."""
 
     def together(self, name: str, pair: Sequence[Tensor | None]) -> Tensor:
         """The tensor of an input."""
@@ -115,7 +133,7 @@ class MessageCall(NamedTuple):
 
     def _shape(self) -> tuple[int, int, int]:
         blades, channels, _ = self.sizes
-        return blades, self.rows[0], channels
+        return blades, self.rows[4 if self.of_graphs else 0], channels
 
     def given(self, tensors: Sequence[Tensor | None]) -> MessageGiven:
         """The arguments of a call of layers, from the tensors of a function."""

@@ -15,11 +15,13 @@ __all__ = ["MessageDescription", "MessageVariant", "Multivectors"]
 
 
 class Multivectors(NamedTuple):
-    """A value of a network: ``[blades, rows, channels]``, where rows may be edges."""
+    """A value of a network: ``[blades, rows, channels]``, where rows may be edges, graphs or those of further sets."""
 
     value: int
     blades: int
     channels: int
+    of_graphs: bool = False
+    """Whether its rows are graphs, as those of a result may be."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -68,15 +70,16 @@ class MessageDescription(Draft):
 
     def ends(self) -> tuple[int, int]:
         """The relations of edges to their receivers and to their senders."""
-        return self._relation("receivers", "edges", "rows"), self._relation(
+        return self.relation("receivers", "edges", "rows"), self.relation(
             "senders", "edges", "rows"
         )
 
     def graphs(self) -> int:
         """The relation of nodes to their graphs."""
-        return self._relation("graphs", "rows", "graphs")
+        return self.relation("graphs", "rows", "graphs")
 
-    def _relation(self, name: str, start: str, end: str) -> int:
+    def relation(self, name: str, start: str, end: str) -> int:
+        """A relation between two axes of rows, by its name."""
         if name not in self._known:
             self.relations.append(name)
             self._known[name] = self.network.relation(name, start, end)
@@ -86,6 +89,15 @@ class MessageDescription(Draft):
         """The input of scalars of edges."""
         value = self._input("edge_scalars", "edge_scalars", [1, "edges", count])
         return Multivectors(value, 1, count)
+
+    def node_scalars(self, count: int) -> Multivectors:
+        """The input of scalars of nodes."""
+        value = self._input("node_scalars", "node_scalars", [1, "rows", count])
+        return Multivectors(value, 1, count)
+
+    def vertices(self, dim: int) -> Multivectors:
+        """The input of the positions of vertices, the first further set of rows, with numbers side by side."""
+        return Multivectors(self._input("points", "points", ["others 0", 1, dim]), 1, dim)
 
     # Nodes of the network.
 
