@@ -77,7 +77,7 @@ impl Bodies {
         let mut h = self.embedding(&mut layers, charges, [from_centre, velocities])?;
         let scalars = Attributes {
             edges: Some(products),
-            nodes: None,
+            ..Attributes::default()
         };
         let options = Convolution {
             edge_scalars: 1,

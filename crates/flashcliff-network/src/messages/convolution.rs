@@ -1,7 +1,7 @@
 //! Perceptrons of CGENN's layers, and messages between neighbours.
 
-use flashcliff::GradeSet;
 use flashcliff::ops::{self, LinearOptions};
+use flashcliff::{GradeSet, ProductKind};
 
 use super::MessageLayers;
 use crate::relation::{Reduction, Relation};
@@ -23,6 +23,8 @@ pub struct Attributes {
     pub edges: Option<Value>,
     /// The scalars of nodes, `[1, nodes, node_scalars]`.
     pub nodes: Option<Value>,
+    /// The factors of messages, `[1, edges, hidden]`, and those of their sums, `[1, nodes, hidden]`, in place of the [aggregation](Convolution::aggregation).
+    pub weights: Option<[Value; 2]>,
 }
 
 /// The sizes and options of a layer of messages.
@@ -128,7 +130,16 @@ impl MessageLayers {
         let first = self.first_of_edges(&edges, h, (neighbours, scalars.edges), options)?;
         let message = self.behind_first(&edges, first, [hidden; 2], layers)?;
         let (receivers, by) = (neighbours.receivers, options.aggregation);
-        let aggregated = self.network.segment_sum(message, receivers, by)?;
+        let aggregated = match scalars.weights {
+            None => self.network.segment_sum(message, receivers, by)?,
+            Some([of_edges, of_nodes]) => {
+                let message = self.scaled(of_edges, message)?;
+                let sum = self
+                    .network
+                    .segment_sum(message, receivers, Reduction::Sum)?;
+                self.scaled(of_nodes, sum)?
+            }
+        };
         let both = self.network.join(&[h, aggregated], 2)?;
         let nodes = format!("{prefix}.node_model");
         let end = if layers > 1 { hidden } else { channels };
@@ -140,6 +151,13 @@ impl MessageLayers {
             true => self.network.scaled_sum([h, update], 1.0),
             false => Ok(update),
         }
+    }
+
+    /// Multivectors times scalars, channel by channel.
+    pub(super) fn scaled(&mut self, scalars: Value, x: Value) -> Result<Value, Error> {
+        let grades = Some(GradeSet::single(0));
+        let product = ops::product(self.algebra(), ProductKind::Geometric, grades, None)?;
+        self.network.operator(&product, &[scalars, x])
     }
 
     /// The first linear map of the perceptron of edges: `W (h_i - h_j) + V a_e + b`.

@@ -4,7 +4,8 @@
 //! * `layers` - a network that gets layers of CGENN: linear maps, gates, steerable products, norms.
 //! * `convolution` - perceptrons of these layers, and the layer in which each node gets messages from its neighbours.
 //! * `bodies` - a whole network, for the motion of bodies.
-//! * `simplices` - a whole network on simplicial complexes, for volumes of hulls.
+//! * `simplices` - a whole network on simplicial complexes, for volumes of hulls; `skeleton` - the same on all simplices of some points, with weights of
+//!   those that are there.
 //!
 //! Values are `[blades, nodes, channels]` and `[blades, edges, channels]`. Parameters have the names of CGENN's state dicts, the order of their elements, and the
 //! shapes that operators see: a bias `[1, out, 1]` of a state dict is `[out]` here.
@@ -15,8 +16,10 @@ mod bodies;
 mod convolution;
 mod layers;
 mod simplices;
+mod skeleton;
 
 pub use bodies::{Bodies, BodyEnds};
 pub use convolution::{Attributes, Convolution, Neighbours};
 pub use layers::MessageLayers;
 pub use simplices::{DIMENSIONS, SimplexEnds, SimplexRelations, SimplicialHulls};
+pub use skeleton::{SIMPLEX_NUMBERS, Skeleton, SkeletonEnds};

@@ -81,7 +81,7 @@ pub struct SimplexRelations {
 }
 
 impl SimplexRelations {
-    fn new(network: &mut Network) -> Result<Self, Error> {
+    pub(super) fn new(network: &mut Network) -> Result<Self, Error> {
         let neighbours = Neighbours {
             receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
             senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
@@ -112,14 +112,21 @@ impl SimplexRelations {
 }
 
 impl SimplicialHulls {
+    /// A network without nodes.
+    ///
+    /// # Errors
+    /// [`flashcliff::Error`] for dimensions that algebras do not have.
+    pub(super) fn empty(&self) -> Result<MessageLayers, Error> {
+        let space = Signature::new(self.dimension, 0, 0).map_err(flashcliff::Error::from)?;
+        Ok(MessageLayers::new(Algebra::new(space)?))
+    }
+
     /// The network with its layers, each layer of messages as a [block](Network::block) of its own, and its ends.
     ///
     /// # Errors
     /// The errors of the nodes.
     pub fn layers(&self) -> Result<(MessageLayers, SimplexEnds), Error> {
-        let space = Signature::new(self.dimension, 0, 0).map_err(flashcliff::Error::from)?;
-        let algebra = Algebra::new(space)?;
-        let mut layers = MessageLayers::new(algebra);
+        let mut layers = self.empty()?;
         let network = &mut layers.network;
         let axes = [Axis::Fixed(1), Axis::Rows, Axis::Fixed(DIMENSIONS)];
         let kinds = network.input("kinds", &axes);
@@ -128,8 +135,28 @@ impl SimplicialHulls {
         let points = network.input("points", &[Axis::Others(0), one, dimension]);
         let scalars = attributes(network, kinds, &relations.neighbours)?;
         let vectors = network.points(points)?;
-        let vectors = from_centre(network, vectors, relations.vertices)?;
-        let mut h = self.embedded(&mut layers, vectors, &relations)?;
+        let own = self.scalars(&mut layers, vectors, (&relations, scalars))?;
+        let volumes = layers
+            .network
+            .segment_sum(own, relations.graphs, Reduction::Mean)?;
+        let ends = SimplexEnds {
+            kinds,
+            points,
+            relations,
+            volumes,
+        };
+        Ok((layers, ends))
+    }
+
+    /// The scalar of each simplex, from the vectors of vertices behind a zero.
+    pub(super) fn scalars(
+        &self,
+        layers: &mut MessageLayers,
+        vectors: Value,
+        (relations, scalars): (&SimplexRelations, Attributes),
+    ) -> Result<Value, Error> {
+        let vectors = from_centre(&mut layers.network, vectors, relations.vertices)?;
+        let mut h = self.embedded(layers, vectors, relations)?;
         let options = Convolution {
             edge_scalars: 2 * DIMENSIONS,
             node_scalars: DIMENSIONS,
@@ -142,17 +169,7 @@ impl SimplicialHulls {
         }
         layers.network.block();
         let out = layers.linear("projection.0", h, [self.channels, 1], true)?;
-        let own = layers.network.blade(out, 0)?;
-        let volumes = layers
-            .network
-            .segment_sum(own, relations.graphs, Reduction::Mean)?;
-        let ends = SimplexEnds {
-            kinds,
-            points,
-            relations,
-            volumes,
-        };
-        Ok((layers, ends))
+        layers.network.blade(out, 0)
     }
 
     /// The features of simplices: the sum over dimensions, of which each simplex has one.
@@ -209,7 +226,7 @@ impl SimplicialHulls {
 }
 
 /// The dimensions of both ends of each edge, that of the sender first, and those of nodes.
-fn attributes(
+pub(super) fn attributes(
     network: &mut Network,
     kinds: Value,
     neighbours: &Neighbours,
@@ -219,5 +236,6 @@ fn attributes(
     Ok(Attributes {
         edges: Some(network.join(&[senders?, receivers?], 2)?),
         nodes: Some(kinds),
+        weights: None,
     })
 }

@@ -392,7 +392,11 @@ fn edges_without_scalars_are_those_of_the_formulas() {
     let neighbours = flashcliff_network::messages::Neighbours { receivers, senders };
     let options = Convolution::new(3);
     let mut add = |name, edges, nodes| {
-        let scalars = Attributes { edges, nodes };
+        let scalars = Attributes {
+            edges,
+            nodes,
+            ..Attributes::default()
+        };
         layers.convolution(name, x, (&neighbours, scalars), &options)
     };
     let y = add("own", None, None).unwrap();

@@ -1,7 +1,7 @@
 //! CSMPN's network on simplicial complexes, beside formulas written out simplex by simplex.
 
 use flashcliff::Dtype;
-use flashcliff_network::messages::{SimplexEnds, SimplicialHulls};
+use flashcliff_network::messages::{SimplexEnds, SimplicialHulls, Skeleton};
 use flashcliff_network::{Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices};
 
 use crate::messages::{BLADES, Reference, Row, assert_near, parameters_of};
@@ -102,16 +102,23 @@ fn relations() -> Vec<Segments> {
     found
 }
 
-fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+fn run(plan: &Plan, given: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+    run_with(plan, given, &relations())
+}
+
+fn run_with(
+    plan: &Plan,
+    [inputs, parameters]: [&[Vec<f64>]; 2],
+    relations: &[Segments],
+) -> Vec<Vec<f64>> {
     let mut outputs = room(plan);
     let [inputs, parameters] = [inputs, parameters].map(slices);
     let sources = Slices {
         inputs: &inputs,
         parameters: &parameters,
     };
-    let relations = relations();
     let scales = Scales {
-        relations: &relations,
+        relations,
         ..Scales::default()
     };
     let mut memory = Cpu::new(plan).unwrap();
@@ -120,28 +127,25 @@ fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
     outputs
 }
 
-fn kinds() -> Vec<f64> {
-    let of = |corners: &[usize]| [1, 2, 3].map(|count| f64::from(u8::from(count == corners.len())));
-    SIMPLICES.iter().flat_map(|corners| of(corners)).collect()
+/// 1 at the dimension of a simplex.
+fn kind(corners: &[usize]) -> [f64; 3] {
+    [1, 2, 3].map(|count| f64::from(u8::from(count == corners.len())))
 }
 
 /// The inputs, in the order of the network.
 fn inputs_of(network: &Network) -> Vec<Vec<f64>> {
     let mut found = numbers(network, network.inputs(), rows(), 3);
-    found[0] = kinds();
+    found[0] = SIMPLICES.iter().flat_map(|own| kind(own)).collect();
     found
 }
 
-/// The volume of each hull by the formulas.
-fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
-    let centred = |vertex: usize| -> [f64; 3] {
-        let own = |at: &usize| GRAPHS_OF_VERTICES[*at] == GRAPHS_OF_VERTICES[vertex];
-        let all: Vec<usize> = (0..GRAPHS_OF_VERTICES.len()).filter(own).collect();
-        std::array::from_fn(|axis| {
-            let sum: f64 = all.iter().map(|at| points[3 * at + axis]).sum();
-            points[3 * vertex + axis] - sum / all.len() as f64
-        })
-    };
+/// The scalar of each simplex by the formulas, from the positions of vertices from their centre.
+fn scalars(
+    reference: &Reference,
+    simplices: &[&[usize]],
+    edges: &[[i64; 2]],
+    centred: &dyn Fn(usize) -> [f64; 3],
+) -> Vec<f64> {
     let embedded = |corners: &&[usize]| -> Row {
         let dimension = corners.len() - 1;
         let prefix = format!("cl_feature_embedding.{dimension}");
@@ -169,18 +173,34 @@ fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
         }
         sum.unwrap()
     };
-    let mut h: Vec<Row> = SIMPLICES.iter().map(embedded).collect();
-    let kinds: Vec<Vec<f64>> = kinds().chunks(3).map(<[f64]>::to_vec).collect();
+    let mut h: Vec<Row> = simplices.iter().map(embedded).collect();
+    let kinds: Vec<Vec<f64>> = simplices.iter().map(|own| kind(own).to_vec()).collect();
     // The sender's dimension is the first.
-    let of_edges = EDGES.map(|[i, j]| [&kinds[j as usize][..], &kinds[i as usize]].concat());
+    let both = |[i, j]: &[i64; 2]| [&kinds[*j as usize][..], &kinds[*i as usize]].concat();
+    let of_edges: Vec<Vec<f64>> = edges.iter().map(both).collect();
     for layer in 0..2 {
         let prefix = format!("layers.{layer}");
-        h = reference.convolution(&prefix, &h, &EDGES, [&of_edges, &kinds]);
+        h = reference.convolution(&prefix, &h, edges, [&of_edges, &kinds]);
     }
-    let scalars: Vec<f64> = h
-        .iter()
+    h.iter()
         .map(|h| reference.linear("projection.0", h, true)[0][0])
-        .collect();
+        .collect()
+}
+
+/// Positions less the mean of those of a graph.
+fn from_centre(points: &[f64], graph_of: &[i64], vertex: usize) -> [f64; 3] {
+    let own = |at: &usize| graph_of[*at] == graph_of[vertex];
+    let all: Vec<usize> = (0..graph_of.len()).filter(own).collect();
+    std::array::from_fn(|axis| {
+        let sum: f64 = all.iter().map(|at| points[3 * at + axis]).sum();
+        points[3 * vertex + axis] - sum / all.len() as f64
+    })
+}
+
+/// The volume of each hull by the formulas.
+fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
+    let centred = |vertex| from_centre(points, &GRAPHS_OF_VERTICES, vertex);
+    let scalars = scalars(reference, &SIMPLICES, &EDGES, &centred);
     let mean = |graph: i64| {
         let pairs = scalars.iter().zip(GRAPHS);
         let own: Vec<f64> = pairs
@@ -190,6 +210,29 @@ fn expected(reference: &Reference, points: &[f64]) -> Vec<f64> {
         own.iter().sum::<f64>() / own.len() as f64
     };
     vec![mean(0), mean(1)]
+}
+
+/// Receivers and senders by the definition of a complex.
+fn edges_of(simplices: &[&[usize]]) -> Vec<[i64; 2]> {
+    let within = |a: &[usize], b: &[usize]| a.iter().all(|own| b.contains(own));
+    let mut found = Vec::new();
+    for (i, one) in simplices.iter().enumerate() {
+        for (j, other) in simplices.iter().enumerate().filter(|&(j, _)| j != i) {
+            let faces = one.len().abs_diff(other.len()) == 1;
+            let mut times = usize::from(faces && (within(one, other) || within(other, one)));
+            if one.len() == other.len() && one.len() < 3 {
+                let both = |own: &&&[usize]| {
+                    own.len() == one.len() + 1 && within(one, own) && within(other, own)
+                };
+                times += simplices.iter().filter(both).count();
+                // Vertices are neighbours, unless an edge from the smaller to the larger one says so.
+                let listed = simplices.contains(&&[other[0], one[0]][..]);
+                times += usize::from(one.len() == 1 && !listed);
+            }
+            found.extend(vec![[i as i64, j as i64]; times]);
+        }
+    }
+    found
 }
 
 #[test]
@@ -269,4 +312,65 @@ fn parameters_are_those_of_the_published_network() {
         let found = shapes.iter().find(|(own, _)| own == name);
         assert_eq!(found.map(|own| own.1), Some(shape), "{name}");
     }
+}
+
+/// On all simplices of as many points, of which some are there.
+#[test]
+fn networks_on_skeletons_are_those_on_complexes() {
+    let own = SimplicialHulls {
+        dimension: 3,
+        channels: 5,
+        layers: 2,
+    };
+    let faces: [&[usize]; 2] = [&[0, 1, 2], &[1, 3]];
+    let skeleton = Skeleton::new(4);
+    assert_eq!(skeleton.len(), 4 + 6 + 4);
+    let is_there = |corners: &&[usize]| {
+        let mut all = faces.iter();
+        corners.len() == 1 || all.any(|face| corners.iter().all(|own| face.contains(own)))
+    };
+    let all = skeleton.simplices().iter().map(Vec::as_slice);
+    let there: Vec<&[usize]> = all.clone().filter(is_there).collect();
+    let edges = edges_of(&there);
+    let received = |at: usize| edges.iter().filter(|edge| edge[0] == at as i64).count() as f64;
+    let points = [
+        0.3, -0.7, 0.2, 1.1, 0.4, -0.5, -0.2, 0.9, 1.3, 0.6, -1.2, 0.1,
+    ];
+    let mut numbers = Vec::new();
+    for corners in all {
+        match corners {
+            [one] => numbers.extend(&points[3 * one..][..3]),
+            _ => numbers.extend([0.0; 3]),
+        }
+        let place = there.iter().position(|own| *own == corners);
+        let [share, part] = match place {
+            Some(at) => [1.0 / received(at), 1.0 / there.len() as f64],
+            None => [0.7, 0.0],
+        };
+        numbers.extend([f64::from(u8::from(place.is_some())), share, part]);
+        numbers.extend(kind(corners));
+    }
+    let (layers, ends) = own.on_skeletons().unwrap();
+    let network = layers.network;
+    let parameters = parameters_of(&network);
+    let plan = network.plan(&[ends.volumes], skeleton.rows(2), [Dtype::F64; 2]);
+    let inputs = [[&numbers[..], &numbers].concat()];
+    let relations = skeleton.segments(2).unwrap();
+    let got = run_with(&plan.unwrap(), [&inputs, &parameters], &relations);
+    let reference = Reference::new(&network, &parameters);
+    let centred = |vertex| from_centre(&points, &[0; 4], vertex);
+    let scalars = scalars(&reference, &there, &edges, &centred);
+    let wanted = scalars.iter().sum::<f64>() / scalars.len() as f64;
+    assert_near(&got[0], &[wanted, wanted], 1e-12);
+    // Names and shapes of parameters are the same.
+    let other = own.layers().unwrap().0;
+    let names = |own: &Network| -> Vec<String> {
+        let all = own.parameters().iter();
+        all.map(|&value| own.name(value).to_owned()).collect()
+    };
+    let sorted = |mut own: Vec<String>| {
+        own.sort();
+        own
+    };
+    assert_eq!(sorted(names(&network)), sorted(names(&other.network)));
 }
