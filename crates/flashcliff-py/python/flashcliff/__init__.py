@@ -16,6 +16,7 @@
 - :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
+- :func:`flashcliff.info`: versions, kernels and devices, and what is slow here.
 - :func:`flashcliff.save_network`: a transformer with its weights in a file, which Rust and C run without Python.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
@@ -60,6 +61,7 @@ __all__ = [
     "functional",
     "get_num_threads",
     "graphs",
+    "info",
     "nn",
     "operator",
     "operators",
@@ -107,6 +109,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("._capture", __name__).capture
     if name == "save_network":
         return importlib.import_module(".nn.transformer.files", __name__).save_network
+    if name == "info":
+        return importlib.import_module("._info", __name__).info
     if name == "profile":
         return importlib.import_module("._profile", __name__).profile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,5 @@
-"""``python -m flashcliff`` trains a small network, and so shows that the installation works.
+"""``python -m flashcliff`` trains a small network, and so shows that the installation works; ``python -m flashcliff info`` prints
+:func:`flashcliff.info`.
 
 CGENN's network for pseudoscalars learns the signed volume that three vectors span. Its layers commute with rotations and
 reflections, so it knows from the start that a mirror changes the sign; the program measures this at the end.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import build_info
+from . import _info, build_info
 
 STEPS = 300
 BATCH = 256
@@ -55,13 +56,28 @@ def main() -> int:
         mirrored = model(vectors * torch.tensor([-1.0, 1.0, 1.0]))
     error = ((guess - wanted).square().mean() / wanted.square().mean()).item()
     off = ((guess + mirrored).abs().max() / guess.abs().max()).item()
-    print(f"trained in {seconds:.1f} s; unseen vectors: {100 * error:.2f} % of the variance is left")
+    print(
+        f"trained in {seconds:.1f} s; unseen vectors: {100 * error:.2f} % of the variance is left"
+    )
     print(f"a mirror changes the sign of the result, to {off:.0e}")
     learned = error < 0.05 and off < 1e-4
     if not learned:
-        print("expected less than 5 % and 1e-4: this installation computes wrongly", file=sys.stderr)
+        print(
+            "expected less than 5 % and 1e-4: this installation computes wrongly", file=sys.stderr
+        )
     return 0 if learned else 1
 
 
+def command(arguments: list[str]) -> int:
+    """Runs what the arguments ask for. Returns the exit status."""
+    match arguments:
+        case []:
+            return main()
+        case ["info"]:
+            return _info.main()
+    print(f"expected nothing or `info`, got `{' '.join(arguments)}`", file=sys.stderr)
+    return 2
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(sys.argv[1:]))
