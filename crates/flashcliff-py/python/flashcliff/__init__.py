@@ -17,7 +17,8 @@
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
 - :func:`flashcliff.info`: versions, kernels and devices, and what is slow here.
-- :func:`flashcliff.save_network`: a transformer with its weights in a file, which Rust and C run without Python.
+- :func:`flashcliff.save_network`: a network with its weights in a file, which Rust and C run without Python.
+- :func:`flashcliff.export`: a network as a file of ONNX, a package of AOTInductor, or a file of flashcliff's own.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -58,6 +59,7 @@ __all__ = [
     "build_info",
     "capture",
     "compat",
+    "export",
     "functional",
     "get_num_threads",
     "graphs",
@@ -109,6 +111,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("._capture", __name__).capture
     if name == "save_network":
         return importlib.import_module(".nn.transformer.files", __name__).save_network
+    if name == "export":
+        return importlib.import_module("._export", __name__).export
     if name == "info":
         return importlib.import_module("._info", __name__).info
     if name == "profile":

@@ -182,6 +182,12 @@ class Network:
     def split(self, x: int, axis: int, sizes: Sequence[int]) -> list[int]: ...
     def extend_blades(self, x: int, blades: int) -> int:
         """Multivectors with further blades, which are 0."""
+    def blade_norm(self, x: int) -> int:
+        """The Euclidean norm over blades."""
+    def activation(self, x: int, name: str) -> int:
+        """``silu`` or ``relu`` of each element."""
+    def reverse_axes(self, x: int) -> int:
+        """Three axes without rows in reverse order."""
     def block(self) -> None: ...
     def function(self, output: int) -> NetworkFunction: ...
 

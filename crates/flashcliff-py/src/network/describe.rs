@@ -7,7 +7,7 @@ use flashcliff_network::tokens::{
     Attention, Channels, Components, Dropout, Frames, Gains, GateFunction, Geometry, Lanes, Linear,
     NormOptions, Reinserted, Rotary, Step,
 };
-use flashcliff_network::{Axis, Error, Relation, Rows, Value};
+use flashcliff_network::{Activation, Axis, Error, Relation, Rows, Value};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -480,6 +480,36 @@ impl Network {
     fn extend_blades(&mut self, x: usize, blades: usize) -> PyResult<usize> {
         let x = self.value(x)?;
         let made = caught(|| self.inner.extend_blades(x, blades))?;
+        Ok(self.add(made))
+    }
+
+    /// The Euclidean norm over blades, `[1, rows, channels]`.
+    fn blade_norm(&mut self, x: usize) -> PyResult<usize> {
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.blade_norm(x))?;
+        Ok(self.add(made))
+    }
+
+    /// An activation of each element: `silu` or `relu`.
+    fn activation(&mut self, x: usize, name: &str) -> PyResult<usize> {
+        let kind = match name {
+            "silu" => Activation::Silu,
+            "relu" => Activation::Relu,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "activation: expected silu or relu, got {name}"
+                )));
+            }
+        };
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.activation(x, kind))?;
+        Ok(self.add(made))
+    }
+
+    /// Three axes without rows in reverse order.
+    fn reverse_axes(&mut self, x: usize) -> PyResult<usize> {
+        let x = self.value(x)?;
+        let made = caught(|| self.inner.reverse_axes(x))?;
         Ok(self.add(made))
     }
 

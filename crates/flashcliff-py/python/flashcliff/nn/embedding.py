@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .._derived import table
 from .._ops import checks
 from ..algebra import Algebra, as_algebra
 from ._module import AlgebraLike, CliffordModule, check_features
+from .transformer import path
+from .transformer.described import MessageDescription, Multivectors, Undescribed
 
 
 def embed_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
@@ -57,6 +60,7 @@ def embed_points(points: Tensor, algebra: AlgebraLike) -> Tensor:
     return embed_grade(_vectors(points, algebra), 1, algebra)
 
 
+@path.stands_for
 class PointEmbedding(CliffordModule):
     """:class:`MVLinear` with one matrix for all grades, on points embedded as vectors.
 
@@ -107,6 +111,20 @@ class PointEmbedding(CliffordModule):
             scalar = scalar + self.bias.view(-1).to(vectors.dtype)
         rest = self.algebra.blade_count - 1 - vectors.size(0)
         return torch.cat([scalar, vectors, vectors.new_zeros(rest, *vectors.shape[1:])])
+
+    def describe_on_graph(self, network: MessageDescription, points: Multivectors) -> Multivectors:
+        """Adds the embedding of points ``[rows, points, dim]`` to a network."""
+        network.reads(self, "in_features", "out_features", "_algebra")
+        if (points.channels, points.blades) != (self.algebra.dim, self.in_features):
+            raise Undescribed("an embedding has another number of points than its input")
+        x = network.points(points)
+        bias = network.optional(self, "bias", (1, self.out_features, 1), (self.out_features,))
+        weight = network.parameter(self, "weight", (self.out_features, self.in_features))
+        tensors = x.value, weight, bias
+        options = False, "scalar", (0, 1), "out_in_grade"
+        value = network.operator(table.MV_LINEAR, self._algebra, tensors, *options)
+        made = x._replace(value=value, channels=self.out_features)
+        return network.extended(made, self._algebra.blade_count)
 
     def extra_repr(self) -> str:
         return (

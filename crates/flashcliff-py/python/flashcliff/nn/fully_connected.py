@@ -9,12 +9,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived import table
 from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features, joined
 from .grade_norm import GradeNorm
 from .linear import MVLinear
+from .transformer import path
+from .transformer.described import MessageDescription, Multivectors, Undescribed
 
 
+@path.stands_for
 class FullyConnectedSteerableGeometricProduct(CliffordModule):
     """Geometric products of channels with normalised linear maps of them, summed over channels.
 
@@ -93,6 +97,24 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
             return product
         left: Tensor = self.linear_left(x)
         return (left + product) / math.sqrt(2)
+
+    def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        """Adds the layer to a network of multivectors."""
+        network.reads(self, "in_features", "out_features", "_algebra")
+        if not isinstance(self.normalization, GradeNorm):
+            raise Undescribed("a product normalises in a way of its own")
+        algebra, own = self._algebra, self.in_features
+        a = network.parameter(self.normalization, "a", (own, algebra.grade_count))
+        right = network.call(self.linear_right, x)
+        right = network.operator(table.GRADE_NORM, algebra, (right.value, a))
+        shape = self.out_features, own, algebra.path_count
+        weight = network.reversed_axes(network.parameter(self, "weight", shape))
+        options = "none", "none", 1e-6, None, None, self.block_bytes
+        of = table.FCGP_NORM, algebra, (x.value, right, weight)
+        made = x._replace(value=network.operator(*of, *options), channels=self.out_features)
+        if self.linear_left is None:
+            return made
+        return network.sum(network.call(self.linear_left, x), made, 1 / math.sqrt(2))
 
     def extra_repr(self) -> str:
         return joined(

@@ -9,6 +9,7 @@ from ...algebra import Algebra
 from .._module import check_count
 from ..embedding import PointEmbedding
 from ..steerable import SteerableGeometricProduct
+from ..transformer.described import MessageDescription, MessageVariant, Multivectors
 
 
 class Hulls(torch.nn.Module):
@@ -49,3 +50,14 @@ class Hulls(torch.nn.Module):
         norms = torch.linalg.vector_norm(self.net(points), dim=0)
         volume: Tensor = self.mlp(norms)
         return volume.squeeze(-1)
+
+    def variant(self) -> MessageVariant:
+        """The call that the network was made for."""
+        embedding = self.net[0]
+        assert isinstance(embedding, PointEmbedding)
+        return MessageVariant("points", embedding.in_features, self.algebra.dim, by_rows=True)
+
+    def describe_on_graph(self, network: MessageDescription, points: Multivectors) -> Multivectors:
+        """Adds the network to another one."""
+        norms = network.blade_norm(network.calls(self.net, points))
+        return network.perceptron(self.mlp, self.algebra, norms)

@@ -8,6 +8,7 @@ from torch import Tensor
 from ...algebra import Algebra
 from ..embedding import PointEmbedding
 from ..steerable import SteerableGeometricProduct
+from ..transformer.described import MessageDescription, MessageVariant, Multivectors
 
 
 class Regression(torch.nn.Module):
@@ -44,3 +45,13 @@ class Regression(torch.nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         value: Tensor = self.mlp(self.gp(points)[0])
         return value.squeeze(-1)
+
+    def variant(self) -> MessageVariant:
+        """The call that the network was made for."""
+        return MessageVariant("points", 2, self.algebra.dim, by_rows=True)
+
+    def describe_on_graph(self, network: MessageDescription, points: Multivectors) -> Multivectors:
+        """Adds the network to another one."""
+        x = network.calls(self.gp, points)
+        scalars = network.blades_of(x, [1, self.algebra.blade_count - 1])[0]
+        return network.perceptron(self.mlp, self.algebra, scalars)

@@ -10,6 +10,7 @@ from .._module import check_count
 from ..embedding import embed_points
 from ..fully_connected import FullyConnectedSteerableGeometricProduct
 from ..silu import MVSiLU
+from ..transformer.described import MessageDescription, MessageVariant, Multivectors
 
 
 class Volumes(torch.nn.Module):
@@ -33,6 +34,7 @@ class Volumes(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.points = points
         self.algebra = algebra = Algebra(3, 0, 0)
         product = FullyConnectedSteerableGeometricProduct
         self.net = torch.nn.Sequential(
@@ -47,3 +49,13 @@ class Volumes(torch.nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         x: Tensor = self.net(embed_points(points, self.algebra))
         return x[-1].squeeze(-1)
+
+    def variant(self) -> MessageVariant:
+        """The call that the network was made for."""
+        return MessageVariant("points", self.points, self.algebra.dim, by_rows=True)
+
+    def describe_on_graph(self, network: MessageDescription, points: Multivectors) -> Multivectors:
+        """Adds the network to another one."""
+        x = network.extended(network.points(points), self.algebra.blade_count)
+        x = network.calls(self.net, x)
+        return network.blades_of(x, [self.algebra.blade_count - 1, 1])[1]

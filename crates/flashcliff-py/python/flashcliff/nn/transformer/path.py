@@ -36,7 +36,7 @@ def stands_for(kind: Kind) -> Kind:
     return kind
 
 
-for _kind in (nn.Linear, nn.ModuleList, nn.Sequential):
+for _kind in (nn.Linear, nn.ModuleList, nn.ReLU, nn.Sequential, nn.SiLU):
     stands_for(_kind)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from ...._derived.table import MV_LINEAR
 from ...._ops.op import Op, operator
 from ....algebra import Algebra
 from .draft import Draft, Undescribed
 
 __all__ = ["MessageDescription", "MessageVariant", "Multivectors"]
+
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.SiLU: "silu", nn.ReLU: "relu"}
 
 
 class Multivectors(NamedTuple):
@@ -150,6 +153,39 @@ class MessageDescription(Draft):
 
     def sum(self, x: Multivectors, y: Multivectors, scale: float = 1.0) -> Multivectors:
         return x._replace(value=self._step(self.network.sum, x.value, y.value, scale))
+
+    def blade_norm(self, x: Multivectors) -> Multivectors:
+        """The Euclidean norm over blades, as scalars."""
+        return x._replace(value=self._step(self.network.blade_norm, x.value), blades=1)
+
+    def reversed_axes(self, value: int) -> int:
+        """A parameter of three axes with these in reverse order."""
+        found: int = self._step(self.network.reverse_axes, value)
+        return found
+
+    def perceptron(
+        self, modules: Iterable[nn.Module], algebra: Algebra, x: Multivectors
+    ) -> Multivectors:
+        """Linear maps and activations of scalars, one after another."""
+        for module in modules:
+            if type(module) is nn.Linear:
+                x = self._dense(module, algebra, x)
+            elif type(module) in _ACTIVATIONS:
+                name = _ACTIVATIONS[type(module)]
+                x = x._replace(value=self._step(self.network.activation, x.value, name))
+            else:
+                raise Undescribed(f"a layer is of the class {type(module).__name__}")
+        return x
+
+    def _dense(self, module: nn.Linear, algebra: Algebra, x: Multivectors) -> Multivectors:
+        self.reads(module, "in_features", "out_features")
+        if x.channels != module.in_features:
+            raise Undescribed("a linear map has another number of channels than its input")
+        shape = module.out_features, module.in_features
+        bias = self.optional(module, "bias", shape[:1])
+        tensors = x.value, self.parameter(module, "weight", shape), bias
+        value = self.operator(MV_LINEAR, algebra, tensors, False, "scalar", (0,), "out_in_grade")
+        return x._replace(value=value, channels=module.out_features)
 
     def points(self, x: Multivectors) -> Multivectors:
         """The numbers of nodes, which lie side by side, as blades behind a 0."""

@@ -1,0 +1,183 @@
+"""Equivariant linear layers, as products of matrices for each blade.
+
+A map of the group is a matrix of few signs over blades. Most algebras have at most two blades that a blade is made of, so a layer is one or two
+products of a stack of matrices with the blades, ``[blades, rows, in] [blades, in, out]``, and no product with a large matrix of zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import _core
+from ..operations import Operations, Tensor
+from .layout import Channels, Token, channels_of
+
+__all__ = ["linear"]
+
+Map = tuple[list[tuple[int, int, int]], float]
+"""The entries of a map: blades of the result and of the input, with a sign; and a factor."""
+
+
+def linear(
+    ops: Operations,
+    geometry: dict[str, Any],
+    record: dict[str, Any],
+    x: Token,
+    parameters: np.ndarray,
+    keeps_scalars: bool,
+) -> Token:
+    """The layers of a node, whose outputs lie side by side."""
+    own = channels_of(record["input"])
+    if keeps_scalars:
+        made = Channels(sum(record["layers"]), 0)
+    else:
+        layers = [channels_of(layer) for layer in record["layers"]]
+        made = Channels(sum(c[0] for c in layers), sum(c[1] for c in layers))
+    layer = _Layer(ops, geometry, own, made, record["biased"], parameters)
+    found = Token(layer.multivectors(x), layer.scalars(x))
+    return found._replace(scalars=x.scalars) if keeps_scalars else found
+
+
+def maps_of(geometry: dict[str, Any]) -> tuple[list[Map], int]:
+    """The maps that commute with the group of a geometry, and the number of blades."""
+    algebra = _core.Algebra(*geometry["signature"])
+    maps = algebra.equivariant_maps(geometry["group"])
+    grades = algebra.blade_grades
+    blades, first = len(grades), 0
+    if geometry.get("vectors"):
+        maps = [own for own in maps if own[:2] == (1, 1)]
+        blades, first = grades.count(1), grades.index(1)
+    found = []
+    for _, _, entries in maps:
+        factor = 1 / math.sqrt(len(entries)) if geometry["unit_maps"] else 1.0
+        found.append(([(to - first, of - first, sign) for to, of, sign in entries], factor))
+    return found, blades
+
+
+class _Layer:
+    """All layers of a node as one."""
+
+    def __init__(
+        self,
+        ops: Operations,
+        geometry: dict[str, Any],
+        own: Channels,
+        made: Channels,
+        biased: bool,
+        parameters: np.ndarray,
+    ) -> None:
+        self.ops, self.own, self.made = ops, own, made
+        self.maps, self.blades = maps_of(geometry)
+        invariant = [] if geometry.get("vectors") else [0]
+        if invariant and geometry["group"] == "spin":
+            invariant.append(self.blades - 1)
+        self.invariant = invariant
+        count = len(invariant)
+        with_scalars = count > 0 and own.scalars > 0
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight": (made.multivectors, own.multivectors, len(self.maps)),
+            "s2mvs": (made.multivectors, count, own.scalars) if with_scalars else (0,),
+            "bias": (made.multivectors, count if with_scalars else 1) if biased and count else (0,),
+            "mvs2s": (made.scalars, own.multivectors, count),
+            "scalar_bias": (made.scalars,) if biased else (0,),
+            "s2s": (made.scalars, own.scalars),
+        }
+        self.parameters: dict[str, np.ndarray] = {}
+        first = 0
+        for name, shape in shapes.items():
+            size = math.prod(shape)
+            self.parameters[name] = parameters[first : first + size].reshape(shape)
+            first += size
+        assert first == parameters.size, "a linear layer has other parameters"
+
+    def multivectors(self, x: Token) -> Tensor | None:
+        if self.made.multivectors == 0:
+            return None
+        found = None
+        if x.multivectors is not None:
+            found = self._mapped(x.multivectors)
+        invariant = [self._onto(k, x.scalars) for k in range(max(len(self.invariant), 1))]
+        if all(own is None for own in invariant):
+            assert found is not None
+            return found
+        if found is None:
+            return self._of_scalars(invariant)
+        return self._added(found, invariant)
+
+    def _mapped(self, x: Tensor) -> Tensor:
+        """The maps of multivectors."""
+        weight = self.parameters["weight"]
+        terms: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(self.blades)]
+        for number, (entries, factor) in enumerate(self.maps):
+            matrix = weight[:, :, number].T * factor
+            for to, of, sign in entries:
+                terms[to].append((of, matrix * sign))
+        zero = np.zeros((self.own.multivectors, self.made.multivectors))
+        total = None
+        for at in range(max(map(len, terms))):
+            chosen = [own[at] if at < len(own) else (to, zero) for to, own in enumerate(terms)]
+            part = self._product(x, [of for of, _ in chosen], [matrix for _, matrix in chosen])
+            total = part if total is None else self.ops.add(total, part)
+        return total
+
+    def _product(self, x: Tensor, blades: Sequence[int], matrices: Sequence[np.ndarray]) -> Tensor:
+        return self.ops.matmul(self.ops.choose(x, 0, blades), np.stack(matrices))
+
+    def _onto(self, k: int, s: Tensor | None) -> Tensor | None:
+        """What is added to an invariant blade, ``[rows, channels]`` or ``[1, channels]``."""
+        weight, bias = self.parameters["s2mvs"], self.parameters["bias"]
+        found = None
+        if weight.size and s is not None:
+            found = self.ops.matmul(s, weight[:, k].T)
+        if bias.size and k < bias.shape[1]:
+            own = bias[:, k][None]
+            found = own if found is None else self.ops.add(found, own)
+        return found
+
+    def _added(self, y: Tensor, invariant: Sequence[Tensor | None]) -> Tensor:
+        """Multivectors with what is added to invariant blades."""
+        parts, first = [], 0
+        for blade, own in zip(self.invariant, invariant):
+            if own is None:
+                continue
+            if blade > first:
+                parts.append(self.ops.slice(y, 0, first, blade))
+            parts.append(self.ops.add(self.ops.slice(y, 0, blade, blade + 1), own))
+            first = blade + 1
+        if first < self.blades:
+            parts.append(self.ops.slice(y, 0, first, self.blades))
+        return self.ops.concatenate(parts, 0)
+
+    def _of_scalars(self, invariant: Sequence[Tensor | None]) -> Tensor:
+        """Multivectors that are made of scalars alone."""
+        total = None
+        for blade, own in zip(self.invariant, invariant):
+            if own is None:
+                continue
+            place = np.zeros((self.blades, 1, 1))
+            place[blade] = 1
+            part = self.ops.multiply(self.ops.reshape(own, [1, -1, self.made.multivectors]), place)
+            total = part if total is None else self.ops.add(total, part)
+        return total
+
+    def scalars(self, x: Token) -> Tensor | None:
+        if self.made.scalars == 0:
+            return None
+        total = None
+        ways = [(x.scalars, self.parameters["s2s"])]
+        for k, blade in enumerate(self.invariant):
+            if x.multivectors is not None:
+                own = self.ops.slice(x.multivectors, 0, blade, blade + 1)
+                own = self.ops.reshape(own, [-1, self.own.multivectors])
+                ways.append((own, self.parameters["mvs2s"][:, :, k]))
+        for of, weight in ways:
+            if of is not None and weight.size:
+                part = self.ops.matmul(of, weight.T)
+                total = part if total is None else self.ops.add(total, part)
+        bias = self.parameters["scalar_bias"]
+        assert total is not None, "a linear layer without inputs"
+        return self.ops.add(total, bias[None]) if bias.size else total
