@@ -76,6 +76,8 @@ def alone(monkeypatch):
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU and a build with CUDA kernels")
     config.addinivalue_line("markers", "native: needs the compiled call path")
+    config.addinivalue_line("markers", "fullgraph: needs a PyTorch that compiles calls of operators")
+    config.addinivalue_line("markers", "built: needs a call path that was compiled here")
 
 
 @pytest.fixture
@@ -99,11 +101,15 @@ def _why_not():
 
 
 def pytest_collection_modifyitems(items):
-    from flashcliff.native import is_active
+    from flashcliff import native
 
     reasons = {"cuda": _why_not()}
-    if not is_active():
+    if not native.is_active():
         reasons["native"] = "the compiled call path is not in use: python -m flashcliff.native"
+    if not native._is_whole(native._built()):
+        reasons["built"] = "no call path was compiled here: python -m flashcliff.native"
+    if not hasattr(torch.library, "get_kernel"):
+        reasons["fullgraph"] = "before PyTorch 2.9 graphs end at operators"
     for name, why in reasons.items():
         for item in items:
             if why and item.get_closest_marker(name):

@@ -68,12 +68,11 @@ def basis(signature):
 
 
 @cache
-def table(signature, kind="geometric"):
-    """A table of a product between full multivectors, [left, right, output]."""
+def terms(signature, kind="geometric"):
+    """The signs of a product between full multivectors that are not zero, by blades: left, right, output."""
     space = basis(signature)
     at = {blade: index for index, blade in enumerate(space.blades)}
-    count = len(space.blades)
-    result = torch.zeros(count, count, count, dtype=torch.float64)
+    result = {}
     for (i, a), (k, b) in itertools.product(enumerate(space.blades), repeat=2):
         if kind == "regressive":
             (s, da), (t, db) = space.dual(a), space.dual(b)
@@ -98,7 +97,18 @@ def table(signature, kind="geometric"):
                 continue
             if kind == "exterior" and set(a) & set(b):
                 continue
-        result[i, k, at[blade]] = sign
+        if sign != 0:
+            result[i, k, at[blade]] = sign
+    return result
+
+
+@cache
+def table(signature, kind="geometric"):
+    """The signs of a product, [left, right, output]."""
+    count = len(basis(signature).blades)
+    result = torch.zeros(count, count, count, dtype=torch.float64)
+    for place, sign in terms(signature, kind).items():
+        result[place] = sign
     return result
 
 
@@ -107,7 +117,7 @@ def paths(signature, left=None, right=None):
     """The grade triples (left, output, right) with a term, in order."""
     space = basis(signature)
     found = set()
-    for i, k, j in table(signature).nonzero().tolist():
+    for i, k, j in terms(signature):
         found.add((space.grades[i], space.grades[j], space.grades[k]))
     return sorted(
         p for p in found if (left is None or p[0] in left) and (right is None or p[2] in right)
@@ -117,10 +127,11 @@ def paths(signature, left=None, right=None):
 def between(signature, kind, left, right):
     """A table between operands of some grades, its reachable outputs, and their blades."""
     space = basis(signature)
-    full = table(signature, kind)[space.carried(left)][:, space.carried(right)]
-    reached = {space.grades[j] for j in full.abs().sum((0, 1)).nonzero().flatten().tolist()}
+    rows, columns = space.carried(left), space.carried(right)
+    # The numbers of tensors that are made within a transform cannot be read in PyTorch 2.6.
+    reached = {space.grades[j] for i, k, j in terms(signature, kind) if i in rows and k in columns}
     outputs = space.carried(reached)
-    return full[:, :, outputs], outputs
+    return table(signature, kind)[rows][:, columns][:, :, outputs], outputs
 
 
 def product(signature, x, y, kind="geometric", left=None, right=None):

@@ -569,6 +569,7 @@ def test_compiled_transforms(name, what):
     close(torch.compile(whole, backend="aot_eager")(*given), whole(*given), 1e-5)
 
 
+@pytest.mark.fullgraph
 @pytest.mark.parametrize("name", ["sgp_norm", "mv_linear_sgp_norm"])
 def test_compiled_gradients(name):
     torch._dynamo.reset()

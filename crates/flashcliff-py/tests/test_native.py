@@ -26,6 +26,7 @@ from flashcliff._ops import run
 
 R3 = flashcliff.Algebra(3, 0, 0)
 compiled = pytest.mark.native
+built = pytest.mark.built
 ids = lambda case: case.id  # noqa: E731
 
 
@@ -513,12 +514,13 @@ def python_run(code, folder, **environment):
 
 
 CALL = """
-import torch, flashcliff, flashcliff.native
+import pathlib, torch, flashcliff, flashcliff.native
+flashcliff.native._SHIPPED = pathlib.Path("nothing")
 from flashcliff import functional as F
 F.reverse(torch.ones(8, 1, 1), (3, 0, 0))
 print(flashcliff.native.is_active())
 """
-WHERE = "from flashcliff import native; print(native._path())"
+WHERE = "from flashcliff import native; print(native._built())"
 
 
 def test_nothing_is_built_unasked(tmp_path):
@@ -531,7 +533,8 @@ def test_the_variable(tmp_path):
     done = python_run(CALL, tmp_path, FLASHCLIFF_NATIVE="yes")
     assert "ValueError: FLASHCLIFF_NATIVE: expected 0, 1 or nothing, got `yes`" in done.stderr
     done = python_run(CALL, tmp_path, FLASHCLIFF_NATIVE="1")
-    assert "ImportError: FLASHCLIFF_NATIVE=1, and there is no" in done.stderr
+    assert "ImportError: FLASHCLIFF_NATIVE=1, and the compiled call path cannot be used: " in done.stderr
+    assert f"; there is no {tmp_path}" in done.stderr
     assert "python -m flashcliff.native" in done.stderr
 
 
@@ -561,7 +564,7 @@ def test_a_file_that_cannot_be_loaded(tmp_path):
     assert done.stdout.split() == ["False"] and not done.stderr
 
 
-@compiled
+@built
 def test_what_was_built_is_not_built_again():
     code = "from flashcliff import native; native.build(); print(native.is_active())"
     folder = os.environ.get("FLASHCLIFF_CACHE_DIR", "")

@@ -16,7 +16,7 @@ import pytest
 import flashcliff.functional  # noqa: F401  (which loads the compiled call path)
 from flashcliff import _cache, native
 
-compiled = pytest.mark.native
+compiled = pytest.mark.built
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
 # Runs each task in a process of its own, which a damaged file may end: a folder, the variable, and what to do.
@@ -27,6 +27,9 @@ import torch, flashcliff
 
 def call():
     import flashcliff.native
+    from pathlib import Path
+
+    flashcliff.native._SHIPPED = Path("nothing")
     from flashcliff import functional as F
 
     turned = F.reverse(torch.arange(8.0).reshape(8, 1, 1), (3, 0, 0))
@@ -90,7 +93,7 @@ def build(path):
 
 def copied(folder):
     """The compiled call path in a cache of its own, and a compiler that takes no time: it gives a copy."""
-    good = native._path()
+    good = native._built()
     path = folder / "native" / good.parent.name / good.name
     shutil.copytree(good.parent, path.parent)
     return path
@@ -99,8 +102,8 @@ def copied(folder):
 @pytest.fixture(autouse=True)
 def compiler(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("compiler")
-    if native.is_active():
-        shutil.copy(native._path(), folder / "kept")
+    if native._built().is_file():
+        shutil.copy(native._built(), folder / "kept")
     file = folder / "c++"
     file.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/kept "$2"\n')
     file.chmod(0o755)

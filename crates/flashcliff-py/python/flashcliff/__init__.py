@@ -94,9 +94,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def build_info() -> dict[str, object]:
-    """The properties of this build: ``version``, ``cuda`` (whether it has CUDA kernels) and
-    ``simd`` (the SIMD units in use)."""
-    return {"version": __version__, "cuda": _core.CUDA, "simd": _core.tier()}
+    """The properties of this build: ``version``, ``cuda`` (whether it has CUDA kernels),
+    ``simd`` (the SIMD units in use) and ``calls`` (the way that calls of operators go, see :func:`flashcliff.native.state`)."""
+    from . import native
+
+    return {
+        "version": __version__,
+        "cuda": _core.CUDA,
+        "simd": _core.tier(),
+        "calls": native.state().said,
+    }
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ import torch
 
 __all__ = ["REQUIRED"]
 
-REQUIRED = "2.8"
+REQUIRED = "2.6"
 """The oldest PyTorch. `pyproject.toml` says the same."""
 
 

@@ -7,39 +7,71 @@ cheap as one of PyTorch's own, and puts kernels without Python below ``torch.ops
 takes the calls that this one leaves: tensor subclasses, tracing, transforms, and every call that
 ends in an error.
 
-``python -m flashcliff.native``, or :func:`build`, compiles C++ against the headers of the installed
+Nothing has to be done for it. A wheel holds the path for each release of PyTorch from 2.6 on, and the first use of the operators takes the
+one for the PyTorch that is there. Where there is none (another system, a PyTorch that is newer than the wheel or no release), calls go
+through Python, which is slower and the same in all else. :func:`state` says which it is, and why.
+
+For these, ``python -m flashcliff.native``, or :func:`build`, compiles the path against the headers of the installed
 PyTorch, which takes a minute and needs a compiler of C++20 (``$CXX``, or else ``c++``, ``g++`` or
 ``clang++``) and the headers of Python. The result is kept in the folder ``native`` of ``$FLASHCLIFF_CACHE_DIR``, or of
 ``flashcliff`` in the cache folder of the system (``$XDG_CACHE_HOME``, ``~/.cache``), by the versions of
 everything that went into it, beside its size and hash. A process that finds it there uses it, if it is whole; nothing is ever compiled
 unasked. A damaged file is said once and left alone, and the next build replaces it.
-``FLASHCLIFF_NATIVE=0`` leaves it alone, ``FLASHCLIFF_NATIVE=1`` makes it an error if it is not there.
+``FLASHCLIFF_NATIVE=0`` leaves all of it alone, ``FLASHCLIFF_NATIVE=1`` makes it an error if calls would go through Python.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
-import shlex
-import shutil
-import subprocess
+import re
 import sys
 import sysconfig
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from . import _cache, _core
+from ._native import compiler
 
-__all__ = ["build", "is_active"]
+__all__ = ["State", "build", "is_active", "state"]
 
 _NAME = "_flashcliff_native"
-_SOURCE = Path(__file__).resolve().parent / "_native" / "call.cpp"
-_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG")
-_COMPILERS = ("c++", "g++", "clang++")
 _VARIABLE = "FLASHCLIFF_NATIVE"
 _HOW = "build it with `python -m flashcliff.native`"
+_SHIPPED = compiler.SOURCES
+"""The folder of the libraries of a wheel."""
+_LOG = logging.getLogger("flashcliff")
+
+
+class State(NamedTuple):
+    """Which way calls of operators go in this process."""
+
+    compiled: bool
+    """Whether they take the compiled call path."""
+    said: str
+    """The path in words, with the reason if it is Python's."""
+    file: Path | None = None
+    """The library of the compiled call path."""
+
+
+_NOT_YET = State(False, "not chosen: no operator on tensors of PyTorch was used yet")
+_state = _NOT_YET
+
+
+def state() -> State:
+    """Which way calls of operators go in this process, and why. The first use of :mod:`flashcliff.functional` chooses."""
+    return _state
+
+
+def is_active() -> bool:
+    """Whether this process uses the compiled call path."""
+    from ._ops import native
+
+    return native.loaded is not None
 
 
 def build() -> Path:
@@ -53,7 +85,7 @@ def build() -> Path:
         OSError: the file cannot be written.
         ImportError: a file that was just built cannot be loaded, as from a disk that forbids it.
     """
-    path = _path()
+    path = _built()
     if not _is_whole(path):
         _cache.replace(path, _compile, path.parent.name)
     if is_active():
@@ -64,7 +96,81 @@ def build() -> Path:
         # It is what was built, but not for this system.
         _cache.replace(path, _compile, path.parent.name)
         module = _load(path)
-    _use(module)
+    _use(module, path, "compiled here")
+    return path
+
+
+def start() -> None:
+    """Uses the compiled call path if there is one and the environment does not forbid it."""
+    choice = os.environ.get(_VARIABLE, "")
+    if choice not in ("", "0", "1"):
+        raise ValueError(f"{_VARIABLE}: expected 0, 1 or nothing, got `{choice}`")
+    if choice == "0":
+        _set(State(False, f"Python: {_VARIABLE}=0"))
+        return
+    missing, faults = [], []
+    for origin, find in (("compiled, from the wheel", _shipped), ("compiled here", _kept)):
+        try:
+            path = find()
+        except _Missing as none:
+            missing.append(str(none))
+            continue
+        except Exception as fault:
+            faults.append(str(fault))
+            continue
+        try:
+            _use(_load(path), path, origin)
+            break
+        except Exception as fault:
+            faults.append(f"{path}: {fault}")
+    why = "; ".join(faults + missing)
+    if is_active():
+        _warn(*faults)
+    elif choice == "1":
+        raise ImportError(
+            f"{_VARIABLE}=1, and the compiled call path cannot be used: {why}; {_HOW}"
+        )
+    else:
+        _set(State(False, f"Python: {why}"))
+        _warn(*(f"calls go through Python: {fault}; {_HOW}" for fault in faults[:1]))
+        if not faults:
+            _LOG.info("calls of operators go through Python: %s", why)
+
+
+class _Missing(Exception):
+    """There is no library, which is no fault."""
+
+
+def _shipped() -> Path:
+    """The library of this package for the PyTorch that is there."""
+    import torch
+
+    version = str(torch.__version__)
+    # Pre-releases, and builds from other commits, may have any layout.
+    release = re.fullmatch(r"(\d+)\.(\d+)\.\d+(\+[a-z0-9.]+)?", version)
+    if release is None:
+        raise _Missing(f"PyTorch {version} is no release")
+    path = _SHIPPED / compiler.shipped(int(release[1]), int(release[2]), _has_cxx11_abi())
+    if not path.is_file():
+        raise _Missing(f"flashcliff has no compiled call path for PyTorch {version}")
+    return path
+
+
+def _has_cxx11_abi() -> bool:
+    import torch
+
+    return bool(torch._C._GLIBCXX_USE_CXX11_ABI)
+
+
+def _kept() -> Path:
+    """The library that :func:`build` has made for the PyTorch that is there."""
+    path = _built()
+    if not os.path.lexists(path):
+        raise _Missing(f"there is no {path}")
+    if not _is_whole(path):
+        raise ImportError(
+            f"{path} is not the file that was built: it is damaged, or cannot be read"
+        )
     return path
 
 
@@ -73,58 +179,32 @@ def _is_whole(path: Path) -> bool:
     return _cache.is_sealed(path, path.parent.name)
 
 
-def is_active() -> bool:
-    """Whether this process uses the compiled call path."""
-    from ._ops import native
-
-    return native.loaded is not None
-
-
-def start() -> None:
-    """Uses the compiled call path if it was built and the environment does not forbid it."""
-    choice = os.environ.get(_VARIABLE, "")
-    if choice not in ("", "0", "1"):
-        raise ValueError(f"{_VARIABLE}: expected 0, 1 or nothing, got `{choice}`")
-    if choice == "0":
-        return
-    insists = choice == "1"
-    try:
-        path = _path()
-        if os.path.lexists(path):
-            if not _is_whole(path):
-                raise ImportError(
-                    f"{path} is not the file that was built: it is damaged, or cannot be read"
-                )
-            _use(_load(path))
-            return
-    except Exception as error:
-        if insists:
-            raise ImportError(
-                f"{_VARIABLE}=1, and the compiled call path cannot be used: {error}; {_HOW}"
-            ) from error
-        warnings.warn(
-            f"the compiled call path of flashcliff cannot be used, calls go through Python: {error}; {_HOW}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return
-    if insists:
-        raise ImportError(f"{_VARIABLE}=1, and there is no {path}; {_HOW}")
+def _warn(*texts: str) -> None:
+    for text in texts:
+        message = f"the compiled call path of flashcliff cannot be used as it is: {text}"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
-def _use(module: ModuleType) -> None:
+def _set(chosen: State) -> None:
+    global _state
+    _state = chosen
+
+
+def _use(module: ModuleType, path: Path, origin: str) -> None:
     from ._ops import native
 
     native.use(module)
+    _set(State(True, origin, path))
 
 
-def _path() -> Path:
-    """The file of the compiled call path for this Python and PyTorch."""
+def _built() -> Path:
+    """The file of :func:`build` for this Python and PyTorch."""
     import torch
 
+    sources = sorted(file for file in compiler.SOURCES.iterdir() if file.suffix in (".cpp", ".hpp"))
     parts = (
-        *(file.read_bytes() for file in sorted(_SOURCE.parent.glob("*.?pp"))),
-        repr((_FLAGS, _definitions())).encode(),
+        *(file.read_bytes() for file in sources),
+        repr((compiler.FLAGS, _has_cxx11_abi())).encode(),
         f"{torch.__version__} {torch.version.git_version}".encode(),
         sys.version.encode(),
     )
@@ -133,64 +213,24 @@ def _path() -> Path:
     return _cache.folder("native") / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
 
 
-def _definitions() -> tuple[str, ...]:
-    import torch
-
-    return (f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",)
-
-
-def _compiler() -> list[str]:
-    if sys.platform == "win32":
-        raise RuntimeError("the compiled call path is not available on Windows")
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named:
-        return named
-    for name in _COMPILERS:
-        if shutil.which(name):
-            return [name]
-    raise RuntimeError(f"there is no C++ compiler: expected CXX, or one of {', '.join(_COMPILERS)}")
-
-
 def _compile(path: Path) -> None:
     import torch
 
-    home = Path(torch.__file__).parent
-    includes = (
-        home / "include",
-        home / "include" / "torch" / "csrc" / "api" / "include",
-        Path(sysconfig.get_paths()["include"]),
-    )
-    # The process that loads the file has these libraries.
-    libraries = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    libraries += [f"-L{home / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
-    command = [
-        *_compiler(),
-        *_FLAGS,
-        *_definitions(),
-        *(f"-isystem{folder}" for folder in includes),
-        str(_SOURCE),
-        "-o",
-        str(path),
-        *libraries,
-    ]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    except OSError as error:
-        raise RuntimeError(f"the C++ compiler {command[0]} cannot be run: {error}") from None
-    if done.returncode != 0:
-        raise RuntimeError(
-            f"the C++ compiler failed, with the status {done.returncode}: {shlex.join(command)}\n{done.stdout[-8000:]}"
-        )
+    include = Path(torch.__file__).parent / "include"
+    compiler.compile_call_path(include, path, _has_cxx11_abi())
 
 
 def _load(path: Path) -> ModuleType:
     # The libraries that the module links are those of this process.
-    import torch  # noqa: F401
+    import torch
 
     spec = importlib.util.spec_from_file_location(_NAME, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    probe = torch.empty(3, 5)
+    if module.addresses((probe, None)) != (probe.data_ptr(), 0):
+        raise ImportError(f"this library is for another PyTorch than {torch.__version__}")
     return module
 
 

@@ -6,8 +6,14 @@
 //
 // The kernels come as a table of C functions, `src/native.rs`.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// The stable ABI of Python 3.10: what is compiled once runs by every later Python.
+#define Py_LIMITED_API 0x030A0000
+#include "bridge.hpp"
+
+#include <structmember.h>
+
+// Since Python 3.8, but in no header of the stable ABI before 3.12.
+extern "C" PyObject* PyVectorcall_Call(PyObject* callable, PyObject* tuple, PyObject* names);
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -21,13 +27,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
-#include <torch/csrc/utils/object_ptr.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -40,8 +43,19 @@
 #include <string>
 #include <vector>
 
+#include "versions.hpp"
+
 namespace {
 
+using flashcliff::Locked;
+using flashcliff::Owned;
+using flashcliff::Unlocked;
+using flashcliff::guarded;
+using flashcliff::is_exactly_tensor;
+using flashcliff::is_tensor;
+using flashcliff::object_of;
+using flashcliff::tensor_of;
+using flashcliff::throw_python_error;
 using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
@@ -147,7 +161,7 @@ struct Bound {
     ~Bound() {
         // Nodes may outlive the interpreter.
         if (Py_IsInitialized()) {
-            pybind11::gil_scoped_acquire lock;
+            const Locked lock;
             Py_XDECREF(core);
             Py_XDECREF(gradients);
             Py_XDECREF(second);
@@ -203,7 +217,7 @@ bool is_array(const at::Tensor& tensor) {
                                 c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
                                 c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
             .raw_repr();
-    return (tensor.key_set().raw_repr() & ~allowed) == 0;
+    return (tensor.key_set().raw_repr() & ~allowed) == 0 && (!tensor.is_cuda() || has_handles());
 }
 
 // Whether a tensor is an array that operators take, with all of its memory.
@@ -220,9 +234,8 @@ Place place_of(const at::Tensor& first) {
     }
     const c10::impl::VirtualGuardImpl guard(device.type());
     place.device = device.index();
-    place.stream = reinterpret_cast<uintptr_t>(guard.getStreamNativeHandle(guard.getStream(device)));
-    place.tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-        at::Float32Precision::TF32;
+    place.stream = cuda_handle(guard, guard.getStream(device));
+    place.tf32 = takes_tf32();
     return place;
 }
 
@@ -471,19 +484,13 @@ bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& save
     }
 }
 
-[[noreturn]] void throw_python_error() {
-    python_error error;
-    error.persist();
-    throw std::move(error);
-}
-
 PyObject* wrapped(const at::Tensor& tensor) {
-    return tensor.defined() ? THPVariable_Wrap(tensor) : Py_NewRef(Py_None);
+    return tensor.defined() ? object_of(tensor) : Py_NewRef(Py_None);
 }
 
 // The address that C functions know an operator of Python by; null on an error of Python.
 const void* handle_of(PyObject* core) {
-    THPObjectPtr address(PyObject_GetAttrString(core, "native"));
+    Owned address(PyObject_GetAttrString(core, "native"));
     const void* handle = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
     if (handle == nullptr && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_ValueError, "an operator without an address");
@@ -495,7 +502,7 @@ const void* handle_of(PyObject* core) {
 PyObject* tuple_of(Mask mask, size_t count) {
     PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(count));
     for (size_t at = 0; tuple != nullptr && at < count; ++at) {
-        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(at), Py_NewRef((mask >> at & 1) != 0 ? Py_True : Py_False));
+        PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(at), Py_NewRef((mask >> at & 1) != 0 ? Py_True : Py_False));
     }
     return tuple;
 }
@@ -504,7 +511,7 @@ PyObject* tuple_of(Mask mask, size_t count) {
 PyObject* tuple_of(const Tensors& tensors, size_t count) {
     PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(count));
     for (size_t at = 0; tuple != nullptr && at < count; ++at) {
-        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
+        PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
     }
     return tuple;
 }
@@ -514,16 +521,16 @@ variable_list gradients_in(PyObject* found, size_t count) {
     if (found == nullptr) {
         throw_python_error();
     }
-    THPObjectPtr items(PySequence_Tuple(found));
-    if (!items || PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(count)) {
+    Owned items(PySequence_Tuple(found));
+    if (!items || PyTuple_Size(items.get()) != static_cast<Py_ssize_t>(count)) {
         TORCH_CHECK(PyErr_Occurred() || items, "flashcliff: no gradients");
         throw_python_error();
     }
     variable_list grads(count);
     for (size_t at = 0; at < count; ++at) {
-        PyObject* item = PyTuple_GET_ITEM(items.get(), static_cast<Py_ssize_t>(at));
-        if (THPVariable_Check(item)) {
-            grads[at] = THPVariable_Unpack(item);
+        PyObject* item = PyTuple_GetItem(items.get(), static_cast<Py_ssize_t>(at));
+        if (is_tensor(item)) {
+            grads[at] = tensor_of(item);
         }
     }
     return grads;
@@ -532,16 +539,16 @@ variable_list gradients_in(PyObject* found, size_t count) {
 // The gradients that Python computes.
 variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, const at::Tensor& saved,
     const at::Tensor& output, const at::Tensor& grad, Mask wanted) {
-    pybind11::gil_scoped_acquire lock;
-    THPObjectPtr inputs(tuple_of(tensors, bound.count));
-    THPObjectPtr wants(tuple_of(wanted, bound.count));
+    const Locked lock;
+    Owned inputs(tuple_of(tensors, bound.count));
+    Owned wants(tuple_of(wanted, bound.count));
     if (!inputs || !wants) {
         throw_python_error();
     }
-    THPObjectPtr gradient(wrapped(grad));
-    THPObjectPtr sums(wrapped(saved));
-    THPObjectPtr read(wrapped(output));
-    THPObjectPtr found(PyObject_CallFunctionObjArgs(
+    Owned gradient(wrapped(grad));
+    Owned sums(wrapped(saved));
+    Owned read(wrapped(output));
+    Owned found(PyObject_CallFunctionObjArgs(
         bound.gradients, gradient.get(), inputs.get(), sums.get(), read.get(), wants.get(), nullptr));
     return gradients_in(found.get(), bound.count);
 }
@@ -656,7 +663,7 @@ struct Gradient final : Kept {
         return gradients_by_python(*bound, tensors, saved, output, grad, wanted);
     }
 
-    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) FLASHCLIFF_COMPILED_ARGS_CONST override {
         args.collect(bound->id);
         for (size_t at = 0; at < kept.size(); ++at) {
             args.collect(kept[at], /*is_output=*/at == bound->count + 1);
@@ -722,10 +729,10 @@ bool take(PyObject* const* arguments, size_t count, Tensors& tensors) {
         if (at > 0 && Py_IsNone(argument)) {
             continue;
         }
-        if (!THPVariable_CheckExact(argument)) {
+        if (!is_exactly_tensor(argument)) {
             return false;
         }
-        tensors[at] = THPVariable_Unpack(argument);
+        tensors[at] = tensor_of(argument);
         if (!is_plain(tensors[at]) || tensors[at].device() != tensors[0].device()) {
             return false;
         }
@@ -733,38 +740,55 @@ bool take(PyObject* const* arguments, size_t count, Tensors& tensors) {
     return true;
 }
 
+// The protocol by which Python calls an object without a tuple of its arguments (PEP 590). It is as stable as the rest, but got into the
+// headers of the stable ABI with Python 3.12.
+using VectorCall = PyObject*(PyObject*, PyObject* const*, size_t, PyObject*);
+constexpr unsigned long kHasVectorCall = 1UL << 11;
+
+// How many arguments were given by position. The highest bit says something else.
+size_t positional(size_t flags) {
+    return flags & (~size_t{0} >> 1);
+}
+
+// Frees an object of a type that was made by `PyType_FromSpec`, after its members.
+void free_object(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
 // Runs an operator and wraps what it gives; `None` if it did not run.
 PyObject* call_and_wrap(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
     at::Tensor output;
     {
-        pybind11::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         output = call(bound, tensors);
     }
-    return output.defined() ? THPVariable_Wrap(std::move(output)) : Py_NewRef(Py_None);
+    return output.defined() ? object_of(output) : Py_NewRef(Py_None);
 }
 
 // `Operator` of Python.
 
 struct PyOperator {
     PyObject_HEAD
-    vectorcallfunc vectorcall;
+    VectorCall* vectorcall;
     std::shared_ptr<const Bound> bound;
 };
 
 PyObject* operator_call(PyObject* self, PyObject* const* arguments, size_t flags, PyObject* names) {
-    HANDLE_TH_ERRORS
-    const auto& bound = reinterpret_cast<PyOperator*>(self)->bound;
-    if (names != nullptr || static_cast<size_t>(PyVectorcall_NARGS(flags)) != bound->count) {
-        PyErr_Format(PyExc_TypeError, "%s: expected %zu tensors", bound->name.c_str(), bound->count);
-        return nullptr;
-    }
-    Tensors tensors;
-    if (!thread_is_plain() || !take(arguments, bound->count, tensors)) {
-        Py_RETURN_NONE;
-    }
-    // The tensors given are those that the operator was made for.
-    return call_and_wrap(bound, tensors);
-    END_HANDLE_TH_ERRORS
+    return guarded([&]() -> PyObject* {
+        const auto& bound = reinterpret_cast<PyOperator*>(self)->bound;
+        if (names != nullptr || positional(flags) != bound->count) {
+            PyErr_Format(PyExc_TypeError, "%s: expected %zu tensors", bound->name.c_str(), bound->count);
+            return nullptr;
+        }
+        Tensors tensors;
+        if (!thread_is_plain() || !take(arguments, bound->count, tensors)) {
+            Py_RETURN_NONE;
+        }
+        // The tensors given are those that the operator was made for.
+        return call_and_wrap(bound, tensors);
+    });
 }
 
 PyObject* operator_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
@@ -778,41 +802,41 @@ PyObject* operator_new(PyTypeObject* type, PyObject* arguments, PyObject* names)
             &derive, &name, &node, &count, &linear, &reads_output)) {
         return nullptr;
     }
-    HANDLE_TH_ERRORS
-    if (count < 1 || static_cast<size_t>(count) > kMost || (linear && count != 1)) {
-        PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
-        return nullptr;
-    }
-    THPObjectPtr kept(PyObject_GetAttrString(core, "kept"));
-    const void* handle = kept ? handle_of(core) : nullptr;
-    if (handle == nullptr) {
-        return nullptr;
-    }
-    auto bound = std::make_shared<Bound>();
-    bound->core = Py_NewRef(core);
-    bound->handle = handle;
-    bound->gradients = Py_NewRef(gradients);
-    bound->second = Py_NewRef(second);
-    bound->derive = Py_NewRef(derive);
-    bound->name = name;
-    bound->node = node;
-    bound->id = next_id();
-    bound->count = static_cast<size_t>(count);
-    bound->linear = linear != 0;
-    bound->reads_output = reads_output != 0;
-    bound->keeps = !Py_IsNone(kept.get());
-    auto* self = reinterpret_cast<PyOperator*>(type->tp_alloc(type, 0));
-    if (self != nullptr) {
-        self->vectorcall = operator_call;
-        new (&self->bound) std::shared_ptr<const Bound>(std::move(bound));
-    }
-    return reinterpret_cast<PyObject*>(self);
-    END_HANDLE_TH_ERRORS
+    return guarded([&]() -> PyObject* {
+        if (count < 1 || static_cast<size_t>(count) > kMost || (linear && count != 1)) {
+            PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
+            return nullptr;
+        }
+        Owned kept(PyObject_GetAttrString(core, "kept"));
+        const void* handle = kept ? handle_of(core) : nullptr;
+        if (handle == nullptr) {
+            return nullptr;
+        }
+        auto bound = std::make_shared<Bound>();
+        bound->core = Py_NewRef(core);
+        bound->handle = handle;
+        bound->gradients = Py_NewRef(gradients);
+        bound->second = Py_NewRef(second);
+        bound->derive = Py_NewRef(derive);
+        bound->name = name;
+        bound->node = node;
+        bound->id = next_id();
+        bound->count = static_cast<size_t>(count);
+        bound->linear = linear != 0;
+        bound->reads_output = reads_output != 0;
+        bound->keeps = !Py_IsNone(kept.get());
+        auto* self = reinterpret_cast<PyOperator*>(PyType_GenericAlloc(type, 0));
+        if (self != nullptr) {
+            self->vectorcall = operator_call;
+            new (&self->bound) std::shared_ptr<const Bound>(std::move(bound));
+        }
+        return reinterpret_cast<PyObject*>(self);
+    });
 }
 
 void operator_free(PyObject* self) {
     reinterpret_cast<PyOperator*>(self)->bound.~shared_ptr();
-    Py_TYPE(self)->tp_free(self);
+    free_object(self);
 }
 
 // `Lookup` of Python.
@@ -830,7 +854,7 @@ struct Entry {
 
 struct PyLookup {
     PyObject_HEAD
-    vectorcallfunc vectorcall;
+    VectorCall* vectorcall;
     size_t count;
     PyObject* resolve;
     std::vector<Entry> entries;
@@ -848,19 +872,19 @@ bool same(PyObject* left, PyObject* right) {
         return false;
     }
     if (type == &PyFloat_Type) {
-        const double a = PyFloat_AS_DOUBLE(left), b = PyFloat_AS_DOUBLE(right);
+        const double a = PyFloat_AsDouble(left), b = PyFloat_AsDouble(right);
         return std::memcmp(&a, &b, sizeof(a)) == 0;
     }
     if (type == &PyUnicode_Type || type == &PyLong_Type) {
         return PyObject_RichCompareBool(left, right, Py_EQ) == 1;
     }
     if (type == &PyTuple_Type) {
-        const Py_ssize_t size = PyTuple_GET_SIZE(left);
-        if (PyTuple_GET_SIZE(right) != size) {
+        const Py_ssize_t size = PyTuple_Size(left);
+        if (PyTuple_Size(right) != size) {
             return false;
         }
         for (Py_ssize_t at = 0; at < size; ++at) {
-            if (!same(PyTuple_GET_ITEM(left, at), PyTuple_GET_ITEM(right, at))) {
+            if (!same(PyTuple_GetItem(left, at), PyTuple_GetItem(right, at))) {
                 return false;
             }
         }
@@ -884,16 +908,16 @@ bool find(PyLookup* self, unsigned given, PyObject* const* key, size_t length, s
             return true;
         }
     }
-    THPObjectPtr arguments(PyTuple_New(static_cast<Py_ssize_t>(length) + 1));
-    THPObjectPtr mask(PyLong_FromUnsignedLong(given));
+    Owned arguments(PyTuple_New(static_cast<Py_ssize_t>(length) + 1));
+    Owned mask(PyLong_FromUnsignedLong(given));
     if (!arguments || !mask) {
         return false;
     }
-    PyTuple_SET_ITEM(arguments.get(), 0, mask.release());
+    PyTuple_SetItem(arguments.get(), 0, mask.release());
     for (size_t at = 0; at < length; ++at) {
-        PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(at) + 1, Py_NewRef(key[at]));
+        PyTuple_SetItem(arguments.get(), static_cast<Py_ssize_t>(at) + 1, Py_NewRef(key[at]));
     }
-    THPObjectPtr made(PyObject_Call(self->resolve, arguments.get(), nullptr));
+    Owned made(PyObject_Call(self->resolve, arguments.get(), nullptr));
     if (!made) {
         return false;
     }
@@ -918,31 +942,31 @@ bool find(PyLookup* self, unsigned given, PyObject* const* key, size_t length, s
 }
 
 PyObject* lookup_call(PyObject* object, PyObject* const* arguments, size_t flags, PyObject* names) {
-    HANDLE_TH_ERRORS
-    auto* self = reinterpret_cast<PyLookup*>(object);
-    const size_t length = static_cast<size_t>(PyVectorcall_NARGS(flags));
-    if (names != nullptr || length < self->count) {
-        PyErr_SetString(PyExc_TypeError, "expected tensors, an algebra and options, by position");
-        return nullptr;
-    }
-    Tensors tensors;
-    if (!thread_is_plain() || !take(arguments, self->count, tensors) || tensors[0].dim() != 3 ||
-        at::autocast::is_autocast_enabled(tensors[0].device().type())) {
-        Py_RETURN_NONE;
-    }
-    unsigned given = 0;
-    for (size_t at = 0; at < self->count; ++at) {
-        given |= tensors[at].defined() ? 1u << at : 0u;
-    }
-    std::shared_ptr<const Bound> bound;
-    if (!find(self, given, arguments + self->count, length - self->count, bound)) {
-        return nullptr;
-    }
-    if (!bound) {
-        Py_RETURN_NONE;
-    }
-    return call_and_wrap(bound, tensors);
-    END_HANDLE_TH_ERRORS
+    return guarded([&]() -> PyObject* {
+        auto* self = reinterpret_cast<PyLookup*>(object);
+        const size_t length = positional(flags);
+        if (names != nullptr || length < self->count) {
+            PyErr_SetString(PyExc_TypeError, "expected tensors, an algebra and options, by position");
+            return nullptr;
+        }
+        Tensors tensors;
+        if (!thread_is_plain() || !take(arguments, self->count, tensors) || tensors[0].dim() != 3 ||
+            at::autocast::is_autocast_enabled(tensors[0].device().type())) {
+            Py_RETURN_NONE;
+        }
+        unsigned given = 0;
+        for (size_t at = 0; at < self->count; ++at) {
+            given |= tensors[at].defined() ? 1u << at : 0u;
+        }
+        std::shared_ptr<const Bound> bound;
+        if (!find(self, given, arguments + self->count, length - self->count, bound)) {
+            return nullptr;
+        }
+        if (!bound) {
+            Py_RETURN_NONE;
+        }
+        return call_and_wrap(bound, tensors);
+    });
 }
 
 PyObject* lookup_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
@@ -956,7 +980,7 @@ PyObject* lookup_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
         PyErr_Format(PyExc_ValueError, "expected 1 to %zu tensors, got %zd", kMost, count);
         return nullptr;
     }
-    auto* self = reinterpret_cast<PyLookup*>(type->tp_alloc(type, 0));
+    auto* self = reinterpret_cast<PyLookup*>(PyType_GenericAlloc(type, 0));
     if (self != nullptr) {
         self->vectorcall = lookup_call;
         self->count = static_cast<size_t>(count);
@@ -983,7 +1007,7 @@ void lookup_free(PyObject* object) {
     lookup_clear(self);
     self->entries.~vector();
     Py_DECREF(self->resolve);
-    Py_TYPE(object)->tp_free(object);
+    free_object(object);
 }
 
 PyObject* lookup_forget(PyObject* object, PyObject*) {
@@ -994,15 +1018,34 @@ PyObject* lookup_forget(PyObject* object, PyObject*) {
 } // namespace
 
 #include "layout.hpp"
+#if FLASHCLIFF_HAS_KERNELS_BELOW
 #include "registered.hpp"
+#endif
 
 namespace {
 
 PyMethodDef lookup_methods[] = {
     {"forget", lookup_forget, METH_NOARGS, "Forgets all operators."}, {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject operator_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject lookup_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyMemberDef operator_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(PyOperator, vectorcall), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+
+PyMemberDef lookup_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(PyLookup, vectorcall), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+
+PyType_Slot operator_slots[] = {{Py_tp_doc, const_cast<char*>("An operator of an algebra and options, called with tensors.")},
+    {Py_tp_members, operator_members}, {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_new, reinterpret_cast<void*>(operator_new)}, {Py_tp_dealloc, reinterpret_cast<void*>(operator_free)}, {0, nullptr}};
+
+PyType_Slot lookup_slots[] = {
+    {Py_tp_doc, const_cast<char*>("The operators of all algebras and options, called with tensors, an algebra and options.")},
+    {Py_tp_members, lookup_members}, {Py_tp_methods, lookup_methods}, {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_new, reinterpret_cast<void*>(lookup_new)}, {Py_tp_dealloc, reinterpret_cast<void*>(lookup_free)}, {0, nullptr}};
+
+PyType_Spec operator_type = {
+    "flashcliff.Operator", sizeof(PyOperator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | kHasVectorCall, operator_slots};
+PyType_Spec lookup_type = {
+    "flashcliff.Lookup", sizeof(PyLookup), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | kHasVectorCall, lookup_slots};
 
 PyObject* set_table(PyObject*, PyObject* address) {
     const auto* given = static_cast<const Table*>(PyLong_AsVoidPtr(address));
@@ -1030,66 +1073,68 @@ PyObject* held(PyObject*, PyObject*) {
 // `addresses(tensors)`: the addresses of arrays of one type on one device, contiguous and with all of their memory, 0 for `None`;
 // `None` if one is none of these.
 PyObject* addresses(PyObject*, PyObject* given) {
-    HANDLE_TH_ERRORS
-    THPObjectPtr items(PySequence_Fast(given, "expected a sequence of tensors"));
-    if (!items) {
-        return nullptr;
-    }
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.get());
-    THPObjectPtr found(PyTuple_New(count));
-    const at::Tensor* first = nullptr;
-    for (Py_ssize_t at = 0; found && at < count; ++at) {
-        PyObject* item = PySequence_Fast_GET_ITEM(items.get(), at);
-        uintptr_t address = 0;
-        if (!Py_IsNone(item)) {
-            if (!THPVariable_CheckExact(item)) {
-                Py_RETURN_NONE;
-            }
-            const at::Tensor& tensor = THPVariable_Unpack(item);
-            first = first == nullptr ? &tensor : first;
-            if (!is_array(tensor) || !tensor.is_contiguous() || !holds(tensor) || tensor.device() != first->device() ||
-                tensor.scalar_type() != first->scalar_type()) {
-                Py_RETURN_NONE;
-            }
-            address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-        }
-        PyObject* number = PyLong_FromUnsignedLongLong(address);
-        if (number == nullptr) {
+    return guarded([&]() -> PyObject* {
+        Owned items(PySequence_Tuple(given));
+        if (!items) {
             return nullptr;
         }
-        PyTuple_SET_ITEM(found.get(), at, number);
-    }
-    return found.release();
-    END_HANDLE_TH_ERRORS
+        const Py_ssize_t count = PyTuple_Size(items.get());
+        Owned found(PyTuple_New(count));
+        const at::Tensor* first = nullptr;
+        for (Py_ssize_t at = 0; found && at < count; ++at) {
+            PyObject* item = PyTuple_GetItem(items.get(), at);
+            uintptr_t address = 0;
+            if (!Py_IsNone(item)) {
+                if (!is_exactly_tensor(item)) {
+                    Py_RETURN_NONE;
+                }
+                const at::Tensor& tensor = tensor_of(item);
+                first = first == nullptr ? &tensor : first;
+                if (!is_array(tensor) || !tensor.is_contiguous() || !holds(tensor) || tensor.device() != first->device() ||
+                    tensor.scalar_type() != first->scalar_type()) {
+                    Py_RETURN_NONE;
+                }
+                address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+            }
+            PyObject* number = PyLong_FromUnsignedLongLong(address);
+            if (number == nullptr) {
+                return nullptr;
+            }
+            PyTuple_SetItem(found.get(), at, number);
+        }
+        return found.release();
+    });
 }
 
 // `hold(tensors)`: whether all are arrays whose storages have all of their elements. `None` stands for no tensor.
 PyObject* hold(PyObject*, PyObject* given) {
-    HANDLE_TH_ERRORS
-    THPObjectPtr items(PySequence_Fast(given, "expected a sequence of tensors"));
-    if (!items) {
-        return nullptr;
-    }
-    for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(items.get()); ++at) {
-        PyObject* item = PySequence_Fast_GET_ITEM(items.get(), at);
-        if (Py_IsNone(item)) {
-            continue;
+    return guarded([&]() -> PyObject* {
+        Owned items(PySequence_Tuple(given));
+        if (!items) {
+            return nullptr;
         }
-        if (!THPVariable_CheckExact(item)) {
-            Py_RETURN_FALSE;
+        for (Py_ssize_t at = 0; at < PyTuple_Size(items.get()); ++at) {
+            PyObject* item = PyTuple_GetItem(items.get(), at);
+            if (Py_IsNone(item)) {
+                continue;
+            }
+            if (!is_exactly_tensor(item)) {
+                Py_RETURN_FALSE;
+            }
+            const at::Tensor& tensor = tensor_of(item);
+            if (!is_array(tensor) || !holds(tensor)) {
+                Py_RETURN_FALSE;
+            }
         }
-        const at::Tensor& tensor = THPVariable_Unpack(item);
-        if (!is_array(tensor) || !holds(tensor)) {
-            Py_RETURN_FALSE;
-        }
-    }
-    Py_RETURN_TRUE;
-    END_HANDLE_TH_ERRORS
+        Py_RETURN_TRUE;
+    });
 }
 
 PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C functions of the kernels are."},
+#if FLASHCLIFF_HAS_KERNELS_BELOW
     {"register", register_operator, METH_VARARGS,
         "Registers the kernels of an operator with PyTorch, until the result is deleted."},
+#endif
     {"addresses", addresses, METH_O,
         "The addresses of arrays of one type on one device, or `None` if they are not all contiguous and whole."},
     {"hold", hold, METH_O, "Whether all tensors are arrays whose storages have all of their elements."},
@@ -1102,32 +1147,14 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_flashcliff_native", nullptr, -1, 
 } // namespace
 
 PyMODINIT_FUNC PyInit__flashcliff_native() {
-    operator_type.tp_name = "flashcliff.Operator";
-    operator_type.tp_doc = "An operator of an algebra and options, called with tensors.";
-    operator_type.tp_basicsize = sizeof(PyOperator);
-    operator_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-    operator_type.tp_vectorcall_offset = offsetof(PyOperator, vectorcall);
-    operator_type.tp_call = PyVectorcall_Call;
-    operator_type.tp_new = operator_new;
-    operator_type.tp_dealloc = operator_free;
-    lookup_type.tp_name = "flashcliff.Lookup";
-    lookup_type.tp_doc = "The operators of all algebras and options, called with tensors, an algebra and options.";
-    lookup_type.tp_basicsize = sizeof(PyLookup);
-    lookup_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-    lookup_type.tp_vectorcall_offset = offsetof(PyLookup, vectorcall);
-    lookup_type.tp_call = PyVectorcall_Call;
-    lookup_type.tp_new = lookup_new;
-    lookup_type.tp_dealloc = lookup_free;
-    lookup_type.tp_methods = lookup_methods;
-    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0 || !make_layout_type()) {
-        return nullptr;
+    Owned made(PyModule_Create(&module));
+    const std::pair<const char*, PyType_Spec*> types[] = {
+        {"Operator", &operator_type}, {"Lookup", &lookup_type}, {"Layout", &layout_type}};
+    for (const auto& [name, spec] : types) {
+        const Owned type(made ? PyType_FromSpec(spec) : nullptr);
+        if (!type || PyModule_AddObjectRef(made.get(), name, type.get()) < 0) {
+            return nullptr;
+        }
     }
-    PyObject* made = PyModule_Create(&module);
-    if (made == nullptr || PyModule_AddObjectRef(made, "Operator", reinterpret_cast<PyObject*>(&operator_type)) < 0 ||
-        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0 ||
-        PyModule_AddObjectRef(made, "Layout", reinterpret_cast<PyObject*>(&layout_type)) < 0) {
-        Py_XDECREF(made);
-        return nullptr;
-    }
-    return made;
+    return made.release();
 }

@@ -26,10 +26,10 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
         address = 0;
         return true;
     }
-    if (!THPVariable_CheckExact(object)) {
+    if (!is_exactly_tensor(object)) {
         return false;
     }
-    const at::Tensor& tensor = THPVariable_Unpack(object);
+    const at::Tensor& tensor = tensor_of(object);
     if (!is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
         tensor.sizes() != at::IntArrayRef(form.sizes)) {
         return false;
@@ -44,7 +44,7 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
 
 // Whether an argument is a list of as many items as there are forms; an error of Python, if not.
 bool is_list_of(PyObject* list, size_t count) {
-    if (PyList_Check(list) && static_cast<size_t>(PyList_GET_SIZE(list)) == count) {
+    if (PyList_Check(list) && static_cast<size_t>(PyList_Size(list)) == count) {
         return true;
     }
     PyErr_Format(PyExc_TypeError, "expected a list of %zu items", count);
@@ -53,57 +53,57 @@ bool is_list_of(PyObject* list, size_t count) {
 
 // `addresses(tensors)`.
 PyObject* layout_addresses(PyObject* object, PyObject* list) {
-    HANDLE_TH_ERRORS
-    const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
-    if (!is_list_of(list, forms.size())) {
-        return nullptr;
-    }
-    THPObjectPtr found(PyList_New(PyList_GET_SIZE(list)));
-    if (!found) {
-        return nullptr;
-    }
-    for (size_t at = 0; at < forms.size(); ++at) {
-        uintptr_t address = 0;
-        if (!address_of(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(at)), forms[at], address)) {
-            Py_RETURN_NONE;
-        }
-        PyObject* number = PyLong_FromUnsignedLongLong(address);
-        if (number == nullptr) {
+    return guarded([&]() -> PyObject* {
+        const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
+        if (!is_list_of(list, forms.size())) {
             return nullptr;
         }
-        PyList_SET_ITEM(found.get(), static_cast<Py_ssize_t>(at), number);
-    }
-    return found.release();
-    END_HANDLE_TH_ERRORS
+        Owned found(PyList_New(PyList_Size(list)));
+        if (!found) {
+            return nullptr;
+        }
+        for (size_t at = 0; at < forms.size(); ++at) {
+            uintptr_t address = 0;
+            if (!address_of(PyList_GetItem(list, static_cast<Py_ssize_t>(at)), forms[at], address)) {
+                Py_RETURN_NONE;
+            }
+            PyObject* number = PyLong_FromUnsignedLongLong(address);
+            if (number == nullptr) {
+                return nullptr;
+            }
+            PyList_SetItem(found.get(), static_cast<Py_ssize_t>(at), number);
+        }
+        return found.release();
+    });
 }
 
 // `holds(tensors, addresses, order)`. The order of axes is always looked at.
 PyObject* layout_holds(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
-    HANDLE_TH_ERRORS
-    const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "expected tensors, addresses, and whether the order of axes matters");
-        return nullptr;
-    }
-    if (!is_list_of(arguments[0], forms.size()) || !is_list_of(arguments[1], forms.size())) {
-        return nullptr;
-    }
-    for (size_t at = 0; at < forms.size(); ++at) {
-        const auto place = static_cast<Py_ssize_t>(at);
-        uintptr_t address = 0;
-        if (!address_of(PyList_GET_ITEM(arguments[0], place), forms[at], address)) {
-            Py_RETURN_FALSE;
-        }
-        const unsigned long long expected = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(arguments[1], place));
-        if (expected == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+    return guarded([&]() -> PyObject* {
+        const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
+        if (count != 3) {
+            PyErr_SetString(PyExc_TypeError, "expected tensors, addresses, and whether the order of axes matters");
             return nullptr;
         }
-        if (expected != address) {
-            Py_RETURN_FALSE;
+        if (!is_list_of(arguments[0], forms.size()) || !is_list_of(arguments[1], forms.size())) {
+            return nullptr;
         }
-    }
-    Py_RETURN_TRUE;
-    END_HANDLE_TH_ERRORS
+        for (size_t at = 0; at < forms.size(); ++at) {
+            const auto place = static_cast<Py_ssize_t>(at);
+            uintptr_t address = 0;
+            if (!address_of(PyList_GetItem(arguments[0], place), forms[at], address)) {
+                Py_RETURN_FALSE;
+            }
+            const unsigned long long expected = PyLong_AsUnsignedLongLong(PyList_GetItem(arguments[1], place));
+            if (expected == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+                return nullptr;
+            }
+            if (expected != address) {
+                Py_RETURN_FALSE;
+            }
+        }
+        Py_RETURN_TRUE;
+    });
 }
 
 // `Layout(tensors)`: the form of each of these plain tensors.
@@ -113,29 +113,29 @@ PyObject* layout_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
     if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!", const_cast<char**>(keywords), &PyList_Type, &list)) {
         return nullptr;
     }
-    HANDLE_TH_ERRORS
-    std::vector<Form> forms;
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); ++at) {
-        PyObject* item = PyList_GET_ITEM(list, at);
-        if (!THPVariable_CheckExact(item) || !is_plain(THPVariable_Unpack(item))) {
-            PyErr_Format(PyExc_TypeError, "expected plain tensors, got another at place %zd", at);
-            return nullptr;
+    return guarded([&]() -> PyObject* {
+        std::vector<Form> forms;
+        for (Py_ssize_t at = 0; at < PyList_Size(list); ++at) {
+            PyObject* item = PyList_GetItem(list, at);
+            if (!is_exactly_tensor(item) || !is_plain(tensor_of(item))) {
+                PyErr_Format(PyExc_TypeError, "expected plain tensors, got another at place %zd", at);
+                return nullptr;
+            }
+            const at::Tensor& tensor = tensor_of(item);
+            forms.push_back(Form{tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), tensor.device(),
+                tensor.is_contiguous()});
         }
-        const at::Tensor& tensor = THPVariable_Unpack(item);
-        forms.push_back(Form{tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), tensor.device(),
-            tensor.is_contiguous()});
-    }
-    auto* self = reinterpret_cast<PyLayout*>(type->tp_alloc(type, 0));
-    if (self != nullptr) {
-        new (&self->forms) std::vector<Form>(std::move(forms));
-    }
-    return reinterpret_cast<PyObject*>(self);
-    END_HANDLE_TH_ERRORS
+        auto* self = reinterpret_cast<PyLayout*>(PyType_GenericAlloc(type, 0));
+        if (self != nullptr) {
+            new (&self->forms) std::vector<Form>(std::move(forms));
+        }
+        return reinterpret_cast<PyObject*>(self);
+    });
 }
 
 void layout_free(PyObject* object) {
     reinterpret_cast<PyLayout*>(object)->forms.~vector();
-    Py_TYPE(object)->tp_free(object);
+    free_object(object);
 }
 
 PyMethodDef layout_methods[] = {{"addresses", layout_addresses, METH_O,
@@ -144,18 +144,11 @@ PyMethodDef layout_methods[] = {{"addresses", layout_addresses, METH_O,
         "Whether tensors are plain, have their forms, and lie at addresses."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject layout_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyType_Slot layout_slots[] = {{Py_tp_doc, const_cast<char*>("The shapes, strides, types and devices of a list of tensors.")},
+    {Py_tp_methods, layout_methods}, {Py_tp_new, reinterpret_cast<void*>(layout_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(layout_free)}, {0, nullptr}};
 
-// Makes the type ready; false on an error of Python.
-bool make_layout_type() {
-    layout_type.tp_name = "flashcliff.Layout";
-    layout_type.tp_doc = "The shapes, strides, types and devices of a list of tensors.";
-    layout_type.tp_basicsize = sizeof(PyLayout);
-    layout_type.tp_flags = Py_TPFLAGS_DEFAULT;
-    layout_type.tp_new = layout_new;
-    layout_type.tp_dealloc = layout_free;
-    layout_type.tp_methods = layout_methods;
-    return PyType_Ready(&layout_type) == 0;
-}
+PyType_Spec layout_type = {
+    "flashcliff.Layout", sizeof(PyLayout), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, layout_slots};
 
 } // namespace

@@ -48,13 +48,13 @@ PyObject* option_of_python(const c10::IValue& value) {
     }
     if (value.isIntList()) {
         const std::vector<int64_t> items = value.toIntVector();
-        THPObjectPtr tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+        Owned tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
         for (size_t at = 0; tuple && at < items.size(); ++at) {
             PyObject* item = PyLong_FromLongLong(items[at]);
             if (item == nullptr) {
                 return nullptr;
             }
-            PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(at), item);
+            PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(at), item);
         }
         return tuple.release();
     }
@@ -73,7 +73,7 @@ public:
     Family& operator=(const Family&) = delete;
     ~Family() {
         if (Py_IsInitialized()) {
-            pybind11::gil_scoped_acquire lock;
+            const Locked lock;
             Py_DECREF(resolve);
         }
     }
@@ -119,22 +119,22 @@ private:
     size_t next = 0;
 
     std::shared_ptr<const Bound> ask(unsigned given, const c10::IValue* key, size_t length) const {
-        pybind11::gil_scoped_acquire lock;
-        THPObjectPtr arguments(PyTuple_New(static_cast<Py_ssize_t>(length) + 1));
+        const Locked lock;
+        Owned arguments(PyTuple_New(static_cast<Py_ssize_t>(length) + 1));
         PyObject* mask = PyLong_FromUnsignedLong(given);
         if (!arguments || mask == nullptr) {
             throw_python_error();
         }
-        PyTuple_SET_ITEM(arguments.get(), 0, mask);
+        PyTuple_SetItem(arguments.get(), 0, mask);
         for (size_t at = 0; at < length; ++at) {
             PyObject* option = option_of_python(key[at]);
             if (option == nullptr) {
                 PyErr_Clear();
                 return nullptr;
             }
-            PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(at) + 1, option);
+            PyTuple_SetItem(arguments.get(), static_cast<Py_ssize_t>(at) + 1, option);
         }
-        THPObjectPtr made(PyObject_Call(resolve, arguments.get(), nullptr));
+        Owned made(PyObject_Call(resolve, arguments.get(), nullptr));
         if (!made) {
             throw_python_error();
         }
@@ -287,34 +287,34 @@ PyObject* register_operator(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "snppO", &name, &count, &saves, &linear, &resolve)) {
         return nullptr;
     }
-    HANDLE_TH_ERRORS
-    if (count < 1 || static_cast<size_t>(count) > kMost || (linear && count != 1)) {
-        PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
-        return nullptr;
-    }
-    const auto family = std::make_shared<Family>(static_cast<size_t>(count), saves != 0, linear != 0, resolve);
-    auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "flashcliff", std::nullopt, __FILE__, __LINE__);
-    Unsaid unsaid;
-    const c10::WarningUtils::WarningHandlerGuard guard(&unsaid);
-    using c10::DispatchKey;
-    for (const auto key : {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA}) {
-        const bool autograd = key == DispatchKey::AutogradCPU || key == DispatchKey::AutogradCUDA;
-        const auto place = [&](const std::string& operation, auto make_kernel) {
-            const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(("flashcliff::" + operation).c_str(), "");
-            auto kernel = make_kernel(handle.getComputedKernelForDispatchKey(key));
-            library->impl(operation.c_str(),
-                torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel))));
-        };
-        place(name, [&](auto python) { return std::make_unique<Forward>(family, std::move(python), autograd); });
-        place(std::string(name) + "_backward",
-            [&](auto python) { return std::make_unique<Backward>(family, std::move(python), autograd); });
-    }
-    PyObject* capsule = PyCapsule_New(library.get(), kRegistration, forget_registration);
-    if (capsule != nullptr) {
-        library.release();
-    }
-    return capsule;
-    END_HANDLE_TH_ERRORS
+    return guarded([&]() -> PyObject* {
+        if (count < 1 || static_cast<size_t>(count) > kMost || (linear && count != 1)) {
+            PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
+            return nullptr;
+        }
+        const auto family = std::make_shared<Family>(static_cast<size_t>(count), saves != 0, linear != 0, resolve);
+        auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "flashcliff", std::nullopt, __FILE__, __LINE__);
+        Unsaid unsaid;
+        const c10::WarningUtils::WarningHandlerGuard guard(&unsaid);
+        using c10::DispatchKey;
+        for (const auto key : {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA}) {
+            const bool autograd = key == DispatchKey::AutogradCPU || key == DispatchKey::AutogradCUDA;
+            const auto place = [&](const std::string& operation, auto make_kernel) {
+                const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(("flashcliff::" + operation).c_str(), "");
+                auto kernel = make_kernel(handle.getComputedKernelForDispatchKey(key));
+                library->impl(operation.c_str(),
+                    torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel))));
+            };
+            place(name, [&](auto python) { return std::make_unique<Forward>(family, std::move(python), autograd); });
+            place(std::string(name) + "_backward",
+                [&](auto python) { return std::make_unique<Backward>(family, std::move(python), autograd); });
+        }
+        PyObject* capsule = PyCapsule_New(library.get(), kRegistration, forget_registration);
+        if (capsule != nullptr) {
+            library.release();
+        }
+        return capsule;
+    });
 }
 
 } // namespace

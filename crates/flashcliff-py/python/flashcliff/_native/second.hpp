@@ -16,10 +16,10 @@ Derivative derivative(const Bound& bound, Mask there, Mask needed) {
             }
         }
     }
-    pybind11::gil_scoped_acquire lock;
-    THPObjectPtr results(tuple_of(there, bound.count));
-    THPObjectPtr arguments(tuple_of(needed, bound.count + 1));
-    THPObjectPtr core(results && arguments
+    const Locked lock;
+    Owned results(tuple_of(there, bound.count));
+    Owned arguments(tuple_of(needed, bound.count + 1));
+    Owned core(results && arguments
             ? PyObject_CallFunctionObjArgs(bound.derive, results.get(), arguments.get(), nullptr)
             : nullptr);
     const void* handle = core ? handle_of(core.get()) : nullptr;
@@ -103,15 +103,15 @@ bool gradients_of_backward(const Bound& bound, const Seeded& given, variable_lis
 }
 
 variable_list gradients_of_backward_by_python(const Bound& bound, const Seeded& given) {
-    pybind11::gil_scoped_acquire lock;
-    THPObjectPtr grad(wrapped(given.grad));
-    THPObjectPtr inputs(tuple_of(given.tensors, bound.count));
-    THPObjectPtr seeds(tuple_of(given.seeds, bound.count));
-    THPObjectPtr needed(tuple_of(given.needed, bound.count + 1));
+    const Locked lock;
+    Owned grad(wrapped(given.grad));
+    Owned inputs(tuple_of(given.tensors, bound.count));
+    Owned seeds(tuple_of(given.seeds, bound.count));
+    Owned needed(tuple_of(given.needed, bound.count + 1));
     if (!grad || !inputs || !seeds || !needed) {
         throw_python_error();
     }
-    THPObjectPtr found(PyObject_CallFunctionObjArgs(
+    Owned found(PyObject_CallFunctionObjArgs(
         bound.second, grad.get(), inputs.get(), seeds.get(), needed.get(), nullptr));
     return gradients_in(found.get(), bound.count + 1);
 }
@@ -151,7 +151,7 @@ struct SecondGradient final : Kept {
         return found;
     }
 
-    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) FLASHCLIFF_COMPILED_ARGS_CONST override {
         args.collect(bound->id);
         args.collect(static_cast<uint64_t>(wanted));
         for (const SavedVariable& variable : kept) {

@@ -52,7 +52,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
 
 
 if not hasattr(torch.library, "get_kernel"):
-    # PyTorch 2.8 ends its traces before this function, and would go on within what takes addresses of tensors.
+    # Before 2.9 PyTorch ends its traces before this function, and would go on within what takes addresses of tensors.
     call = torch.compiler.disable(call)
 
 

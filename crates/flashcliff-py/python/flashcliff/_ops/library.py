@@ -287,7 +287,7 @@ def _gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) ->
     """The kernel for gradients that PyTorch registered for a custom operator."""
     if hasattr(torch.library, "get_kernel"):
         return torch.library.get_kernel(overload, key).call_boxed
-    # PyTorch 2.8 cannot be asked for it, and makes it of the definition.
+    # Before 2.9 PyTorch cannot be asked for it, and makes it of the definition.
     return torch._library.autograd.make_autograd_impl(overload, definition)
 
 

@@ -36,7 +36,8 @@ def use(module: ModuleType | None) -> None:
         for op in OPS
     ]
     registered = []
-    for op in OPS:
+    # Before 2.9 PyTorch's kernels cannot call those below them.
+    for op in OPS if hasattr(module, "register") else ():
         resolve = partial(_resolve_registered, eager.compiled, op)
         registered.append(module.register(op.name, len(op.tensors), op.saves, op.linear, resolve))
     _registered[:] = registered

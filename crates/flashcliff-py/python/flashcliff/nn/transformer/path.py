@@ -22,6 +22,11 @@ Kind = TypeVar("Kind", bound=type[nn.Module])
 
 _PACKAGE = __name__.partition(".")[0]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = (
+    *(f"_global{hooks}" for hooks in _HOOKS),
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+)
 _REPLACED = ("forward", "_call_impl", "_compiled_call_impl")
 """What runs in the place of a class's functions, if a module has it as an attribute of its own."""
 _calls_of = attrgetter("forward", "__call__", "_call_impl")
@@ -68,9 +73,14 @@ def _why(module: Any, kind: type | None) -> str | None:
         return own
     if _calls_of(kind) != _MADE[kind]:
         return f"has a class, {kind.__name__}, whose forward was replaced"
-    if modules_of_torch._has_any_global_hook():
+    if _has_global_hooks():
         return "is called with global hooks of modules"
     return None
+
+
+def _has_global_hooks() -> bool:
+    """Whether PyTorch calls something at the call of any module."""
+    return any(getattr(modules_of_torch, name) for name in _GLOBAL_HOOKS)
 
 
 def _why_of_its_own(module: Any, hooks: Iterable[str], replaced: Iterable[str]) -> str | None:
@@ -132,7 +142,7 @@ class Watch:
 
     def why_called(self) -> str | None:
         """The reason why all modules must be called, if there is one."""
-        if modules_of_torch._has_any_global_hook():
+        if _has_global_hooks():
             return "modules are called with global hooks"
         for kind, calls in zip(self._classes, map(_calls_of, self._classes)):
             if calls != _MADE[kind]:

@@ -26,7 +26,10 @@ from .graphs import MessageGiven, types_on_graph
 from .messages import MessageDescription, MessageVariant
 from .node import Inputs, entered, why_no_plan
 
-_OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
+try:
+    _OPAQUE: Any = importlib.import_module("torch._library.opaque_object")
+except ModuleNotFoundError:
+    _OPAQUE = None
 SERVES = hasattr(_OPAQUE, "register_custom_class")
 """Whether this PyTorch has objects that a compiler asks. Where it has none, all layers are traced."""
 _Asked: Any = _OPAQUE.CustomClassBase if SERVES else object
