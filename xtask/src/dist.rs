@@ -7,6 +7,7 @@
 //! * `licences` - licences, sources and advisories of dependencies, by cargo-deny.
 //! * `sbom` - the bill of materials of the extension.
 //! * `wheel` - the Python package, by maturin.
+//! * `torch` - the compiled call path of the Python package, for releases of PyTorch.
 //! * `extension` - what the compiled extension asks of a system.
 //! * `environment` - a Python environment without Rust and the repository, in which a network is trained.
 //!
@@ -20,6 +21,7 @@ mod names;
 mod outside;
 mod report;
 mod sbom;
+mod torch;
 mod wheel;
 
 use std::fs;
@@ -42,6 +44,9 @@ pub(crate) struct Options {
     /// A Python with PyTorch. The test environment sees its packages; without this option pip downloads PyTorch.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
+    /// For which releases of PyTorch the call path is compiled; `few` in a quick run, else `all`, if not given.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    torch: Option<torch::Which>,
     /// Leave advisories out, for machines that cannot reach the database of RustSec.
     #[arg(long)]
     without_advisories: bool,
@@ -82,6 +87,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     let build = wheel::Build::new(root, &target, options.cuda)?;
     let bill = out.join(sbom::FILE);
     fs::write(&bill, sbom::text(&source, build.features())?).map_err(Error::at(&bill))?;
+    let releases = options.torch.unwrap_or(match options.quick {
+        true => torch::Which::Few,
+        false => torch::Which::All,
+    });
+    let libraries = torch::compile(
+        releases,
+        &source,
+        &target,
+        options.python.as_deref(),
+        &mut report,
+    )?;
+    let build = build.with(libraries);
     let wheel = match options.quick {
         true => build.wheel(&source, &bill, wheel::Paths::AsTheyAre, &out)?,
         false => build.wheel(&source, &bill, wheel::Paths::Mapped, &out)?,
@@ -100,7 +117,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
             "a wheel from the sdist: NOT COMPARED, kernels are named after the folder of the build",
         ),
     }
-    environment::check(&wheel, options.python.as_deref(), work.path(), &mut report)?;
+    let is_compiled = releases != torch::Which::None;
+    environment::check(
+        &wheel,
+        options.python.as_deref(),
+        is_compiled,
+        &source,
+        work.path(),
+        &mut report,
+    )?;
     if !options.quick {
         outside::check(root, &packed, &published, work.path(), &mut report)?;
     }

