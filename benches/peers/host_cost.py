@@ -4,8 +4,7 @@
     python benches/peers/host_cost.py [--device cpu|cuda] [--rounds 60] [--commit HASH] [--out FILE]
 
 Measured are forward, forward with gradients wanted, and forward with backward, of both ways that a call
-of ``flashcliff.functional`` can go: the compiled call path (``python -m flashcliff.native`` builds it) and
-Python. All take turns round by round, a round of a case being a run of ``CALLS`` calls; the numbers are
+of ``flashcliff.functional`` can go: compiled call path (of a wheel, or made by `python -m flashcliff.native`) and All take turns round by round, a round of a case being a run of ``CALLS`` calls; the numbers are
 medians over rounds, in microseconds, and medians of the ratios to ``linear`` of the same round. The clock
 is that of the wall; on CUDA the queue is empty when a run starts and never fills, so that no call waits for the GPU.
 """

@@ -444,7 +444,7 @@ fn host(results: &Path) -> Result<String, Error> {
 ## What a call from PyTorch costs on the host
 
 Wall time of a call on a GPU that does not wait: Cl(3,0,0), f32, shape 4 x 4, beside `torch.nn.functional.linear` in the same process.
-With gradient: forward, where gradients are wanted. Compiled: `python -m flashcliff.native` was run once. Medians of {rounds} rounds in turns; ratios are
+With gradient: forward, where gradients are wanted. Compiled: by the compiled call path. Medians of {rounds} rounds in turns; ratios are
 medians of the ratios of a round.
 
 Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
