@@ -5,6 +5,7 @@ mod common;
 use candle_core::{DType, Device, Tensor};
 use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
 use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::objective::Objective;
 
 const ALL: [Architecture; 4] = [
     Architecture::Hulls,
@@ -34,6 +35,8 @@ fn parameter_counts() {
     assert_eq!(count(Architecture::Regression { width: 380 }), 149_877);
     assert_eq!(count(Architecture::Volumes), 48_913);
     assert_eq!(count(Architecture::Bodies), 134_625);
+    // CSMPN counts four more, which have no part in results.
+    assert_eq!(count(Architecture::SimplicialHulls), 254_329 - 4);
 }
 
 #[test]
@@ -203,6 +206,34 @@ fn bodies_commute_with_reflections_and_translations() {
         .zip(stays)
         .any(|(a, b)| (a - b).abs() > 1e-3);
     assert!(moves);
+}
+
+/// Simplices of hulls that are reflected and moved have the same volumes. A plan and candle's graph have the same errors and gradients.
+#[test]
+fn volumes_of_simplices_are_invariant_and_have_plans() {
+    let model = model(Architecture::SimplicialHulls, DType::F64);
+    let simplices = points(Architecture::SimplicialHulls, 2);
+    let part = |from: usize, len: usize| simplices.narrow(2, from, len).unwrap();
+    let by = Tensor::new(&[1.5, -0.5, 2.0, 0.3, -1.0], &Device::Cpu).unwrap();
+    let positions = reflected(&part(0, 5)).broadcast_add(&by).unwrap();
+    let other = Tensor::cat(&[positions.clone(), part(5, 6)], 2).unwrap();
+    let before = model.forward(&simplices).unwrap();
+    assert_eq!(before.dims(), [2]);
+    let after = model.forward(&other).unwrap();
+    assert_close(&values(&after), &values(&before), 1e-9, "simplices");
+    let stretched = Tensor::cat(&[(positions * 2.0).unwrap(), part(5, 6)], 2).unwrap();
+    let moves = values(&model.forward(&stretched).unwrap());
+    assert!((moves[0] - values(&before)[0]).abs() > 1e-3);
+    let batch = [simplices, random(&[2], 3)];
+    let mut planned = Objective::new(&model, 2, 1).unwrap();
+    let mut graph = Objective::through_graph(&model, 2, 1).unwrap();
+    assert!(planned.is_planned());
+    let [a, b] = [&mut planned, &mut graph].map(|own| values(&own.evaluate(&batch).unwrap()));
+    assert_close(&a, &b, 1e-12, "errors");
+    for (name, var) in model.parameters().variables().iter().step_by(7) {
+        let of = |own: &Objective| values(&own.gradient_of(var).unwrap().unwrap());
+        assert_close(&of(&planned), &of(&graph), 1e-9, name);
+    }
 }
 
 #[test]

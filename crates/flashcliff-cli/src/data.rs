@@ -28,6 +28,7 @@ impl ValueEnum for Samples {
             Self::Task(TaskName::Volumes),
             Self::Task(TaskName::Gravity),
             Self::Task(TaskName::Nbody),
+            Self::Task(TaskName::CsmpnHulls),
             Self::Jets,
         ]
     }
@@ -58,6 +59,8 @@ those of `flashcliff train` with the same sizes and seed. target_scale and targe
 target * target_scale + target_shift.
 
 Points of gravity and nbody are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
+Points of csmpn-hulls are the vertices, edges and triangles of 8 points: position, whether a simplex is in the complex of the hull, 1 divided by the number of its
+messages and by that of simplices, 1 at its dimension.
 
 Jets have particles [jets, 80, 4] (energy and momentum, zeros behind the last one), counts [jets], labels [jets] (1 of signal) and log_ratios [jets], what the
 best possible classifier would answer if it knew the frame of a jet.")]

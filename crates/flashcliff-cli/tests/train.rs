@@ -282,6 +282,22 @@ fn gravity_has_the_published_settings_and_rows() {
     assert_eq!(settings["learning_rate"], 1e-3);
 }
 
+#[test]
+fn hulls_of_csmpn_have_the_published_settings() {
+    let folder = Folder::new();
+    let sizes = "--samples 2 --steps 2 --batch 1 --val-samples 1 --test-samples 1";
+    let text = folder.stdout(&format!("train csmpn-hulls {sizes} --out run"));
+    assert!(text.contains("254,325"), "{text}");
+    let settings = &metrics(&folder.path("run"))["settings"];
+    assert_eq!(settings["learning_rate"], 1e-3);
+    assert_eq!(settings["ramps"], true);
+    let line = format!("train csmpn-hulls {sizes} --schedule constant --out run --overwrite");
+    folder.stdout(&line);
+    assert!(metrics(&folder.path("run"))["settings"]["ramps"].is_null());
+    let found = folder.stdout("eval csmpn-hulls run/best.safetensors --split test");
+    assert!(found.contains("csmpn-hulls"), "{found}");
+}
+
 /// Weights of another algebra or norm would give wrong results. States from before they said so can be continued.
 #[test]
 fn a_state_of_another_norm_or_algebra_is_refused() {

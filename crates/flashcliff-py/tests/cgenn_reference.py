@@ -84,7 +84,7 @@ class _Layer(torch.nn.Module):
         super().__init__()
         self.algebra = algebra
 
-    def spread(self, by_grade):
+    def _spread(self, by_grade):
         return by_grade.repeat_interleave(self.algebra.subspaces, dim=-1)
 
 
@@ -97,7 +97,7 @@ class Linear(_Layer):
 
     def forward(self, x):
         weight = self.weight
-        weight = self.spread(weight) if weight.dim() == 3 else weight[..., None]
+        weight = self._spread(weight) if weight.dim() == 3 else weight[..., None]
         y = (x[:, None] * weight).sum(2)
         return y if self.bias is None else y + self.algebra.embed(self.bias, (0,))
 
@@ -109,7 +109,7 @@ class Normalization(_Layer):
 
     def forward(self, x):
         norms = torch.cat(self.algebra.norms(x), dim=-1)
-        return x / (self.spread(torch.sigmoid(self.a) * (norms - 1) + 1) + 1e-6)
+        return x / (self._spread(torch.sigmoid(self.a) * (norms - 1) + 1) + 1e-6)
 
 
 class Gate(_Layer):
@@ -121,7 +121,7 @@ class Gate(_Layer):
     def forward(self, x):
         forms = self.algebra.qs(x, grades=self.algebra.grades[1:])
         inside = self.a * torch.cat([x[..., :1], *forms], dim=-1) + self.b
-        return x * torch.sigmoid(self.spread(inside))
+        return x * torch.sigmoid(self._spread(inside))
 
 
 class LayerNorm(_Layer):

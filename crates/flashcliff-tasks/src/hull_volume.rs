@@ -35,6 +35,22 @@ type Trivector = [f64; 10];
 /// [`HullError`] for fewer than six points, coordinates that are not finite, flat clouds, and hulls with facets that are not simplices or
 /// that rounding does not resolve.
 pub(crate) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
+    hull(points).map(|found| found.volume)
+}
+
+/// A convex hull.
+#[derive(Debug)]
+pub(crate) struct Hull {
+    pub(crate) volume: f64,
+    /// The points of each facet, ascending.
+    pub(crate) facets: Vec<[usize; DIM]>,
+}
+
+/// The convex hull of `points`.
+///
+/// # Errors
+/// The errors of [`hull_volume`].
+pub(crate) fn hull(points: &[Vector]) -> Result<Hull, HullError> {
     if points.len() <= DIM {
         return Err(HullError::TooFewPoints { got: points.len() });
     }
@@ -59,13 +75,17 @@ pub(crate) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
             }
         }
     }
-    surface.volume()
+    let volume = surface.volume()?;
+    Ok(Hull {
+        volume,
+        facets: surface.facets,
+    })
 }
 
 /// The sums over the facets that were found so far.
 #[derive(Default)]
 struct Surface {
-    facets: usize,
+    facets: Vec<[usize; DIM]>,
     /// Sum of |n . a|: 5! times the volume.
     cone: f64,
     /// Sum of the outward normals, 4! times the sum of the area vectors.
@@ -103,7 +123,7 @@ impl Surface {
         if on {
             return Err(HullError::NotSimplicial { vertices });
         }
-        self.facets += 1;
+        self.facets.push(vertices);
         self.cone += offset.abs();
         self.length += dot(normal, normal).sqrt();
         let outward = if below { 1.0 } else { -1.0 };
@@ -114,9 +134,9 @@ impl Surface {
     }
 
     fn volume(&self) -> Result<f64, HullError> {
-        if self.facets <= DIM {
+        if self.facets.len() <= DIM {
             return Err(HullError::Flat {
-                facets: self.facets,
+                facets: self.facets.len(),
             });
         }
         let residual = dot(&self.area, &self.area).sqrt() / self.length;
@@ -297,7 +317,7 @@ mod tests {
     #[test]
     fn an_open_surface_is_refused() {
         let open = Surface {
-            facets: 6,
+            facets: vec![[0; DIM]; 6],
             cone: 1.0,
             area: unit(0, 0.5),
             length: 10.0,

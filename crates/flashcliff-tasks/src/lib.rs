@@ -6,6 +6,7 @@
 //! | [`Task::Regression`] | 2 in R^5 from N(0, I) | an O(5)-invariant function | EMLP, arXiv 2104.09459; CGENN |
 //! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
 //! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
+//! | [`Task::Complexes`] | 8 in R^5 from N(0, I), with the complex of their hull | volume of the convex hull | CSMPN, arXiv 2402.10011 |
 //! | [`Task::Bodies`] | 5 bodies: charge, position, velocity | their positions after a unit of time | EGNN, arXiv 2102.09844 |
 //!
 //! Two more are of another kind: [`bodies`], graphs of charged bodies, number for number the published data of EGNN, and [`jets`],
@@ -43,6 +44,7 @@
 //! unnoticed.
 
 pub mod bodies;
+mod complexes;
 mod dataset;
 mod error;
 mod gravity;
@@ -102,19 +104,28 @@ pub enum Task {
     ///
     /// Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844).
     Bodies,
+    /// Volume of the convex hull of 8 points in R^5, from the simplicial complex of the hull. Targets are in units of the volume.
+    ///
+    /// A sample has a row of 11 numbers for each vertex, edge and triangle of 8 points, each in the order of their corners: the position of a vertex, zeros for
+    /// others; 1 if the simplex is in the complex, and then 1 divided by the number of its messages and 1 divided by the number of simplices, else
+    /// zeros; 1 at its dimension.
+    ///
+    /// Source: CSMPN (Liu et al., ICLR 2024, arXiv 2402.10011).
+    Complexes,
 }
 
 impl Task {
     /// Every task.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Hulls,
         Self::Regression,
         Self::Volumes,
         Self::Gravity,
         Self::Bodies,
+        Self::Complexes,
     ];
 
-    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity` or `nbody`.
+    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity`, `nbody` or `csmpn-hulls`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
@@ -122,6 +133,7 @@ impl Task {
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
             Self::Bodies => "nbody",
+            Self::Complexes => "csmpn-hulls",
         }
     }
 
@@ -133,6 +145,7 @@ impl Task {
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::BODIES,
             Self::Bodies => bodies::BODIES,
+            Self::Complexes => complexes::SIMPLICES,
         }
     }
 
@@ -144,13 +157,14 @@ impl Task {
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::ROW,
             Self::Bodies => bodies::ROW,
+            Self::Complexes => complexes::ROW,
         }
     }
 
     /// The number of targets of one sample.
     pub const fn target_len(self) -> usize {
         match self {
-            Self::Hulls | Self::Regression | Self::Volumes => 1,
+            Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes => 1,
             Self::Gravity => gravity::BODIES * gravity::DIM,
             Self::Bodies => bodies::BODIES * bodies::DIM,
         }
@@ -194,6 +208,7 @@ impl Task {
             Self::Volumes => volumes::generate(sizes, seed, observer),
             Self::Gravity => gravity::generate(sizes, seed, observer),
             Self::Bodies => bodies::task(sizes, seed, observer),
+            Self::Complexes => complexes::generate(sizes, seed, observer),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Task {
         match self {
             Self::Gravity => Some(gravity::MOTION),
             Self::Bodies => Some(bodies::MOTION),
-            Self::Hulls | Self::Regression | Self::Volumes => None,
+            Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes => None,
         }
     }
 }

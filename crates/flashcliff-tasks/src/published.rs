@@ -24,7 +24,7 @@
 //! The errors of charged bodies are those of [`bodies::REPORTED`](crate::bodies::REPORTED) whose budget is known. That of CGENN is quoted by later papers, and was not
 //! compared with its own; that of MVN is the mean of three trainings. Both are on the test set, at the best validation of every 128 steps.
 //!
-//! [`Task::Volumes`] has no rows: its errors are published as a curve.
+//! [`Task::Volumes`] has no rows: its errors are published as a curve. [`Task::Complexes`] has none: those of CSMPN's paper are not in the files of its repository.
 
 use crate::bodies::{CGENN, MVN, PUBLISHED, Reported};
 use crate::{SplitName, Task};

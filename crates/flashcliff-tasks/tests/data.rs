@@ -116,6 +116,7 @@ fn shapes_are_as_documented() {
         (Task::Regression, 2, 5),
         (Task::Volumes, 3, 3),
         (Task::Gravity, 4, 7),
+        (Task::Complexes, 92, 11),
     ] {
         let data = with_threads(2, task, 1);
         assert_eq!(data.task, task);

@@ -6,12 +6,10 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff_network::cache::Cache;
 use flashcliff_network::messages::{self, BodyEnds};
-use flashcliff_network::tokens::Start;
-use flashcliff_network::{Axis, Network, Value};
+use flashcliff_network::{Axis, Network};
 
+use super::parameters_of;
 use crate::Error;
-use crate::choices;
-use crate::init::of_start;
 use crate::objective::description::{Described, OfGraphs};
 use crate::op::graphs::Graphs;
 use crate::op::network::{Around, Node};
@@ -49,15 +47,8 @@ impl Bodies {
     /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
         let (layers, ends) = messages::Bodies::default().layers()?;
-        choices::note_algebra(&vb, layers.algebra());
-        let own = layers.network.parameters().iter();
-        let own = own.zip(layers.starts().iter().zip(layers.stored_shapes()));
-        let make = |(&value, (begin, shape)): (&Value, (&Start, &Vec<usize>))| {
-            let name = layers.network.name(value);
-            vb.get_with_hints(shape.as_slice(), name, of_start(&vb, name, begin))
-        };
         Ok(Self(Arc::new(Inner {
-            parameters: own.map(make).collect::<Result<_>>()?,
+            parameters: parameters_of(&layers, &vb)?,
             network: layers.network,
             ends,
             node: OnceLock::new(),
@@ -84,6 +75,7 @@ impl Bodies {
             ends: [ends.positions, target],
             tensors: parameters.clone(),
             graphs: Some(OfGraphs {
+                graphs: |samples| Graphs::complete(samples, POINTS),
                 nodes: POINTS,
                 numbers: ROW,
                 targets: TARGETS,

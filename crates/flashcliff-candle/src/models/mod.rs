@@ -1,27 +1,33 @@
-//! CGENN's invariant models of point sets and its model of charged bodies, GATr and its model of gravity, and one type that trains them all.
+//! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, and one type that trains them all.
 
 mod bodies;
 mod gatr;
 mod gravity;
 mod hulls;
 mod regression;
+mod simplices;
 mod volumes;
 
 use std::path::Path;
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, VarBuilder};
+use flashcliff_network::Value;
+use flashcliff_network::messages::MessageLayers;
+use flashcliff_network::tokens::Start;
 
 pub use bodies::Bodies;
 pub use gatr::{Gatr, GatrOptions};
 pub use gravity::Gravity;
 pub use hulls::Hulls;
 pub use regression::Regression;
+pub use simplices::SimplicialHulls;
 pub use volumes::Volumes;
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
-use crate::init::Parameters;
+use crate::choices;
+use crate::init::{Parameters, of_start};
 use crate::layers::transformer::Draw;
 use crate::objective::description::{Described, Description};
 
@@ -42,6 +48,8 @@ pub enum Architecture {
     Gravity,
     /// [`Bodies`]: the positions of five charged bodies after some time.
     Bodies,
+    /// [`SimplicialHulls`]: the volume of the convex hull of 8 points in 5 dimensions, on its simplicial complex.
+    SimplicialHulls,
 }
 
 /// Options of a [`Model`].
@@ -66,7 +74,7 @@ pub struct Losses {
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`.
+    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `csmpn-hulls`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
@@ -74,6 +82,7 @@ impl Architecture {
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
             Self::Bodies => "nbody",
+            Self::SimplicialHulls => "csmpn-hulls",
         }
     }
 
@@ -85,6 +94,7 @@ impl Architecture {
             Self::Volumes => volumes::POINTS,
             Self::Gravity => gravity::POINTS,
             Self::Bodies => bodies::POINTS,
+            Self::SimplicialHulls => simplices::POINTS,
         }
     }
 
@@ -95,6 +105,7 @@ impl Architecture {
             Self::Volumes => 3,
             Self::Gravity => gravity::ROW,
             Self::Bodies => bodies::ROW,
+            Self::SimplicialHulls => simplices::ROW,
         }
     }
 
@@ -102,7 +113,11 @@ impl Architecture {
     /// [`Objective::is_planned`](crate::objective::Objective::is_planned).
     pub fn has_plan(self) -> bool {
         match self {
-            Self::Hulls | Self::Regression { .. } | Self::Volumes | Self::Bodies => true,
+            Self::Hulls
+            | Self::Regression { .. }
+            | Self::Volumes
+            | Self::Bodies
+            | Self::SimplicialHulls => true,
             Self::Gravity => false,
         }
     }
@@ -115,7 +130,7 @@ impl Architecture {
     /// Predictions per sample.
     pub fn targets(self) -> usize {
         match self {
-            Self::Hulls | Self::Regression { .. } | Self::Volumes => 1,
+            Self::Hulls | Self::Regression { .. } | Self::Volumes | Self::SimplicialHulls => 1,
             Self::Gravity => gravity::TARGETS,
             Self::Bodies => bodies::TARGETS,
         }
@@ -129,6 +144,7 @@ enum Network {
     Volumes(Volumes),
     Gravity(Gravity),
     Bodies(Bodies),
+    SimplicialHulls(SimplicialHulls),
 }
 
 /// A network and its parameters.
@@ -203,6 +219,7 @@ impl Model {
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
             Architecture::Gravity => Network::Gravity(Gravity::with_dropout(dropout, vb)?),
             Architecture::Bodies => Network::Bodies(Bodies::new(vb)?),
+            Architecture::SimplicialHulls => Network::SimplicialHulls(SimplicialHulls::new(vb)?),
         };
         Ok(Self {
             architecture,
@@ -233,6 +250,7 @@ impl Model {
             Network::Volumes(network) => network.forward(points),
             Network::Gravity(network) => network.forward(points),
             Network::Bodies(network) => network.forward(points),
+            Network::SimplicialHulls(network) => network.forward(points),
         }
     }
 
@@ -280,6 +298,7 @@ impl Model {
             Network::Regression(network) => network.describe(&mut description),
             Network::Volumes(network) => network.describe(&mut description),
             Network::Bodies(network) => return network.described().map(Some),
+            Network::SimplicialHulls(network) => return network.described().map(Some),
             Network::Gravity(_) => return Ok(None),
         };
         Ok(Some(description.finish(prediction?)))
@@ -324,4 +343,19 @@ impl Model {
     pub fn load(&self, path: impl AsRef<Path>) -> std::result::Result<(), Error> {
         self.import("", &Checkpoint::load(path)?)
     }
+}
+
+/// The parameters of a network of messages, by name, shape and start.
+fn parameters_of(
+    layers: &MessageLayers,
+    vb: &VarBuilder,
+) -> std::result::Result<Vec<Tensor>, Error> {
+    choices::note_algebra(vb, layers.algebra());
+    let own = layers.network.parameters().iter();
+    let own = own.zip(layers.starts().iter().zip(layers.stored_shapes()));
+    let make = |(&value, (begin, shape)): (&Value, (&Start, &Vec<usize>))| {
+        let name = layers.network.name(value);
+        vb.get_with_hints(shape.as_slice(), name, of_start(vb, name, begin))
+    };
+    Ok(own.map(make).collect::<Result<_>>()?)
 }

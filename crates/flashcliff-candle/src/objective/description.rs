@@ -10,6 +10,7 @@ use flashcliff_network::{Axis, Network, Value};
 
 use crate::Error;
 use crate::init::Parameters;
+use crate::op::graphs::Graphs;
 
 /// A network that is being described, with the tensors of its parameters.
 #[derive(Debug, Default)]
@@ -30,9 +31,11 @@ pub(crate) struct Described {
     pub(crate) graphs: Option<OfGraphs>,
 }
 
-/// Samples that are complete graphs.
+/// Samples that are graphs, each with the same relations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfGraphs {
+    /// The graphs of so many samples.
+    pub(crate) graphs: fn(usize) -> Result<Graphs, Error>,
     /// The nodes of each graph.
     pub(crate) nodes: usize,
     /// The numbers of a node, in a batch of points `[samples, nodes, numbers]`.

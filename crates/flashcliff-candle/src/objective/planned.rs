@@ -99,7 +99,7 @@ impl Planned {
         outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
         let types = types(options.features, dtype);
         let share = batch.rows / batch.parts;
-        let graphs = of_graphs.map(|own| Graphs::complete(share, own.nodes));
+        let graphs = of_graphs.map(|own| (own.graphs)(share));
         let graphs = graphs.transpose()?;
         let rows = graphs.as_ref().map_or(Rows::from(share), Graphs::rows);
         let (place, room) = match (device, dtype) {
@@ -285,6 +285,8 @@ fn inputs(network: &Network, rows: usize, graphs: Option<OfGraphs>) -> Vec<(Stri
         let shape = match (graphs, at) {
             (None, _) => axes.map(|axis| axis.size(rows)).collect(),
             (Some(own), 0) => vec![rows, own.nodes, own.numbers],
+            // As predictions of one number have them.
+            (Some(own), _) if own.targets == 1 => vec![rows],
             (Some(own), _) => vec![rows, own.targets],
         };
         (network.name(input).to_owned(), shape)

@@ -28,6 +28,16 @@ struct Inner {
 }
 
 impl Graphs {
+    /// Graphs of these rows, with the segments of all relations.
+    pub(crate) fn new(rows: Rows, segments: Vec<Segments>) -> Self {
+        Self(Arc::new(Inner {
+            rows,
+            segments,
+            #[cfg(feature = "cuda")]
+            on_gpus: Mutex::default(),
+        }))
+    }
+
     /// So many graphs of so many nodes each, all of which are neighbours of all others: the receivers and the senders of edges, and the graphs of nodes.
     ///
     /// # Errors
@@ -51,12 +61,7 @@ impl Graphs {
             Segments::new(&senders, count)?,
             Segments::new(&of_nodes, graphs)?,
         ];
-        Ok(Self(Arc::new(Inner {
-            rows,
-            segments,
-            #[cfg(feature = "cuda")]
-            on_gpus: Mutex::default(),
-        })))
+        Ok(Self::new(rows, segments))
     }
 
     /// The graphs as samples, the nodes as their items.

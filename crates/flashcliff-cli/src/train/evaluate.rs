@@ -12,6 +12,8 @@ const CHUNK: usize = 256;
 const CHUNK_ON_GPU: usize = 4096;
 /// The factor by which chunks of a transformer are smaller, because of its activations.
 const TRANSFORMER: usize = 4;
+/// The same of networks on simplicial complexes.
+const SIMPLICES: usize = 16;
 
 /// Points `[len, points, dim]` and targets of some samples, `[len]`, or `[len, targets]` where there are several, on a device.
 ///
@@ -86,6 +88,7 @@ fn usual_batch(network: Architecture, device: &Device) -> usize {
     let chunk = if device.is_cpu() { CHUNK } else { CHUNK_ON_GPU };
     match network {
         Architecture::Gravity => chunk / TRANSFORMER,
+        Architecture::SimplicialHulls => chunk / SIMPLICES,
         _ => chunk,
     }
 }

@@ -96,12 +96,14 @@ Several GPUs: --gpus N starts a process for each. torchrun starts them too, on o
 flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole batch, a
 multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
 1; the state is saved.
-Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100.
+Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100;
+csmpn-hulls 16384, 131072, 16.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
 regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
 and the names of weights count the layers of dropout, as in GATr.
 Nbody has CGENN's settings: --lr 0.004, --weight-decay 0.0001, and without --schedule the rate grows over a 64th of the run and falls over the last quarter. The data
-are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says another.")]
+are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says another.
+Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
@@ -137,11 +139,11 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     dropout: Option<f64>,
 
-    /// Validation samples [default: 2048; gravity: 5000; nbody: 2000].
+    /// Validation samples [default: 2048; gravity: 5000; nbody: 2000; csmpn-hulls: 16384].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096; gravity: 5000; nbody: 2000].
+    /// Test samples [default: 4096; gravity: 5000; nbody: 2000; csmpn-hulls: 16384].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
@@ -189,6 +191,8 @@ pub(crate) enum TaskName {
     Gravity,
     /// Positions of five charged bodies after a unit of time (EGNN, CGENN).
     Nbody,
+    /// Volume of the convex hull of 8 points in R^5, on its vertices, edges and triangles (CSMPN).
+    CsmpnHulls,
 }
 
 impl TaskName {
@@ -200,6 +204,7 @@ impl TaskName {
             Self::Volumes => Task::Volumes,
             Self::Gravity => Task::Gravity,
             Self::Nbody => Task::Bodies,
+            Self::CsmpnHulls => Task::Complexes,
         }
     }
 }

@@ -113,10 +113,8 @@ fn notes(metrics: &Metrics) -> String {
         })
         .collect();
     match budgets.is_empty() {
-        true => {
-            "errors of this task are published as a curve only, so there is none to compare with\n"
-                .to_owned()
-        }
+        true => "no table with errors of this task was read, so there is none to compare with\n"
+            .to_owned(),
         false => format!(
             "no published error for this budget; there are for {}\n",
             budgets.join("; ")

@@ -25,6 +25,8 @@ const MAX_STEPS: usize = 1 << 28;
 const VALIDATIONS: usize = 32;
 /// The steps from one validation of charged bodies to the next, as in CGENN's run.
 const BETWEEN_VALIDATIONS: usize = 128;
+/// The same of CSMPN's run.
+const BETWEEN_VALIDATIONS_OF_CSMPN: usize = 1024;
 /// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;
 /// How often the learning rate of gravity falls in a run, each time by this factor: to a hundredth of what it was. The published run falls
@@ -68,7 +70,7 @@ pub(super) struct Settings {
     /// The number of steps from one fall of the learning rate to the next, if it falls.
     #[serde(default)]
     decay_every: Option<usize>,
-    /// Whether the learning rate grows at the start and falls at the end, as in CGENN's run.
+    /// Whether the learning rate grows at the start and falls at the end, as in the runs of CGENN and CSMPN.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     ramps: bool,
     /// States of before there was a choice have the highest.
@@ -121,6 +123,12 @@ impl Settings {
                     ..Optimiser::default()
                 },
                 ..small(bodies::PUBLISHED.train, 131_072, 100)
+            },
+            // CSMPN's run.
+            Task::Complexes => Self {
+                val_samples: 16_384,
+                test_samples: 16_384,
+                ..small(16_384, 131_072, 16)
             },
         };
         settings.with_intervals(true)
@@ -190,11 +198,14 @@ impl Settings {
     /// The settings with the intervals that follow from the steps. The learning rate of gravity falls, if it may.
     fn with_intervals(self, decays: bool) -> Self {
         let each = |parts: usize| (self.steps / parts).max(1);
-        let (falls, ramps) = (self.task() == Task::Gravity, self.task() == Task::Bodies);
+        let task = self.task();
+        let falls = task == Task::Gravity;
+        let ramps = matches!(task, Task::Bodies | Task::Complexes);
         Self {
-            val_every: match self.task() {
+            val_every: match task {
                 Task::Gravity => each(DECAYS),
                 Task::Bodies => BETWEEN_VALIDATIONS.min(self.steps),
+                Task::Complexes => BETWEEN_VALIDATIONS_OF_CSMPN.min(self.steps),
                 _ => each(VALIDATIONS),
             },
             decay_every: (falls && decays).then(|| each(DECAYS)),
@@ -262,6 +273,7 @@ impl Settings {
             Task::Volumes => (42 << 10, 12 << 10),
             Task::Gravity => (2 << 20, 1600 << 10),
             Task::Bodies => (900 << 10, 600 << 10),
+            Task::Complexes => (220 << 20, 120 << 20),
         };
         let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.
@@ -351,6 +363,7 @@ impl Settings {
             Task::Volumes => Architecture::Volumes,
             Task::Gravity => Architecture::Gravity,
             Task::Bodies => Architecture::Bodies,
+            Task::Complexes => Architecture::SimplicialHulls,
         }
     }
 

@@ -30,6 +30,8 @@ _NAMED = {
     "GATrBlock": "attention",
     "EquiLinear": "weight",
     "GeometricBilinear": "linear_left",
+    "CEMLP": "algebra",
+    "EGCL": "edge_model",
     "MVLinear": "algebra",
     "MVSiLU": "algebra",
     "MVLayerNorm": "algebra",

@@ -44,7 +44,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     them, and what their call takes. Names of classes and packages count for nothing, so copies of a package and models that
     are built from its layers are recognised too. The largest that has a counterpart is replaced: a network (GATr, axial
     GATr, L-GATr and L-GATr-slim, with a condition or without), else a block, else attention, cross-attention or an MLP,
-    else a bilinear layer, linear map, norm, gate or gated unit; CGENN's layers and flash-clifford's layer.
+    else a bilinear layer, linear map, norm, gate or gated unit; CGENN's messages between bodies, its perceptron and its layers, and
+    flash-clifford's layer.
 
     **How a replacement is proven.** Copies of the module and its counterpart get random parameters and run on random input,
     in batches and flat, with masks and references where the call takes them, in both modes where nothing is dropped, in

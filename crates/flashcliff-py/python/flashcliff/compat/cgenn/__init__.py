@@ -31,10 +31,13 @@ from .layers import (
     SteerableGeometricProductLayer,
 )
 from .layout import from_cgenn, to_cgenn
+from .messages import CEMLP, EGCL
 from .state_dicts import load_state_dict, state_dict
 
 __all__ = [
+    "CEMLP",
     "CliffordAlgebra",
+    "EGCL",
     "FullyConnectedSteerableGeometricProductLayer",
     "MVLayerNorm",
     "MVLinear",

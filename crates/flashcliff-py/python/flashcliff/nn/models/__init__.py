@@ -1,11 +1,23 @@
-"""Models of CGENN and CSMPN: invariants of points ``[batch, points, dim]``, the motion of bodies and classes of jets on graphs, and volumes on
+"""Models of CGENN, CSMPN and MVN: invariants of points ``[batch, points, dim]``, the motion of bodies and classes of jets on graphs, and volumes on
 simplicial complexes."""
 
 from .hulls import Hulls
 from .jets import CGLayer, JetTagger
+from .mvn import MVNBody, MVNLayer, MVNRectifier
 from .nbody import NBody
 from .regression import Regression
 from .simplices import SimplicialHulls
 from .volumes import Volumes
 
-__all__ = ["CGLayer", "Hulls", "JetTagger", "NBody", "Regression", "SimplicialHulls", "Volumes"]
+__all__ = [
+    "CGLayer",
+    "Hulls",
+    "JetTagger",
+    "MVNBody",
+    "MVNLayer",
+    "MVNRectifier",
+    "NBody",
+    "Regression",
+    "SimplicialHulls",
+    "Volumes",
+]
