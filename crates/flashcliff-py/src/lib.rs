@@ -73,5 +73,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_handlers, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_prepare, module)?)?;
+    module.add_class::<jax::JaxNetwork>()?;
+    module.add_function(wrap_pyfunction!(jax::jax_network_file, module)?)?;
+    module.add_function(wrap_pyfunction!(jax::jax_prepare_network, module)?)?;
     Ok(())
 }

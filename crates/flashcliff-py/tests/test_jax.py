@@ -342,7 +342,7 @@ def test_errors_of_calls_come_from_the_handler():
     x = jnp.asarray(numbers(8, 3, 4))
     call = jax.ffi.ffi_call("flashcliff_forward", jax.ShapeDtypeStruct((8, 3, 4), x.dtype))
     of = which.of_row(primitives_row("reverse"), "cl300", (True,), ())
-    digest, target = primitives.lowering._target(of, False, (("saved", False),))
+    digest, target = primitives.lowering._target(of, (("tf32", False), ("saved", False)))
     assert np.array_equal(call(x, digest=digest, target=target), fj.reverse(x, R3))
     for wrong, message in (
         ({"digest": digest}, "expected the attribute `target`, a text"),

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 from cases import SPACE
+from nn_common import random
+from test_files import network
 
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
+import flashcliff  # noqa: E402
 from flashcliff import jax as fj  # noqa: E402
 
 
@@ -118,6 +121,44 @@ def test_many_calls_within_one_program():
     first = gradient(x, weight, linear)
     for _ in range(20):
         assert all(map(np.array_equal, gradient(x, weight, linear), first))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_networks_are_those_on_the_cpu(dtype, tmp_path):
+    module = network((1, 3, 0)).to(dtype)
+    flashcliff.save_network(module, tmp_path / "network.safetensors")
+    net = fj.load_network(tmp_path / "network.safetensors")
+    x = random(12, 35).to(dtype).numpy()
+
+    @jax.jit
+    def both(parameters, x):
+        return jax.value_and_grad(lambda p, x: jnp.sin(net(p, tokens=x, samples=3)).sum(), (0, 1))(parameters, x)
+
+    limit = 1e-10 if dtype == torch.float64 else 2e-4
+    places = [jax.device_put((net.parameters, x), jax.devices(name)[0]) for name in ("cpu", "cuda")]
+    wanted, *others = (both(*place) for place in (places[0], *[places[1]] * 4))
+    for found in others:
+        for got, one in zip(jax.tree.leaves(found), jax.tree.leaves(wanted)):
+            scale = float(np.abs(one).max()) + 1e-6
+            np.testing.assert_allclose(got, one, rtol=limit, atol=limit * scale)
+
+
+def test_second_derivatives_of_networks_are_those_on_the_cpu(tmp_path):
+    flashcliff.save_network(network((1, 3, 0)), tmp_path / "network.safetensors")
+    net = fj.load_network(tmp_path / "network.safetensors")
+    x = random(6, 35).numpy()
+
+    @jax.jit
+    def forces(parameters, x):
+        def loss(parameters, x):
+            found = jax.grad(lambda x: jnp.sin(net(parameters, tokens=x, samples=2)).sum())(x)
+            return (found**2).sum()
+
+        return jax.grad(loss, (0, 1))(parameters, x)
+
+    found = [forces(*jax.device_put((net.parameters, x), jax.devices(name)[0])) for name in ("cpu", "cuda")]
+    for one, got in zip(*map(jax.tree.leaves, found)):
+        np.testing.assert_allclose(got, one, rtol=1e-9, atol=1e-9 * (float(np.abs(one).max()) + 1e-6))
 
 
 def test_a_program_of_the_cpu_beside_one_of_the_gpu():

@@ -64,11 +64,27 @@ pub fn read(bytes: Vec<u8>) -> Result<Stored, Error> {
     })
 }
 
-/// The network as data, and the places of its parameters.
-fn parts(bytes: &[u8]) -> Result<(Graph, Vec<Elements>), Error> {
+/// A network of the JSON that a file has in its metadata ([`Stored::json`]), and its outputs with their names.
+///
+/// # Errors
+/// The errors of [`read`], but for those of parameters.
+pub fn network_from_json(text: &str) -> Result<(Network, Vec<(String, Value)>), Error> {
+    let graph = graph(text)?;
+    for parameter in &graph.parameters {
+        check_elements(parameter.shape.iter().copied())?;
+    }
+    graph.network()
+}
+
+/// The JSON of a network in a file.
+fn text(bytes: &[u8]) -> Result<String, Error> {
     let (_, metadata) = SafeTensors::read_metadata(bytes)?;
     let text = metadata.metadata().as_ref().and_then(|own| own.get(KEY));
-    let text = text.ok_or(Error::NoNetwork)?;
+    Ok(text.ok_or(Error::NoNetwork)?.clone())
+}
+
+/// The network as data.
+fn graph(text: &str) -> Result<Graph, Error> {
     let Versioned { version } = serde_json::from_str(text)?;
     if version != u64::from(VERSION) {
         return Err(Error::Version {
@@ -78,6 +94,12 @@ fn parts(bytes: &[u8]) -> Result<(Graph, Vec<Elements>), Error> {
     }
     let graph: Graph = serde_json::from_str(text)?;
     graph.check_names()?;
+    Ok(graph)
+}
+
+/// The network as data, and the places of its parameters.
+fn parts(bytes: &[u8]) -> Result<(Graph, Vec<Elements>), Error> {
+    let graph = graph(&text(bytes)?)?;
     // Parameters are compared with the file before anything is made of their sizes.
     let file = SafeTensors::deserialize(bytes)?;
     let places = graph.parameters.iter();
@@ -177,6 +199,14 @@ impl Stored {
     /// The network.
     pub fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// The network without its weights, as JSON, of which [`network_from_json`] makes it again.
+    ///
+    /// # Errors
+    /// None, for bytes that were read.
+    pub fn json(&self) -> Result<String, Error> {
+        text(&self.bytes)
     }
 
     /// The outputs, with their names.

@@ -54,7 +54,7 @@ mod steps;
 mod work;
 
 pub use error::Error;
-pub use load::{Conversion, Stored, load, read};
+pub use load::{Conversion, Stored, load, network_from_json, read};
 pub use operators::{operator_from_json, operator_to_json};
 pub use save::{save, write};
 

@@ -9,7 +9,7 @@
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
   of matrices.
-- :mod:`flashcliff.jax`: the same operators on arrays of JAX, within ``jax.jit``, with derivatives of every order.
+- :mod:`flashcliff.jax`: the same operators, and networks of files, on arrays of JAX, within ``jax.jit``, with derivatives of every order.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, CuPy and others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.

@@ -482,6 +482,34 @@ def jax_handlers() -> list[tuple[str, str, Any]]:
 def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
     """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
 
+class JaxNetwork:
+    """A network, or a gradient of one."""
+
+    @staticmethod
+    def of_json(text: str) -> JaxNetwork: ...
+    @property
+    def inputs(self) -> list[tuple[str, list[str]]]:
+        """The names and axes of inputs."""
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def relations(self) -> list[tuple[str, str, str]]:
+        """The names of relations, the axes of their rows, and those of their targets."""
+    def shapes(
+        self, sizes: tuple[int, int, int, int, int]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """The shapes of arguments and of results, for samples, items, context items, edges and graphs."""
+    def gradient(self, there: list[bool], wanted: list[bool]) -> tuple[JaxNetwork, list[bool]]:
+        """The gradients of some results by some arguments, and for each of these whether there is one."""
+
+def jax_network_file(
+    path: str | PathLike[str],
+) -> tuple[str, list[tuple[str, list[int], str, bytes]]]:
+    """The network of a file as JSON, and its parameters: name, shape, type, elements."""
+
+def jax_prepare_network(digest: str, target: str, ordinal: int) -> int:
+    """Plans a network on a GPU, and gives the bytes of workspace that a call needs there."""
+
 def native_table() -> int:
     """The address of the C functions that the compiled call path uses."""
 

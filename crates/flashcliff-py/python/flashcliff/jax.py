@@ -1,4 +1,4 @@
-"""The operators on arrays of JAX, within ``jax.jit``, with derivatives of every order.
+"""The operators, and networks of files, on arrays of JAX, within ``jax.jit``, with derivatives of every order.
 
 The functions are those of :mod:`flashcliff.functional`, with the same arguments and the same numbers: on the CPU bit for bit, first
 gradients included, by the same kernels. They are calls within the programs that XLA compiles, on the CPU and on NVIDIA GPUs, of the arrays
@@ -15,7 +15,8 @@ where they lie.
 ===================================  ==========================================================================
 
 A program of XLA names an operator by its content, so it may be stored, and run in another process. Operators of
-:func:`flashcliff.operator` take arrays of JAX in the same way.
+:func:`flashcliff.operator` take arrays of JAX in the same way, and :func:`load_network` makes a function of a file of
+:func:`flashcliff.save_network`.
 
 Element types: float32, and float64 where ``jax_enable_x64`` is on; on CUDA float16 and bfloat16 too, with parameters of the same type or
 of float32. Matrix products of float32 on CUDA are rounded to TF32 only if ``jax_default_matmul_precision`` is set to ``"tensorfloat32"``,
@@ -39,9 +40,10 @@ import importlib.util as _util
 from .errors import MissingPackageError as _MissingPackageError
 
 if _util.find_spec("jax") is None:
-    raise _MissingPackageError(
-        "flashcliff.jax needs JAX, which is not installed: pip install jax"
-    )
+    raise _MissingPackageError("flashcliff.jax needs JAX, which is not installed: pip install jax")
 
+from ._derived import jax as _functions  # noqa: E402
 from ._derived.jax import *  # noqa: E402, F403
-from ._derived.jax import __all__ as __all__  # noqa: E402
+from ._jax.network import LoadedNetwork, load_network  # noqa: E402
+
+__all__ = [*_functions.__all__, "LoadedNetwork", "load_network"]  # noqa: PLE0604

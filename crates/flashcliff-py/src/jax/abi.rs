@@ -36,6 +36,7 @@ pub(super) mod code {
 pub(super) mod element {
     use std::ffi::c_int;
 
+    pub(in super::super) const S32: c_int = 4;
     pub(in super::super) const U8: c_int = 6;
     pub(in super::super) const F16: c_int = 10;
     pub(in super::super) const F32: c_int = 11;

@@ -85,6 +85,15 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<flashcliff_network::Error> for Failure {
+    fn from(error: flashcliff_network::Error) -> Self {
+        match error {
+            flashcliff_network::Error::Core(error) => error.into(),
+            error => Self::refused(error.to_string()),
+        }
+    }
+}
+
 impl From<flashcliff_network::file::Error> for Failure {
     fn from(error: flashcliff_network::file::Error) -> Self {
         Self::refused(error.to_string())

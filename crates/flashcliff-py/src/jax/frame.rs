@@ -15,6 +15,9 @@ use crate::convert::{Gpu, Space, View};
 /// The alignment of a workspace. XLA aligns arrays to fewer bytes, so workspaces are larger by as many.
 pub(super) const ALIGNMENT: usize = 256;
 
+/// The address of a list of `i32`, and its length.
+pub(super) type List = (usize, usize);
+
 /// A call that XLA makes.
 pub(super) struct Call<'a> {
     frame: &'a Frame,
@@ -32,6 +35,23 @@ impl<'a> Call<'a> {
     pub(super) fn inputs(&self) -> Result<Vec<View>, Failure> {
         let views = buffers(&self.frame.arguments)?.into_iter();
         views.map(view).collect()
+    }
+
+    /// Lists of `i32`, as addresses and lengths, and the arguments behind them.
+    pub(super) fn lists_and_inputs(&self, count: usize) -> Result<(Vec<List>, Vec<View>), Failure> {
+        let buffers = buffers(&self.frame.arguments)?;
+        let Some((lists, inputs)) = buffers.split_at_checked(count) else {
+            return Err(Failure::refused(format!(
+                "expected {count} lists, got {}",
+                buffers.len()
+            )));
+        };
+        let lists = lists.iter().map(|&buffer| list(buffer));
+        let inputs = inputs.iter().map(|&buffer| view(buffer));
+        Ok((
+            lists.collect::<Result<_, _>>()?,
+            inputs.collect::<Result<_, _>>()?,
+        ))
     }
 
     /// The results: tensors, and with a workspace behind them, if there is one, bytes.
@@ -146,6 +166,19 @@ fn shape(buffer: &Buffer) -> Result<Vec<usize>, Failure> {
     let sizes = dims.iter().map(|&size| usize::try_from(size));
     let sizes = sizes.collect::<Result<_, _>>();
     sizes.map_err(|_| Failure::refused(format!("expected axes of known sizes, got {dims:?}")))
+}
+
+fn list(buffer: &Buffer) -> Result<List, Failure> {
+    if buffer.element != element::S32 {
+        return Err(Failure::refused(format!(
+            "expected a list of int32, got the element type {} of XLA",
+            buffer.element
+        )));
+    }
+    Ok((
+        buffer.data.expose_provenance(),
+        shape(buffer)?.iter().product(),
+    ))
 }
 
 fn view(buffer: &Buffer) -> Result<View, Failure> {

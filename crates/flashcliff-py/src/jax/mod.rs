@@ -7,11 +7,13 @@
 //! * `frame` - a call, read with checks.
 //! * `failure` - errors.
 //! * `target` - what a call computes, by the content of its attributes.
-//! * `passes` - the passes over the memory of a call.
+//! * `passes` - the passes of operators over the memory of a call.
+//! * `network` - networks of files, and their gradients.
 
 mod abi;
 mod failure;
 mod frame;
+mod network;
 mod passes;
 mod target;
 
@@ -30,6 +32,8 @@ use frame::{ALIGNMENT, Call};
 use passes::Compute;
 use target::Target;
 
+pub(crate) use network::{JaxNetwork, jax_network_file, jax_prepare_network};
+
 use crate::convert::{Gpu, View};
 use crate::error;
 
@@ -37,7 +41,7 @@ use crate::error;
 const CAPSULE: &std::ffi::CStr = c"xla._CUSTOM_CALL_TARGET";
 
 /// The handlers: name, platform, function.
-const HANDLERS: [(&str, &str, Handler); 8] = [
+const HANDLERS: [(&str, &str, Handler); 10] = [
     (
         "flashcliff_forward",
         "cpu",
@@ -60,6 +64,16 @@ const HANDLERS: [(&str, &str, Handler); 8] = [
         handler::<BACKWARD, true, false>,
     ),
     ("flashcliff_run", "CUDA", handler::<RUN, true, false>),
+    (
+        "flashcliff_network",
+        "cpu",
+        handler::<NETWORK, false, false>,
+    ),
+    (
+        "flashcliff_network",
+        "CUDA",
+        handler::<NETWORK, true, false>,
+    ),
     // Those that XLA may record into a graph of CUDA and replay.
     (
         "flashcliff_forward_graph",
@@ -73,9 +87,11 @@ const HANDLERS: [(&str, &str, Handler); 8] = [
     ),
 ];
 
+/// What a handler computes.
 const FORWARD: u8 = 0;
 const BACKWARD: u8 = 1;
 const RUN: u8 = 2;
+const NETWORK: u8 = 3;
 
 const fn compute(pass: u8) -> Compute {
     match pass {
@@ -202,6 +218,9 @@ unsafe fn called(frame: &Frame, pass: u8, cuda: bool) -> Result<(), Failure> {
     // SAFETY: the caller promises it.
     unsafe {
         let call = Call::new(frame, &*frame.api);
+        if pass == NETWORK {
+            return threads::at_most(usize::MAX, || network::run(&call, cuda));
+        }
         let target = Target::of(call.text("digest")?, call.text("target")?)?;
         let gpu = cuda.then(|| call.gpu(target.pass.tf32)).transpose()?;
         threads::at_most(usize::MAX, || compute(pass)(&target, &call, gpu))

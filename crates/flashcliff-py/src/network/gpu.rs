@@ -2,29 +2,30 @@
 
 use std::sync::LazyLock;
 
-use flashcliff::Device;
 use flashcliff::cuda::segments::Addresses;
 use flashcliff::cuda::{MatmulPrecision, Tensor};
+use flashcliff::{Device, Dtype};
 use flashcliff_network::cuda::{Draw, Gpu, Lent, Replays, Sequences};
-use flashcliff_network::{Error, Network, Plan, Value};
+use flashcliff_network::{Error, Network, Plan, Rows, Value};
 
-use super::plan::{Given, KEY, Key, Planned, PySegments};
+use super::plan::{Given, KEY, Planned, PySegments};
 use crate::devices::Devices;
 
 static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
 
 /// A plan on a GPU.
-pub(super) struct OnGpu {
+pub(crate) struct OnGpu {
     replays: Replays,
     gpu: Gpu,
     device: Device,
 }
 
 impl OnGpu {
-    pub(super) fn new(
+    pub(crate) fn new(
         network: &Network,
-        stages: &[&[Value]; 2],
-        key: &Key,
+        stages: &[&[Value]],
+        rows: Rows,
+        dtype: Dtype,
         (ordinal, tf32): (usize, bool),
     ) -> Result<Self, Error> {
         let device = DEVICES.device(ordinal)?;
@@ -32,14 +33,7 @@ impl OnGpu {
             true => MatmulPrecision::Tf32,
             false => MatmulPrecision::Highest,
         };
-        let gpu = Gpu::new(
-            network,
-            stages,
-            key.rows,
-            [key.dtype; 2],
-            &device,
-            precision,
-        )?;
+        let gpu = Gpu::new(network, stages, rows, [dtype; 2], &device, precision)?;
         Ok(Self {
             replays: Replays::default(),
             gpu,
@@ -52,7 +46,12 @@ impl OnGpu {
     }
 
     pub(super) fn spaces(&self) -> [usize; 2] {
-        [0, 1].map(|stage| self.gpu.memory_bytes(stage))
+        [0, 1].map(|stage| self.space(stage))
+    }
+
+    /// The bytes of memory that a stage needs while it runs.
+    pub(crate) fn space(&self, stage: usize) -> usize {
+        self.gpu.memory_bytes(stage)
     }
 
     /// Launches a stage.
@@ -60,7 +59,7 @@ impl OnGpu {
     /// # Safety
     /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes of the plan; `kept` and `space` are aligned
     /// to 256. The stream belongs to the primary context of the device, and orders the uses of all memory.
-    pub(super) unsafe fn run(
+    pub(crate) unsafe fn run(
         &self,
         planned: &Planned,
         stage: usize,

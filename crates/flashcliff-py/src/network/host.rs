@@ -12,7 +12,7 @@ use crate::host::{slice, slice_mut};
 /// # Safety
 /// The addresses in `given` are those of contiguous tensors of type `T` with the shapes of the plan. Nobody else uses memory that is
 /// written, and nobody else writes memory that is read.
-pub(super) unsafe fn run<T: Number>(
+pub(crate) unsafe fn run<T: Number>(
     planned: &Planned,
     plan: &Plan,
     stage: usize,

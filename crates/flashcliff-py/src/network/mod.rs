@@ -6,9 +6,9 @@
 
 mod describe;
 #[cfg(feature = "cuda")]
-mod gpu;
-mod host;
-mod plan;
+pub(crate) mod gpu;
+pub(crate) mod host;
+pub(crate) mod plan;
 
 pub(crate) use describe::{Network, TokenGeometry};
 pub(crate) use plan::{NetworkFunction, NetworkPlan};

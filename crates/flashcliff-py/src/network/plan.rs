@@ -65,18 +65,18 @@ fn wrong_rows(most: usize, got: usize) -> PyErr {
 }
 
 /// A plan of two stages, the result and the gradients that are wanted.
-pub(super) struct Planned {
-    pub(super) on: On,
+pub(crate) struct Planned {
+    pub(crate) on: On,
     /// The inputs of the function.
-    pub(super) input_count: usize,
+    pub(crate) input_count: usize,
     /// The shapes of inputs and parameters.
-    pub(super) shapes: Vec<Vec<usize>>,
+    pub(crate) shapes: Vec<Vec<usize>>,
     /// The shape of the result.
-    pub(super) result: Vec<usize>,
+    pub(crate) result: Vec<usize>,
 }
 
 /// The device of a plan.
-pub(super) enum On {
+pub(crate) enum On {
     Cpu(Box<Plan>),
     #[cfg(feature = "cuda")]
     Gpu(Box<super::gpu::OnGpu>),
@@ -108,7 +108,7 @@ impl NetworkFunction {
                 None => On::Cpu(Box::new(network.plan_stages(&stages, key.rows, types)?)),
                 #[cfg(feature = "cuda")]
                 Some(gpu) => On::Gpu(Box::new(super::gpu::OnGpu::new(
-                    network, &stages, key, gpu,
+                    network, &stages, key.rows, key.dtype, gpu,
                 )?)),
                 // Refused before.
                 #[cfg(not(feature = "cuda"))]
@@ -194,29 +194,29 @@ impl NetworkFunction {
 pub(crate) struct NetworkPlan(Arc<Planned>);
 
 /// Where sequences begin, and the address of these numbers on a GPU.
-type PySequences = (Vec<usize>, usize);
+pub(crate) type PySequences = (Vec<usize>, usize);
 
 /// A relation: its lists, and its numbers of rows and of targets.
-pub(super) type PySegments = (PyRelation, usize, usize);
+pub(crate) type PySegments = (PyRelation, usize, usize);
 
 /// The tensors of a pass. All are addresses, of contiguous tensors.
-pub(super) struct Given {
+pub(crate) struct Given {
     /// Inputs, the gradient of the result for the second stage, and parameters.
-    pub(super) inputs: Vec<usize>,
-    pub(super) parameters: Vec<usize>,
+    pub(crate) inputs: Vec<usize>,
+    pub(crate) parameters: Vec<usize>,
     /// The result, and the gradients.
-    pub(super) outputs: Vec<usize>,
-    pub(super) kept: usize,
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) kept: usize,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
-    pub(super) space: usize,
+    pub(crate) space: usize,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
-    pub(super) stream: usize,
+    pub(crate) stream: usize,
     /// The sequences of items, and those of their context.
-    pub(super) sequences: Option<[PySequences; 2]>,
+    pub(crate) sequences: Option<[PySequences; 2]>,
     /// The random numbers of dropout: the number of the pass, on a GPU the address of an `u32` there.
-    pub(super) draw: Option<u64>,
+    pub(crate) draw: Option<u64>,
     /// The segments of each relation of the network, in order.
-    pub(super) relations: Vec<PySegments>,
+    pub(crate) relations: Vec<PySegments>,
 }
 
 /// The key of dropout: passes differ by their numbers, which PyTorch draws.

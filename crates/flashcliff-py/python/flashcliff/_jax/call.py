@@ -44,7 +44,7 @@ def outputs(operator: str, of: Which, given: Sequence[tuple[str, Any, bool]]) ->
         _flat(operator, name, array, batch) if lane else array
         for array, (name, _, lane) in zip(arrays, given)
     ]
-    found = primitives.operator(flat, of, _takes_tf32())
+    found = primitives.operator(flat, of, takes_tf32())
     return [output.reshape(output.shape[0], *batch, output.shape[-1]) for output in found]
 
 
@@ -64,7 +64,7 @@ def _flat(operator: str, name: str, array: Array, batch: tuple[int, ...]) -> Arr
     return array.reshape(array.shape[0], math.prod(batch), array.shape[-1])
 
 
-def _takes_tf32() -> bool:
+def takes_tf32() -> bool:
     """Whether matrix products of float32 on CUDA may round to TF32: where a user says so."""
     return jax.config.jax_default_matmul_precision in ("default", "fastest", "tensorfloat32", "bfloat16")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,16 +14,8 @@ from jax.interpreters import mlir
 
 from .. import _core
 from .._ops.op import CACHED
-from .which import Which
 
 FORWARD, BACKWARD, RUN = "forward", "backward", "run"
-
-_TYPES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16"}
-
-
-def type_of(dtype: Any) -> str | None:
-    """The name of an element type in the compiled half; ``None`` if it has none there."""
-    return _TYPES.get(np.dtype(dtype).name)
 
 
 def register() -> None:
@@ -33,29 +25,22 @@ def register() -> None:
 
 
 @lru_cache(maxsize=4 * CACHED)
-def _target(of: Which, tf32: bool, rest: tuple[tuple[str, Any], ...]) -> tuple[str, str]:
+def _target(of: Any, rest: tuple[tuple[str, Any], ...]) -> tuple[str, str]:
     """The digest and the text of what a call computes."""
-    text = json.dumps(
-        {
-            "operator": of.content,
-            "steps": of.steps,
-            "block_bytes": of.block_bytes,
-            "tf32": tf32,
-            **dict(rest),
-        }
-    )
+    text = json.dumps(of.target(dict(rest)))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), text
 
 
-def lower(
-    primitive: Any, described: Callable[..., tuple[str, Which, dict[str, Any], int]]
-) -> None:
+Described = tuple[str, Any, dict[str, Any], int]
+"""The pass, the operator, the rest of what the call is told, and how many arguments are inputs of the operator."""
+
+
+def lower(primitive: Any, described: Callable[..., Described]) -> None:
     """Makes a primitive a call of the compiled half.
 
     Args:
         primitive: the primitive.
-        described: from its parameters to the pass, the operator, the rest of the description, and how many arguments are
-            inputs of the operator.
+        described: from its parameters to what is called.
     """
     for platform in ("cpu", "cuda"):
         mlir.register_lowering(primitive, _rule(described, platform), platform=platform)
@@ -64,18 +49,18 @@ def lower(
 def _rule(described, platform):
     def rule(ctx, *operands, tf32, **parameters):
         kind, of, rest, count = described(**parameters)
-        digest, target = _target(of, tf32, tuple(rest.items()))
-        name, results = f"flashcliff_{kind}", len(ctx.avals_out)
+        digest, target = _target(of, (("tf32", tf32), *rest.items()))
+        name, results = f"flashcliff_{of.handler or kind}", len(ctx.avals_out)
         if platform == "cpu":
-            _check_on_cpu(of, ctx.avals_in)
+            of.check_on_cpu(ctx.avals_in)
         else:
             inputs = ctx.avals_in[:count]
-            space = max(_space(digest, target, kind, inputs, at) for at in _ordinals())
+            space = max(of.prepare(digest, target, kind, inputs, at) for at in _ordinals())
             if space:
                 bytes = jax.core.ShapedArray((space,), np.dtype("uint8"))
                 ctx = ctx.replace(avals_out=[*ctx.avals_out, bytes])
-            # The kernels of lanes are loaded by now; matrix products choose algorithms in their first call.
-            if kind != RUN and not of.core.has_matrix_products:
+            # Kernels of lanes are loaded by now; matrix products choose algorithms in their first call.
+            if of.replayable:
                 name += "_graph"
         made = jax.ffi.ffi_lowering(name)(ctx, *operands, digest=digest, target=target)
         return list(made)[:results]
@@ -83,20 +68,6 @@ def _rule(described, platform):
     return rule
 
 
-def _check_on_cpu(of: Which, avals: Sequence[Any]) -> None:
-    for (name, _), aval in zip(of.core.inputs, avals):
-        if type_of(aval.dtype) not in ("f32", "f64"):
-            raise TypeError(
-                f"{of.core.name}: tensor `{name}`: expected float32 or float64 on the CPU, got {aval.dtype}"
-            )
-
-
 def _ordinals() -> list[int]:
     """The GPUs of this process, as CUDA counts them."""
     return [device.local_hardware_id for device in jax.local_devices(backend="cuda")]
-
-
-def _space(digest: str, target: str, kind: str, avals: Sequence[Any], ordinal: int) -> int:
-    """Loads the kernels of a call on a GPU; the bytes of workspace that it needs."""
-    views = [(0, tuple(map(int, aval.shape)), type_of(aval.dtype) or "") for aval in avals]
-    return _core.jax_prepare(digest, target, kind, views, ordinal)

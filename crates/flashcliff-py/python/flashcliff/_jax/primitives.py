@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .._ops.sizes import bind, shape_of
 from . import lowering
 from .batches import Kept, Lane, batched
 from .lowering import BACKWARD, FORWARD, RUN
-from .which import GRADIENT, TANGENT, Which, selecting
+from .which import GRADIENT, Which, like, selecting
 
 lowering.register()
 
@@ -40,82 +36,34 @@ tangent_p = _primitive("tangent", "of", "moved", "tf32")
 backward_p = _primitive("backward", "of", "wanted", "tf32")
 
 
-def operator(arrays: Sequence[Any], of: Which, tf32: bool) -> list[Any]:
-    """The outputs of an operator, which can be differentiated."""
+def operator(arrays: Sequence[Any], of: Any, tf32: bool) -> list[Any]:
+    """The outputs of an operator, or of a network, which can be differentiated."""
     return list(operator_p.bind(*arrays, of=of, saves=False, tf32=tf32))
 
 
 # Shapes
 
 
-def _sizes(of: Which, avals: Sequence[Any]) -> dict[Any, Any]:
-    _check_types(of, avals)
-    return bind(of.core, [aval.shape for aval in avals])
-
-
-def _check_types(of: Which, avals: Sequence[Any]) -> None:
-    """Arrays with a batch have one type, and so have parameters: the same, or float32 beside 16 bits."""
-    name = of.core.name
-    found: dict[bool, str] = {}
-    for (tensor, _), lane, aval in zip(of.core.inputs, of.lanes, avals):
-        dtype = lowering.type_of(aval.dtype)
-        if dtype is None:
-            raise TypeError(
-                f"{name}: tensor `{tensor}`: expected float32, float64, bfloat16 or float16, got {aval.dtype}"
-            )
-        if found.setdefault(lane, dtype) != dtype:
-            raise TypeError(f"{name}: tensor `{tensor}`: expected {found[lane]}, as others have, got {dtype}")
-    lanes, parameters = found[True], found.get(False, found[True])
-    if parameters not in (lanes, "f32" if lanes in ("f16", "bf16") else lanes):
-        raise TypeError(f"{name}: expected parameters of {lanes}, as the multivectors have, got {parameters}")
-
-
-def _aval(like: Any, shape: Sequence[Any], dtype: Any = None) -> Any:
-    return like.update(shape=tuple(shape), dtype=like.dtype if dtype is None else dtype, weak_type=False)
-
-
-def _outputs(of: Which, avals: Sequence[Any], sizes: dict[Any, Any]) -> list[Any]:
-    like = dict(zip(of.lanes, avals))
-    return [_aval(like["batch" in axes], shape_of(axes, sizes)) for _, axes in of.core.outputs]
-
-
-def _saved(of: Which, avals: Sequence[Any], sizes: dict[Any, Any]) -> Any:
-    """What the forward pass saves: sums of each batch element, behind the tensor that is kept, if there is one."""
-    lane = dict(zip(of.lanes, avals))[True]
-    dtype = np.dtype("float64" if lane.dtype == np.float64 else "float32")
-    sums = (of.core.row_sums, sizes["batch"])
-    if of.core.kept is None:
-        return _aval(lane, sums, dtype)
-    kept = math.prod(shape_of(of.core.kept, sizes))
-    # Two 16-bit elements take the place of one 32-bit element.
-    share = dtype.itemsize // lane.dtype.itemsize
-    return _aval(lane, (-(-kept // share) + math.prod(sums),), dtype)
-
-
 @operator_p.def_abstract_eval
 def _operator_shapes(*avals, of, saves, tf32):
-    sizes = _sizes(of, avals)
-    saved = [_saved(of, avals, sizes)] if saves else []
-    return [*_outputs(of, avals, sizes), *saved]
+    return [*of.results(avals), *([of.saved(avals)] if saves else [])]
 
 
 @tangent_p.def_abstract_eval
 def _tangent_shapes(*avals, of, moved, tf32):
-    inputs = avals[: len(moved)]
-    return _outputs(of, inputs, _sizes(of, inputs))
+    return of.results(avals[: len(moved)])
 
 
 @backward_p.def_abstract_eval
 def _backward_shapes(*avals, of, wanted, tf32):
-    return [_aval(aval, aval.shape) for aval, want in zip(avals, wanted) if want]
+    return [like(aval, aval.shape) for aval, want in zip(avals, wanted) if want]
 
 
 # Calls
 
 
 def _pass_of_operator(of, saves):
-    kind = RUN if of.row is None else FORWARD
-    return kind, of, {"saved": saves}, len(of.lanes)
+    return RUN if of.row is None else FORWARD, of, {"saved": saves}, len(of.lanes)
 
 
 def _pass_of_backward(of, wanted):
@@ -128,11 +76,9 @@ lowering.lower(backward_p, _pass_of_backward)
 
 
 def _tangent(*arrays, of, moved, tf32):
-    """Tangents by the operator that computes them."""
-    inputs, _, tangents = _parts(of, moved, arrays)
-    following = iter(tangents)
-    along = [next(following) if move else jnp.zeros_like(x) for x, move in zip(inputs, moved)]
-    return operator([*inputs, *along], of.then(TANGENT), tf32)
+    """Tangents by the functions that compute them."""
+    inputs, _, along = _parts(of, moved, arrays)
+    return of.along(lambda given, which: operator(given, which, tf32), moved, inputs, along)
 
 
 mlir.register_lowering(tangent_p, mlir.lower_fun(_tangent, multiple_results=True))
@@ -200,9 +146,22 @@ def _tangent_jvp(values, tangents, *, of, moved, tf32):
     of_each = _in_place(moved, of_along, lambda x: _zeros([x])[0], inputs)
     if all(map(_is_zero, of_inputs)):
         return results, _along(inputs, read, of_each, of, tf32)
-    each = _in_place(moved, along, jnp.zeros_like, inputs)
-    found = _along([*inputs, *each], [], [*of_inputs, *of_each], of.then(TANGENT), tf32)
-    return results, found
+    return _general_jvp(
+        lambda *arrays: _tangent(*arrays, of=of, moved=moved, tf32=tf32),
+        [*inputs, *read, *along],
+        [*of_inputs, *_zeros(read), *of_along],
+    )
+
+
+def _general_jvp(function, arrays, tangents):
+    """The results of a function of arrays, and their tangents; some tangents are zeros."""
+    moved, along = _moved(tangents)
+
+    def of_moved(*some):
+        return function(*_in_place(moved, some, lambda array: array, arrays))
+
+    primals = [array for array, move in zip(arrays, moved) if move]
+    return jax.jvp(of_moved, tuple(primals), tuple(along))
 
 
 def _in_place(
@@ -222,7 +181,9 @@ def _tangent_transpose(cotangents, *values, of, moved, tf32):
     if of.row is not None:
         found = backward_p.bind(*inputs, *read, *grads, of=of, wanted=tuple(needed), tf32=tf32)
     else:
-        found = operator([*inputs, *grads], of.gradient(there, needed), tf32)
+        gradient, made = of.gradient(there, needed)
+        following = iter(operator([*inputs, *grads], gradient, tf32) if any(made) else [])
+        found = [next(following) if own else None for own in made]
     following = iter(found)
     by_along = [next(following) if ad.is_undefined_primal(v) else None for v in along]
     return [*(None for _ in (*inputs, *read)), *by_along]

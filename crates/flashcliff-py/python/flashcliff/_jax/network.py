@@ -1,0 +1,321 @@
+"""Networks of files as functions of JAX.
+
+A run computes all results at once. A gradient is a network, too, which computes the results again that it needs: so a stored program has its memory
+planned by itself, and every order is there that the network has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .. import _core
+from .._ops import checks
+from .._ops.op import CACHED
+from . import primitives
+from .call import takes_tf32
+from .which import like
+
+Sizes = tuple[int, int, int, int, int]
+"""Samples, items, context items, edges and graphs."""
+
+Call = Callable[[Sequence[Any], "Network"], list[Any]]
+"""A call of a network with arguments."""
+
+Step = tuple[tuple[bool, ...], tuple[bool, ...]]
+"""A step to a gradient: which results have gradients, and which arguments are wanted."""
+
+
+@dataclass(frozen=True, repr=False)
+class Network:
+    """A network, or a gradient of one. Arguments are three lists for each relation, the inputs, the parameters, then gradients of results."""
+
+    json: str
+    """The network as files have it."""
+    sizes: Sizes
+    float64: bool
+    steps: tuple[Step, ...] = ()
+    """The steps to a gradient."""
+
+    # There are no passes that save something, and no batch that is one axis.
+    row = None
+    linear = saves = reads_output = replayable = False
+    handler = "network"
+
+    def __repr__(self) -> str:
+        return f"network{'.g' * len(self.steps)}"
+
+    @property
+    def core(self) -> _core.JaxNetwork:
+        """The network of the compiled half."""
+        return _made(self.json, self.steps)
+
+    @property
+    def lists(self) -> int:
+        """The number of lists of relations."""
+        return 3 * len(self.core.relations)
+
+    @property
+    def shapes(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The shapes of arguments but lists, and of results."""
+        return _shapes(self)
+
+    @property
+    def lanes(self) -> tuple[bool, ...]:
+        """No argument has a batch that calls could share."""
+        return (False,) * (self.lists + len(self.shapes[0]))
+
+    @property
+    def outputs(self) -> tuple[bool, ...]:
+        """The same of results."""
+        return (False,) * len(self.shapes[1])
+
+    # Derivatives
+
+    def gradient(
+        self, there: Sequence[bool], needed: Sequence[bool]
+    ) -> tuple[Network, tuple[bool, ...]]:
+        """The gradient of some results by some arguments, and for each of these whether there is one."""
+        step = (tuple(there), tuple(needed[self.lists :]))
+        return self._then(step), _found(self.json, self.steps, step)
+
+    def _then(self, step: Step) -> Network:
+        return Network(self.json, self.sizes, self.float64, (*self.steps, step))
+
+    def along(
+        self, call: Call, moved: Sequence[bool], inputs: Sequence[Any], along: Sequence[Any]
+    ) -> list[Any]:
+        """The tangents of results by those of arguments.
+
+        A gradient ``G`` of ``F`` by some arguments changes along ``v`` as the gradient by these of the product of ``v`` with the gradient of
+        ``F`` by those that ``v`` belongs to: second derivatives have one value in both orders. Along changes of its gradients of results it changes as
+        itself. A network changes along ``v`` as its gradient by gradients of results does, which it is linear in.
+        """
+        avals = self.results([jax.typeof(x) for x in inputs])
+        if not self.steps:
+            seeds = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
+            results = (True,) * len(seeds)
+            others = (False,) * len(inputs)
+            return self._twice(call, results, moved, (*others, *results), [*inputs, *seeds], along, avals)
+        *before, (there, wanted) = self.steps
+        base = Network(self.json, self.sizes, self.float64, tuple(before))
+        count = len(inputs) - sum(there)
+        of_arguments, of_seeds = moved[:count], moved[count:]
+        found = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
+        following = iter(along)
+        own = [next(following) for move in of_arguments if move]
+        if own:
+            # Lists come first, and no gradient is by them.
+            needed = ((False,) * self.lists + wanted)[:count]
+            kept = base.gradient(there, needed)[1]
+            more = base._twice(call, there, of_arguments, (*needed, *(False,) * sum(there)), inputs, own, None)
+            found = [each for each, is_there in zip(more, kept) if is_there]
+        if any(of_seeds):
+            seeds = [next(following) if move else jnp.zeros_like(x) for x, move in zip(inputs[count:], of_seeds)]
+            of_these = call([*inputs[:count], *seeds], self)
+            found = [one + other for one, other in zip(found, of_these)]
+        return found
+
+    def _twice(
+        self,
+        call: Call,
+        there: Sequence[bool],
+        by: Sequence[bool],
+        then_by: Sequence[bool],
+        arguments: Sequence[Any],
+        along: Sequence[Any],
+        avals: Sequence[Any] | None,
+    ) -> list[Any]:
+        """The gradient, by some arguments, of the product of some numbers with a gradient by others; zeros where there is none."""
+        first, found = self.gradient(there, by)
+        like_these = avals or [jax.typeof(x) for x, own in zip(arguments, then_by) if own]
+        results: list[Any] = []
+        second_found: tuple[bool, ...] = (False,) * len(like_these)
+        if any(found):
+            second, second_found = first.gradient((True,) * sum(found), then_by)
+            seeds = [own for own, is_there in zip(along, found) if is_there]
+            if any(second_found):
+                results = call([*arguments, *seeds], second)
+        following = iter(results)
+        return [
+            next(following) if is_there else jnp.zeros(aval.shape, aval.dtype)
+            for is_there, aval in zip(second_found, like_these)
+        ]
+
+    # Shapes
+
+    def results(self, avals: Sequence[Any]) -> list[Any]:
+        """The shapes of results for arguments of some shapes."""
+        arguments, results = self.shapes
+        given = avals[self.lists :]
+        dtype = np.dtype("float64" if self.float64 else "float32")
+        for shape, aval in zip(arguments, given):
+            if aval.dtype != dtype:
+                raise TypeError(f"network: expected arrays of {dtype}, as the first one is, got {aval.dtype}")
+            if list(aval.shape) != shape:
+                raise ValueError(f"network: expected an array {shape}, got {list(aval.shape)}")
+        return [like(given[0], shape) for shape in results]
+
+    # Calls
+
+    def target(self, rest: dict[str, Any]) -> dict[str, Any]:
+        """What a call computes, as data."""
+        return {
+            "network": self.json,
+            "steps": self.steps,
+            "sizes": self.sizes,
+            "float64": self.float64,
+            **rest,
+        }
+
+    def check_on_cpu(self, avals: Sequence[Any]) -> None:
+        """Every type that networks have runs on the CPU."""
+
+    def prepare(
+        self, digest: str, target: str, kind: str, avals: Sequence[Any], ordinal: int
+    ) -> int:
+        """Plans a call on a GPU; the bytes of workspace that it needs."""
+        return _core.jax_prepare_network(digest, target, ordinal)
+
+
+@lru_cache(maxsize=CACHED)
+def _made(json: str, steps: tuple[Any, ...]) -> _core.JaxNetwork:
+    if not steps:
+        return _core.JaxNetwork.of_json(json)
+    *before, (there, needed) = steps
+    return _made(json, tuple(before)).gradient(list(there), list(needed))[0]
+
+
+@lru_cache(maxsize=CACHED)
+def _found(json: str, steps: tuple[Any, ...], step: tuple[Any, ...]) -> tuple[bool, ...]:
+    there, needed = step
+    return tuple(_made(json, steps).gradient(list(there), list(needed))[1])
+
+
+@lru_cache(maxsize=CACHED)
+def _shapes(network: Network) -> tuple[list[list[int]], list[list[int]]]:
+    return network.core.shapes(network.sizes)
+
+
+class LoadedNetwork:
+    """A network of a file of :func:`flashcliff.save_network`: a function of parameters and inputs.
+
+    Attributes:
+        parameters: the weights of the file, by name.
+        inputs: the names of inputs, and their axes.
+        relations: the names of relations, with the axes of their rows and of their targets.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._json, parameters = _core.jax_network_file(path)
+        core = _made(self._json, ())
+        self.parameters: dict[str, Array] = {
+            name: jnp.asarray(np.frombuffer(data, dtype).reshape(shape))
+            for name, shape, dtype, data in parameters
+        }
+        self.inputs: dict[str, tuple[str, ...]] = {name: tuple(axes) for name, axes in core.inputs}
+        self.relations = {name: (start, end) for name, start, end in core.relations}
+
+    def __call__(
+        self, parameters: Mapping[str, Any], /, *, samples: int = 1, graph_count: int = 1, **given: Any
+    ) -> Array:
+        """The result.
+
+        Args:
+            parameters: an array for each parameter, of the type of the inputs.
+            samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
+            graph_count: the number of graphs, for networks on graphs.
+            given: an array for each input and, as integers, for each relation: the target of each row. Targets out of range are clipped, as
+                indices of JAX are.
+
+        Raises:
+            TypeError: an input, a relation or a parameter is missing, or is none of the network's; other element types than float32 and float64.
+            ValueError: shapes that do not belong to one batch.
+        """
+        _check_names("inputs and relations", [*self.inputs, *self.relations], given)
+        _check_names("parameters", list(_made(self._json, ()).parameters), parameters)
+        arrays = {name: jnp.asarray(value) for name, value in given.items()}
+        sizes = self._sizes(checks.integer("samples", samples), checks.integer("graph_count", graph_count), arrays)
+        lists = [own for name in self.relations for own in _lists(arrays[name], self._count(name, sizes))]
+        inputs = [arrays[name] for name in self.inputs]
+        if inputs[0].dtype not in (np.float32, np.float64):
+            raise TypeError(f"network: expected arrays of float32 or float64, got {inputs[0].dtype}")
+        of = Network(self._json, sizes, inputs[0].dtype == np.float64)
+        weights = [jnp.asarray(parameters[name]) for name in _made(self._json, ()).parameters]
+        return primitives.operator([*lists, *inputs, *weights], of, takes_tf32())[0]
+
+    def _sizes(self, samples: int, graphs: int, arrays: Mapping[str, Array]) -> Sizes:
+        found: dict[str, int] = {}
+        for name, axes in self.inputs.items():
+            for axis, size in zip(axes, arrays[name].shape):
+                found.setdefault(axis, size)
+        for name, (start, _) in self.relations.items():
+            found.setdefault(start, arrays[name].shape[0])
+        rows = found.get("rows", 0)
+        if self.relations:
+            samples = rows
+        if samples < 1 or rows % samples or found.get("context rows", 0) % samples:
+            if rows:
+                raise ValueError(f"samples: expected a divisor of the rows, {rows}, got {samples}")
+            samples = 1
+        context = found.get("context rows", 0) // samples
+        return samples, rows // samples, context, found.get("edges", 0), graphs
+
+    def _count(self, relation: str, sizes: Sizes) -> int:
+        """The number of targets of a relation."""
+        samples, items, context, edges, graphs = sizes
+        counts = {
+            "rows": samples * items,
+            "samples": samples,
+            "items": items,
+            "context rows": samples * context,
+            "edges": edges,
+            "graphs": graphs,
+        }
+        return counts[self.relations[relation][1]]
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {list(axes)}" for name, axes in self.inputs.items())
+        return f"<network of {len(self.parameters)} parameters: {inputs}>"
+
+
+def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
+    """The network of a file of :func:`flashcliff.save_network`, as a function of JAX.
+
+    It works within ``jax.jit``, with the derivatives that the network has: first and second ones, in both modes, and of networks of operators every
+    order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples. Its weights are a dictionary, ``parameters``, which is the first
+    argument of a call.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: what is no such file, or of another version.
+        OSError: the file cannot be read.
+    """
+    return LoadedNetwork(path)
+
+
+def _check_names(what: str, expected: list[str], given: Mapping[str, Any]) -> None:
+    if set(expected) != set(given):
+        raise TypeError(
+            f"network: expected {what} {', '.join(expected) or 'none'}, got {', '.join(given) or 'none'}"
+        )
+
+
+def _lists(targets: Array, count: int) -> list[Array]:
+    """Targets, where the rows of each target begin, and the rows in the order of their targets."""
+    if targets.ndim != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        raise TypeError(f"network: expected a relation as a list of integers, got {targets.dtype} {list(targets.shape)}")
+    targets = jnp.clip(targets, 0, max(count - 1, 0)).astype(jnp.int32)
+    order = jnp.argsort(targets, stable=True).astype(jnp.int32)
+    starts = jnp.searchsorted(targets[order], jnp.arange(count + 1, dtype=jnp.int32)).astype(jnp.int32)
+    return [targets, starts, order]
