@@ -403,18 +403,40 @@ print(np.asarray(stored.call(x)).tobytes().hex())
 
 
 def test_sharded_batches():
+    """Outputs, and gradients of what shards have and of what all share, which are sums over the shards."""
     program = """
 import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-import jax, numpy as np
+import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 from flashcliff import jax as fj
-mesh = Mesh(np.array(jax.devices()), ("batch",))
-x = np.random.default_rng(0).standard_normal((8, 8, 4)).astype(np.float32)
-w = np.random.default_rng(1).standard_normal((4, 20)).astype(np.float32)
-f = lambda x: fj.sgp_norm(x, x, w, (3, 0, 0))
-g = jax.jit(jax.shard_map(jax.grad(lambda x: (f(x) ** 2).sum()), mesh=mesh, in_specs=P(None, "batch"), out_specs=P(None, "batch")))
-assert np.array_equal(g(x), jax.grad(lambda x: (f(x) ** 2).sum())(x))
+jax.config.update("jax_enable_x64", True)
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+random = np.random.default_rng(0)
+x, y, w = (random.standard_normal(shape) for shape in ((8, 8, 4), (8, 2, 4), (4, 20)))
+mesh, shared, cut = Mesh(np.array(jax.devices()), ("batch",)), P(), P(None, "batch")
+
+def part(x, y, w):
+    return jnp.sin(fj.sgp_norm(y, x, w, (3, 0, 0))).sum()
+
+def whole(x, y, w):
+    return sum(part(x[:, at : at + 2], y, w) for at in range(0, 8, 2))
+
+def sharded(x, y, w):
+    total = lambda x, y, w: jax.lax.psum(part(x, y, w), "batch")
+    return shard_map(total, mesh=mesh, in_specs=(cut, shared, shared), out_specs=shared)(x, y, w)
+
+within = shard_map(jax.grad(part, (0, 1, 2)), mesh=mesh, in_specs=(cut, shared, shared), out_specs=(cut, shared, shared))
+wanted = jax.grad(whole, (0, 1, 2))(x, y, w)
+for found in (jax.jit(jax.grad(sharded, (0, 1, 2)))(x, y, w), jax.jit(within)(x, y, w)):
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+square = lambda f: lambda x, y, w: sum((g**2).sum() for g in jax.grad(f, (1, 2))(x, y, w))
+second = [jax.jit(jax.grad(square(f), (0, 1, 2)))(x, y, w) for f in (sharded, whole)]
+for one, other in zip(*second):
+    np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
 print("good")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

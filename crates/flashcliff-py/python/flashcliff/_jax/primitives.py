@@ -38,7 +38,33 @@ backward_p = _primitive("backward", "of", "wanted", "tf32")
 
 def operator(arrays: Sequence[Any], of: Any, tf32: bool) -> list[Any]:
     """The outputs of an operator, or of a network, which can be differentiated."""
-    return list(operator_p.bind(*arrays, of=of, saves=False, tf32=tf32))
+    return bound(operator_p, *arrays, of=of, saves=False, tf32=tf32)
+
+
+def bound(primitive: Any, *arrays: Any, **parameters: Any) -> list[Any]:
+    """The results of a primitive. Within ``jax.shard_map`` its arguments are made to vary over the same axes of the mesh: so the gradient of
+    one that is the same everywhere is the sum over them."""
+    varying = [_axes(array) for array in arrays]
+    axes = frozenset[str]().union(*varying)
+    given = [
+        _varied(array, axes - own) if axes - own else array for array, own in zip(arrays, varying)
+    ]
+    return list(primitive.bind(*given, **parameters))
+
+
+def _axes(array: Any) -> frozenset[str]:
+    """The axes of a mesh that an array varies over."""
+    aval = jax.typeof(array)
+    if hasattr(aval, "mat"):
+        return aval.mat.varying  # type: ignore[no-any-return]
+    # Older versions of JAX.
+    return getattr(aval, "vma", frozenset())
+
+
+def _varied(array: Any, axes: frozenset[str]) -> Any:
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(array, tuple(axes), to="varying")
+    return jax.lax.pvary(array, tuple(axes))
 
 
 # Shapes
@@ -110,16 +136,16 @@ def _moved(tangents: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
 def _along(inputs, read, tangents, of, tf32):
     """The tangents of outputs by those of inputs, of which some may be zeros."""
     moved, along = _moved(tangents)
-    return tangent_p.bind(*inputs, *read, *along, of=of, moved=moved, tf32=tf32)
+    return bound(tangent_p, *inputs, *read, *along, of=of, moved=moved, tf32=tf32)
 
 
 def _operator_jvp(inputs, tangents, *, of, saves, tf32):
-    results = operator_p.bind(*inputs, of=of, saves=of.saves, tf32=tf32)
+    results = bound(operator_p, *inputs, of=of, saves=of.saves, tf32=tf32)
     outputs, saved = results[: len(of.outputs)], results[len(of.outputs) :]
     if all(map(_is_zero, tangents)):
         found = _zeros(outputs)
     elif of.linear:
-        found = operator_p.bind(*tangents, of=of, saves=False, tf32=tf32)
+        found = bound(operator_p, *tangents, of=of, saves=False, tf32=tf32)
     else:
         read = [*(outputs if of.reads_output else ()), *saved]
         found = _along(inputs, read, tangents, of, tf32)
@@ -134,11 +160,11 @@ def _operator_transpose(cotangents, *_, of, saves, tf32):
     (grad,) = cotangents
     if _is_zero(grad):
         return [None]
-    return backward_p.bind(grad, of=of, wanted=(True,), tf32=tf32)
+    return bound(backward_p, grad, of=of, wanted=(True,), tf32=tf32)
 
 
 def _tangent_jvp(values, tangents, *, of, moved, tf32):
-    results = tangent_p.bind(*values, of=of, moved=moved, tf32=tf32)
+    results = bound(tangent_p, *values, of=of, moved=moved, tf32=tf32)
     inputs, read, along = _parts(of, moved, values)
     of_inputs, _, of_along = _parts(of, moved, tangents)
     if all(map(_is_zero, [*of_inputs, *of_along])):
@@ -179,7 +205,7 @@ def _tangent_transpose(cotangents, *values, of, moved, tf32):
     if not grads:
         return [None] * len(values)
     if of.row is not None:
-        found = backward_p.bind(*inputs, *read, *grads, of=of, wanted=tuple(needed), tf32=tf32)
+        found = bound(backward_p, *inputs, *read, *grads, of=of, wanted=tuple(needed), tf32=tf32)
     else:
         gradient, made = of.gradient(there, needed)
         following = iter(operator([*inputs, *grads], gradient, tf32) if any(made) else [])
@@ -197,13 +223,13 @@ def _backward_parts(of, wanted, values):
 
 
 def _backward_jvp(values, tangents, *, of, wanted, tf32):
-    results = backward_p.bind(*values, of=of, wanted=wanted, tf32=tf32)
+    results = bound(backward_p, *values, of=of, wanted=wanted, tf32=tf32)
     inputs, read, grad = _backward_parts(of, wanted, values)
     of_inputs, _, of_grad = _backward_parts(of, wanted, tangents)
     if all(map(_is_zero, of_inputs)):
         if _is_zero(of_grad):
             return results, _zeros(results)
-        return results, backward_p.bind(*inputs, *read, of_grad, of=of, wanted=wanted, tf32=tf32)
+        return results, bound(backward_p, *inputs, *read, of_grad, of=of, wanted=wanted, tf32=tf32)
     gradient = of.then(GRADIENT, selecting(wanted))
     return results, _along([*inputs, grad], [], [*of_inputs, of_grad], gradient, tf32)
 
@@ -214,7 +240,7 @@ def _backward_transpose(cotangents, *values, of, wanted, tf32):
     if not along:
         found = [None]
     elif of.linear:
-        found = operator_p.bind(*along, of=of, saves=False, tf32=tf32)
+        found = bound(operator_p, *along, of=of, saves=False, tf32=tf32)
     else:
         following = iter(cotangents)
         each = [next(following) if want else ad.Zero(None) for want in wanted]
@@ -255,7 +281,7 @@ def _kinds_read(of: Which, inputs: Sequence[Any], dims: Sequence[int | None]) ->
 
 
 def _bind(primitive, parameters):
-    return lambda *arrays: primitive.bind(*arrays, **parameters)
+    return lambda *arrays: bound(primitive, *arrays, **parameters)
 
 
 def _operator_batch(arrays, dims, **parameters):
