@@ -1,4 +1,4 @@
-"""Calls of operators that users have written, on arrays of JAX."""
+"""Calls of operators that users have written, on arrays of JAX. Importing this module does not import JAX."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 from .. import _core
 from .._ops.op import CACHED
-from .which import Which
 
 Argument = tuple[str, Any, bool]
 """The name of an argument, what was given for it, and whether it has a batch."""
 
 
 @lru_cache(maxsize=CACHED)
-def _which(made: _core.Operator) -> Which:
-    return Which(made.content)
+def _content(made: _core.Operator) -> str:
+    return made.content
 
 
 def is_among(given: Sequence[Argument]) -> bool:
@@ -35,6 +34,7 @@ def call(operator: str, made: _core.Operator, given: Sequence[Argument]) -> list
         made: the operator.
         given: its arguments.
     """
-    from . import call as calls
+    from .call import outputs
+    from .which import Which
 
-    return calls.outputs(operator, _which(made), given)
+    return outputs(operator, Which(_content(made)), given)
