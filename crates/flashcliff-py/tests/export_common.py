@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from nn_common import disturb, random
+from nn_common import SIZES, disturb, random
 
 from flashcliff import nn
 from flashcliff.compat import lgatr
@@ -56,6 +56,46 @@ def slim():
         return {"tokens": tokens(v, s)}, tokens(out, out_s)
 
     return Case(net, batch)
+
+
+def conditional():
+    """L-GATr with a condition: cross-attention to items of another set."""
+    condition = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
+    net = disturb(lgatr.ConditionalLGATr(**SIZES, **condition).double())
+
+    def batch(sizes, seed):
+        samples, items = sizes
+        of = {"tokens": (items, 2, 3), "context": (items + 2, 3, 2)}
+        parts = {
+            name: (
+                random(samples, count, mv, 16, seed=seed + at),
+                random(samples, count, s, seed=seed + at + 5),
+            )
+            for at, (name, (count, mv, s)) in enumerate(of.items())
+        }
+        (mv, s), (other, other_s) = parts.values()
+        out, out_s = net(mv, other, s, other_s)
+        given = {name: tokens(own.movedim(-1, 0), rest) for name, (own, rest) in parts.items()}
+        return given, tokens(out.movedim(-1, 0), out_s)
+
+    return Case(net, batch)
+
+
+def messages():
+    """A layer of messages, whose edges have scalars."""
+    layer = disturb(nn.EGCL((2, 0, 0), 3, edge_scalars=2).double())
+
+    def batch(sizes, seed):
+        nodes = sizes[0] * sizes[1] + 1
+        ends = torch.stack([torch.arange(nodes), torch.arange(nodes).flip(0)])
+        # The last node has no messages.
+        ends = ends[:, :-1]
+        h, scalars = random(4, nodes, 3, seed=seed), random(1, nodes - 1, 2, seed=seed + 1)
+        relations = Relation(ends[0], nodes), Relation(ends[1], nodes)
+        given = {"nodes": h, "edge_scalars": scalars, "receivers": ends[0], "senders": ends[1]}
+        return given, layer(h, relations, scalars[0])
+
+    return Case(layer, batch)
 
 
 def of_points(net, points, dim):
@@ -114,9 +154,11 @@ CASES = {
     "euclidean": lambda: transformer((3, 0, 0)),
     "conformal": lambda: transformer((4, 1, 0), blocks=1),
     "slim": slim,
+    "conditional": conditional,
     "frames": frames,
     "hulls": lambda: of_points(nn.models.Hulls(features=8), 16, 5),
     "volumes": lambda: of_points(nn.models.Volumes(features=16), 3, 3),
     "regression": lambda: of_points(nn.models.Regression(width=32), 2, 5),
+    "messages": messages,
     "n-body": bodies,
 }

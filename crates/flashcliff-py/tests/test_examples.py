@@ -57,6 +57,16 @@ def test_potential(capsys):
     assert "steps a second" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime")),
+    reason="onnx or onnxruntime is not installed",
+)
+def test_exported(capsys):
+    nodes, error = load("exported").main(batches=(1, 7))
+    assert nodes < 400 and error < 1e-5
+    assert "MatMul" in capsys.readouterr().out
+
+
 def test_captured(capsys):
     losses, same, captured, profile = load("captured").main(steps=60)
     assert losses == same and losses[-1] < 0.8 * losses[0]

@@ -9,6 +9,7 @@ from export_common import CASES, tokens, transformer
 from nn_common import random
 
 import flashcliff
+from flashcliff import _core
 from flashcliff._export import onnx_file
 from flashcliff._export.lowered import elementwise
 from flashcliff._export.stored import Stored
@@ -217,3 +218,41 @@ def test_nodes_that_nobody_knows_are_named():
     stored.graph["nodes"][3]["work"] = {"teleport": 1}
     with pytest.raises(flashcliff.UnsupportedError, match="got `teleport` as node 3"):
         onnx_file.model_of(stored, "equal", 18, np.dtype("f4"))
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+def test_frames_of_multivectors_are_minors(inverse, tmp_path):
+    algebra = flashcliff.Algebra(1, 3, 0)
+    network = _core.Network()
+    flags = dict.fromkeys(("vectors", "unit_maps", "join", "distances", "head_norm"), False)
+    geometry = _core.TokenGeometry(_core.Algebra(1, 3, 0), "pin", bivectors=True, **flags)
+    x = network.tokens("tokens", 16, (2, 1))
+    of = network.tokens("frames", 16, (0, 16))
+    out = network.frames(geometry, x, (2, 1), of, inverse)
+    path = tmp_path / "frames.safetensors"
+    network.function(out).save(str(path), "f64", [])
+    model = onnx_file.model_of(Stored.read(path), "equal", 18, np.dtype("f8"))
+    given = {"tokens": random(2, 3, 33), "frames": random(2, 3, 16, seed=1)}
+    got = run(session(model.SerializeToString()), given, "float64")
+
+    def outermorphism(matrix):
+        """Products of columns, blade by blade, by determinants."""
+        blades = [[int(own) for own in name[1:]] for name in algebra.blades]
+        full = torch.zeros(16, 16, dtype=torch.float64)
+        for row, a in enumerate(blades):
+            for column, b in enumerate(blades):
+                if len(a) == len(b):
+                    index = [[i - 1 for i in own] for own in (a, b)]
+                    full[row, column] = torch.linalg.det(matrix[index[0]][:, index[1]])
+        return full
+
+    for sample, item in np.ndindex(2, 3):
+        matrix = given["frames"][sample, item].view(4, 4)
+        if inverse:
+            eta = torch.diag(torch.tensor([1.0, -1, -1, -1], dtype=torch.float64))
+            matrix = eta @ matrix.T @ eta
+        mv = given["tokens"][sample, item, :32].view(16, 2)
+        want = torch.cat(
+            ((outermorphism(matrix) @ mv).flatten(), given["tokens"][sample, item, 32:])
+        )
+        assert difference(got[sample, item], want) < 1e-12

@@ -277,6 +277,24 @@ def test_networks_of_bodies_run_in_c(saved):
 
 
 @needs_library
+@pytest.mark.parametrize(
+    ("model", "points", "dim"),
+    [
+        (nn.models.Hulls(features=6, products=2), 16, 5),
+        (nn.models.Regression(width=7), 2, 5),
+        (nn.models.Volumes(features=5, gates=2), 3, 3),
+    ],
+    ids=lambda own: type(own).__name__,
+)
+def test_models_of_points_run_in_c(model, points, dim, saved):
+    net = disturb(model.double())
+    given = leaf(random(6, points, dim))
+    named = dict(net.named_parameters())
+    out = net(given)[None, :, None]
+    compare(saved(net), (6, 1, 0, 0, 0), {"points": given}, out, named, relations=())
+
+
+@needs_library
 def test_networks_on_simplices_run_in_c(saved):
     net = disturb(nn.models.SimplicialHulls(3, 2, 1, dtype=torch.float64))
     own = Complexes([4, 2], [[(0, 1, 2)], [(0, 1)]])

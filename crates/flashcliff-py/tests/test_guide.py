@@ -23,7 +23,7 @@ import flashcliff
 CHAPTERS = Path(__file__).parents[3] / "docs" / "guide" / "src"
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 RUN = ("python", "python,error", "python,gpu", "diff")
-PACKAGES = {"atoms": ("ase", "vesin"), "jax": ("jax",)}
+PACKAGES = {"atoms": ("ase", "vesin"), "export": ("onnx", "onnxruntime"), "jax": ("jax",)}
 """What a chapter needs that need not be installed."""
 HAS_GPU = torch.cuda.is_available() and bool(flashcliff.build_info()["cuda"])
 

@@ -106,14 +106,9 @@ class Inputs:
 
     def output_axes(self, shape: Sequence[int | None]) -> list[int | str]:
         """The axes of an output, of which those without a size have names."""
-        names = self._first("rows" if self.sides else self._open()).axes
+        names = (self._first("rows") if self.sides else self.fields[0]).axes
         open_ = iter([own for own in names if isinstance(own, str)])
         return [next(open_) if own is None else own for own in shape]
-
-    def _open(self) -> str:
-        """The first axis of the first input that has a name."""
-        own: str = next(own for own in self.records[0]["axes"] if isinstance(own, str))
-        return own
 
 
 def _lengths(side: str) -> str:

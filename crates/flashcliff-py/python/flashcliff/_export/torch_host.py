@@ -27,11 +27,14 @@ class Eager:
         self._names: dict[Any, str] = {}
 
     def constant(self, array: np.ndarray) -> Tensor:
-        key = array.shape, array.tobytes()
+        return self._buffer(array, self.dtype)
+
+    def _buffer(self, array: np.ndarray, dtype: torch.dtype) -> Tensor:
+        key = dtype, array.shape, array.tobytes()
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = f"constant_{len(self._names)}"
-            own = torch.tensor(array, dtype=self.dtype, device=self.device)
+            own = torch.tensor(array, dtype=dtype, device=self.device)
             self.module.register_buffer(name, own)
         return self.module.get_buffer(name)
 
@@ -79,7 +82,7 @@ class Eager:
         return x.narrow(axis, start, stop - start)
 
     def choose(self, x: Tensor, axis: int, places: Sequence[int]) -> Tensor:
-        return torch.cat([x.narrow(axis, place, 1) for place in places], axis)
+        return x.index_select(axis, self._buffer(np.array(places), torch.int64))
 
     @staticmethod
     def take(x: Tensor, places: Tensor, axis: int) -> Tensor:

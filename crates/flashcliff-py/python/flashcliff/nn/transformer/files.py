@@ -53,6 +53,8 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``context_mask`` ``[samples, 1, items, context items]``  with ``mask``: the same for cross-attention
     ================ ======================================= ==================================================================
 
+    A file of :class:`flashcliff.nn.models.Hulls`, ``Volumes`` or ``Regression`` has the input ``points`` ``[rows, points, dim]`` and the output
+    ``[1, rows, 1]``.
     A file of :class:`flashcliff.nn.models.NBody` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
     ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.models.SimplicialHulls` the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``,
     and the output ``[1, graphs, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges,
@@ -111,8 +113,8 @@ def _variant(module: Any, what: str, mask: bool) -> Variant | MessageVariant:
     made_for = getattr(module, "variant", None)
     if made_for is None or not any(hasattr(module, own.method) for own in _DRAFTS):
         raise _core.UnsupportedError(
-            f"{what}: expected a network, block or layer of flashcliff.nn.transformer, or a SimplicialHulls, NBody, EGCL or CEMLP, that knows its channels; of a class "
-            "around one, save the module within"
+            f"{what}: expected a network, block or layer of flashcliff.nn.transformer, an EGCL or CEMLP, or a model of flashcliff.nn.models, that knows its channels; "
+            "of a class around one, save the module within"
         )
     variant: Variant | MessageVariant = made_for()
     if not mask or isinstance(variant, MessageVariant):

@@ -1,0 +1,143 @@
+"""The operations of PyTorch that packages are made of are the modules, with gradients; and packages run, in C++ too."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from export_common import CASES, transformer
+
+import flashcliff
+from flashcliff._export.package import Lowered, program_of
+from flashcliff._export.stored import Stored
+
+BATCHES = (3, 4), (1, 7)
+COMPILER = next((own for own in ("c++", "g++", "clang++") if shutil.which(own)), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+EXAMPLE = Path(__file__).parents[1] / "examples" / "package.cpp"
+
+
+def lowered(module, batch="equal"):
+    return Lowered(Stored.of(module, False), batch, torch.float64)
+
+
+def alike(got, want, limit=1e-12):
+    assert got.shape == want.shape
+    assert (got - want).abs().max() <= limit * want.abs().max()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operations_are_the_module(name):
+    case = CASES[name]()
+    own = lowered(case.module)
+    for seed, sizes in enumerate(BATCHES):
+        given, want = case.batch(sizes, 10 * seed)
+        leaves = [x for x in given.values() if x.is_floating_point()]
+        for x in leaves:
+            x.requires_grad_()
+        got = own(*given.values())
+        alike(got, want)
+        grads = torch.autograd.grad(got, leaves, torch.randn_like(want))
+        assert all(own.isfinite().all() for own in grads)
+
+
+def test_gradients_are_those_of_the_module():
+    case = transformer((3, 0, 1))
+    own = lowered(case.module)
+    mv, s = torch.randn(16, 2, 5, 2).double(), torch.randn(2, 5, 3).double()
+    rows = torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).requires_grad_()
+    reference = torch.randn(2, 5).double().requires_grad_()
+    parts = rows[..., :32].unflatten(-1, (16, 2)).movedim(-2, 0), rows[..., 32:]
+    out, out_s = case.module(*parts, reference=reference[..., None])
+    want = torch.cat((out.movedim(0, -2).flatten(-2), out_s), -1)
+    seed = torch.randn_like(want)
+    right = torch.autograd.grad(want, (rows, reference), seed)
+    for got, own_want in zip(
+        torch.autograd.grad(own(rows, reference), (rows, reference), seed), right, strict=True
+    ):
+        alike(got, own_want, 1e-10)
+    # The traced program has them as results.
+    program = program_of(lowered(transformer((3, 0, 1), blocks=1).module), gradients=True)
+    assert len(program.graph_signature.user_outputs) == 3
+
+
+def test_padded_samples_do_not_see_what_is_behind_them():
+    case = transformer((1, 3, 0))
+    own = lowered(case.module, "padded")
+    given, _ = case.batch((2, 6), 0)
+    lengths = torch.tensor([4, 6])
+    got = own(*given.values(), lengths)
+    changed = given["tokens"].clone()
+    changed[0, 4:] += 1
+    other = own(changed, lengths)
+    assert torch.equal(got[0, :4], other[0, :4]) and torch.equal(got[1], other[1])
+    alike(got[1:], lowered(case.module)(given["tokens"][1:]))
+
+
+def test_what_has_no_package_says_why(tmp_path):
+    net = transformer((3, 0, 1), blocks=1).module
+    with pytest.raises(flashcliff.UnsupportedError, match="longest sample of a ragged one"):
+        flashcliff.export(net, tmp_path / "x.pt2", batch="ragged")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A package of a small network, with what the module computes."""
+    case = transformer((3, 0, 1), blocks=1)
+    path = tmp_path_factory.mktemp("package") / "network.pt2"
+    flashcliff.export(case.module, path, dtype="float32")
+    return case, path
+
+
+@needs_compiler
+def test_packages_run_for_all_sizes(package):
+    case, path = package
+    run = torch._inductor.aoti_load_package(str(path))
+    for seed, sizes in enumerate(((3, 5), (1, 2), (4, 9))):
+        given, want = case.batch(sizes, seed)
+        alike(run(*(x.float() for x in given.values())).double(), want, 1e-5)
+
+
+@needs_compiler
+def test_packages_run_in_cpp(package, tmp_path):
+    case, path = package
+    home = Path(torch.__file__).parent
+    includes = home / "include", home / "include" / "torch" / "csrc" / "api" / "include"
+    libraries = home / "lib"
+    program = tmp_path / "package"
+    subprocess.run(
+        [
+            COMPILER,
+            "-std=c++20",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            str(EXAMPLE),
+            "-o",
+            str(program),
+            *(f"-isystem{folder}" for folder in includes),
+            f"-L{libraries}",
+            f"-Wl,-rpath,{libraries}",
+            "-ltorch",
+            "-ltorch_cpu",
+            "-lc10",
+        ],
+        check=True,
+    )
+    given, want = case.batch((3, 4), 0)
+    arguments = []
+    for name, x in given.items():
+        file = tmp_path / f"{name}.f32"
+        x.detach().numpy().astype("<f4").tofile(file)
+        arguments += [str(file), ",".join(map(str, x.shape))]
+    out = tmp_path / "output.f32"
+    done = subprocess.run([program, path, out, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"{want.numel()} numbers" in done.stdout
+    alike(torch.from_numpy(np.fromfile(out, "<f4")).view(want.shape).double(), want, 1e-5)
+    wrong = subprocess.run(
+        [program, path, out, arguments[0], "9,9,9"], capture_output=True, text=True
+    )
+    assert wrong.returncode == 1 and "expected 2916 bytes" in wrong.stderr
