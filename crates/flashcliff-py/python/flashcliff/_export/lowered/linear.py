@@ -95,37 +95,43 @@ class _Layer:
         assert first == parameters.size, "a linear layer has other parameters"
 
     def multivectors(self, x: Token) -> Tensor | None:
+        """The multivectors of all layers. Blades that scalars are added to are made apart, so that the others are written once."""
         if self.made.multivectors == 0:
             return None
-        found = None
-        if x.multivectors is not None:
-            found = self._mapped(x.multivectors)
-        invariant = [self._onto(k, x.scalars) for k in range(max(len(self.invariant), 1))]
-        if all(own is None for own in invariant):
-            assert found is not None
-            return found
-        if found is None:
-            return self._of_scalars(invariant)
-        return self._added(found, invariant)
+        onto = {blade: self._onto(k, x.scalars) for k, blade in enumerate(self.invariant)}
+        apart = [blade for blade, own in onto.items() if own is not None]
+        if x.multivectors is None:
+            return self._of_scalars({blade: onto[blade] for blade in apart})
+        terms, parts, first = self._terms(), [], 0
+        for blade in (*apart, self.blades):
+            if blade > first:
+                parts.append(self._mapped(x.multivectors, terms[first:blade]))
+            if blade < self.blades:
+                own = self._mapped(x.multivectors, terms[blade : blade + 1])
+                parts.append(self.ops.add(own, onto[blade]))
+            first = blade + 1
+        return self.ops.concatenate(parts, 0)
 
-    def _mapped(self, x: Tensor) -> Tensor:
-        """The maps of multivectors."""
+    def _terms(self) -> list[list[tuple[int, np.ndarray]]]:
+        """For each blade of the result the blades that it is made of, with their matrices."""
         weight = self.parameters["weight"]
         terms: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(self.blades)]
         for number, (entries, factor) in enumerate(self.maps):
             matrix = weight[:, :, number].T * factor
             for to, of, sign in entries:
                 terms[to].append((of, matrix * sign))
+        return terms
+
+    def _mapped(self, x: Tensor, terms: Sequence[list[tuple[int, np.ndarray]]]) -> Tensor:
+        """Blades of the result: products of stacks of matrices, as many as the blade with the most terms has."""
         zero = np.zeros((self.own.multivectors, self.made.multivectors))
         total = None
         for at in range(max(map(len, terms))):
-            chosen = [own[at] if at < len(own) else (to, zero) for to, own in enumerate(terms)]
-            part = self._product(x, [of for of, _ in chosen], [matrix for _, matrix in chosen])
+            chosen = [own[at] if at < len(own) else (own[0][0], zero) for own in terms]
+            blades, matrices = [of for of, _ in chosen], np.stack([own for _, own in chosen])
+            part = self.ops.matmul(self.ops.choose(x, 0, blades), matrices)
             total = part if total is None else self.ops.add(total, part)
         return total
-
-    def _product(self, x: Tensor, blades: Sequence[int], matrices: Sequence[np.ndarray]) -> Tensor:
-        return self.ops.matmul(self.ops.choose(x, 0, blades), np.stack(matrices))
 
     def _onto(self, k: int, s: Tensor | None) -> Tensor | None:
         """What is added to an invariant blade, ``[rows, channels]`` or ``[1, channels]``."""
@@ -138,26 +144,10 @@ class _Layer:
             found = own if found is None else self.ops.add(found, own)
         return found
 
-    def _added(self, y: Tensor, invariant: Sequence[Tensor | None]) -> Tensor:
-        """Multivectors with what is added to invariant blades."""
-        parts, first = [], 0
-        for blade, own in zip(self.invariant, invariant):
-            if own is None:
-                continue
-            if blade > first:
-                parts.append(self.ops.slice(y, 0, first, blade))
-            parts.append(self.ops.add(self.ops.slice(y, 0, blade, blade + 1), own))
-            first = blade + 1
-        if first < self.blades:
-            parts.append(self.ops.slice(y, 0, first, self.blades))
-        return self.ops.concatenate(parts, 0)
-
-    def _of_scalars(self, invariant: Sequence[Tensor | None]) -> Tensor:
+    def _of_scalars(self, onto: dict[int, Tensor]) -> Tensor:
         """Multivectors that are made of scalars alone."""
         total = None
-        for blade, own in zip(self.invariant, invariant):
-            if own is None:
-                continue
+        for blade, own in onto.items():
             place = np.zeros((self.blades, 1, 1))
             place[blade] = 1
             part = self.ops.multiply(self.ops.reshape(own, [1, -1, self.made.multivectors]), place)
