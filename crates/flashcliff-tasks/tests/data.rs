@@ -19,10 +19,10 @@ const LARGE: Sizes = Sizes {
     test: 4096,
 };
 
-/// Seeds, and checksums of the data of each. They were computed with the first generators on x86-64 Linux, those of gravity here, the others
+/// Seeds, and checksums of the data of each. They were computed with the first generators on x86-64 Linux, those of gravity and complexes here, the others
 /// when they were a part of the program.
 #[rustfmt::skip]
-const CHECKSUMS: [(Task, Sizes, u64, u64); 20] = [
+const CHECKSUMS: [(Task, Sizes, u64, u64); 21] = [
     (Task::Hulls, SIZES, 0, 0x51bb_a21d_6f20_72da),
     (Task::Hulls, SIZES, 1, 0x581e_4677_e166_c52e),
     (Task::Hulls, SIZES, 42, 0x7c79_b8c4_ee5c_cf84),
@@ -43,6 +43,7 @@ const CHECKSUMS: [(Task, Sizes, u64, u64); 20] = [
     (Task::Gravity, SIZES, 42, 0xbb6d_65fe_f3aa_5cdb),
     (Task::Gravity, SIZES, u64::MAX, 0xe9c8_8afa_2b31_977f),
     (Task::Gravity, LARGE, 0, 0x751a_8320_7fab_f60f),
+    (Task::Complexes, SIZES, 0, 0xafe3_6406_fba6_ad7c),
 ];
 
 /// The FNV-1a hash of the bits of all numbers: inputs and targets of each split, then scale and shift.

@@ -156,7 +156,7 @@ class _Perceptron(torch.nn.Module):
 
     def __init__(self, channels: int, **made: Any) -> None:
         super().__init__()
-        parts = []
+        parts: list[torch.nn.Module] = []
         for _ in range(2):
             parts.append(MVLinear(_SPACE, channels, channels, per_grade=False, **made))
             parts.append(MVNRectifier(channels, **made))
