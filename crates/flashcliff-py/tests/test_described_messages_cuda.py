@@ -8,7 +8,7 @@ from test_compile_networks import ONCE, Compiled
 from test_described_messages import EDGES, GRAPHS, NODES, bodies, graph, network, random, results
 
 from flashcliff import Algebra, nn
-from flashcliff.graphs import Relation
+from flashcliff.graphs import Complexes, Relation
 from flashcliff.nn.transformer.described import choice, compiled
 
 pytestmark = pytest.mark.cuda
@@ -37,6 +37,21 @@ def test_networks_of_bodies(several, second):
     assert choice.known_of(net).last is None
     close(got, want, 1e-11)
     again = results(net, on_gpu(given), *moved, second=second)
+    assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_networks_on_simplices(second):
+    net = disturb(nn.models.SimplicialHulls(3, 2, 2, dtype=torch.float64))
+    own = Complexes([5, 4], [[(0, 1, 2, 3)], [(0, 1, 2), (2, 3)]])
+    given = [random(9, 3).requires_grad_()]
+    want = results(net, given, own, second=second)
+    net.cuda()
+    moved = own.to("cuda")
+    got = results(net, on_gpu(given), moved, second=second)
+    assert choice.known_of(net).last is None
+    close(got, want, 1e-11)
+    again = results(net, on_gpu(given), moved, second=second)
     assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
 
 

@@ -273,7 +273,7 @@ impl Settings {
             Task::Volumes => (42 << 10, 12 << 10),
             Task::Gravity => (2 << 20, 1600 << 10),
             Task::Bodies => (900 << 10, 600 << 10),
-            Task::Complexes => (220 << 20, 120 << 20),
+            Task::Complexes => (160 << 20, 105 << 20),
         };
         let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.

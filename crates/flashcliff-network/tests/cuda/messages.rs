@@ -6,7 +6,7 @@ use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::segments::{self, Addresses, Related};
 use flashcliff_network::cuda::DeviceSegments;
-use flashcliff_network::messages::Bodies;
+use flashcliff_network::messages::{Bodies, SimplicialHulls, Skeleton};
 use flashcliff_network::{Axis, Keep, Network, Reduction, Rows, Segments};
 
 use crate::compare::{Case, compare};
@@ -23,6 +23,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("messages::energies", energies);
     tests.add("messages::forces", forces);
     tests.add("messages::bodies", bodies);
+    tests.add("messages::simplices", simplices);
 }
 
 /// A node with many edges, some with none, and edges in no order.
@@ -173,4 +174,22 @@ fn bodies() {
         case.relations.push(Segments::new(&graphs, 3).unwrap());
         compare(&format!("bodies, {channels} channels"), &case);
     }
+}
+
+/// CSMPN's network, with weights of simplices, and sets of rows for the orders of their corners.
+fn simplices() {
+    let own = SimplicialHulls {
+        dimension: 3,
+        channels: 5,
+        layers: 2,
+    };
+    let (layers, ends) = own.on_skeletons().unwrap();
+    let mut network = layers.network;
+    let axes = network.shape(ends.volumes).unwrap().to_vec();
+    let seed = network.features("seed", &axes);
+    let skeleton = Skeleton::new(4);
+    let mut case = Case::new(network, [ends.volumes, seed], skeleton.rows(3));
+    case.by = vec![ends.simplices];
+    case.relations = skeleton.segments(3).unwrap();
+    compare("simplices", &case);
 }
