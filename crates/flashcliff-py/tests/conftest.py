@@ -76,7 +76,7 @@ def alone(monkeypatch):
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU and a build with CUDA kernels")
     config.addinivalue_line("markers", "native: needs the compiled call path")
-    config.addinivalue_line("markers", "fullgraph: needs a PyTorch that compiles calls of operators")
+    config.addinivalue_line("markers", "fullgraph: needs a PyTorch that traces operators and layers whole")
     config.addinivalue_line("markers", "built: needs a call path that was compiled here")
 
 
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items):
     if not native._is_whole(native._built()):
         reasons["built"] = "no call path was compiled here: python -m flashcliff.native"
     if not hasattr(torch.library, "get_kernel"):
-        reasons["fullgraph"] = "before PyTorch 2.9 graphs end at operators"
+        reasons["fullgraph"] = "before PyTorch 2.9 traces end at operators"
     for name, why in reasons.items():
         for item in items:
             if why and item.get_closest_marker(name):

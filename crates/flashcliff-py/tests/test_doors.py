@@ -395,6 +395,7 @@ def test_bits_after_everything_else(net):
 # Export
 
 
+@pytest.mark.fullgraph
 @pytest.mark.parametrize("way", [*LAYERS[:8], *NETWORKS], **named)
 def test_export_with_an_axis_of_any_size(way):
     made, tensors = way.make()

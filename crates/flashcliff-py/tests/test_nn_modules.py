@@ -300,6 +300,7 @@ def test_autocast(name):
     assert (got.float() - want).abs().max() < 0.05 * want.abs().max()
 
 
+@pytest.mark.fullgraph
 def test_compiles_whole_and_for_any_batch(name):
     torch._dynamo.reset()
     layer = LAYERS[name](dtype=torch.float64)

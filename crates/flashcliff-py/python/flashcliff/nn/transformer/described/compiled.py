@@ -269,7 +269,8 @@ def attempt_on_graph(owner: Any, given: MessageGiven) -> Tensor | None:
 
 def _asked_of(owner: Any) -> Any:
     """The object of a module that a compiler asks; ``None`` if layers must be traced."""
-    if torch.compiler.is_exporting() or not torch.compiler.is_dynamo_compiling():
+    # PyTorch 2.6 does not know whether it exports.
+    if not SERVES or torch.compiler.is_exporting() or not torch.compiler.is_dynamo_compiling():
         return None
     return getattr(owner, "_networks", None)
 
