@@ -496,9 +496,9 @@ class JaxNetwork:
     def relations(self) -> list[tuple[str, str, str]]:
         """The names of relations, the axes of their rows, and those of their targets."""
     def shapes(
-        self, sizes: tuple[int, int, int, int, int]
+        self, sizes: tuple[int, int, int, int, int, tuple[int, int, int]]
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """The shapes of arguments and of results, for samples, items, context items, edges and graphs."""
+        """The shapes of arguments and of results, for samples, items, context items, edges, graphs, and rows of further sets."""
     def gradient(self, there: list[bool], wanted: list[bool]) -> tuple[JaxNetwork, list[bool]]:
         """The gradients of some results by some arguments, and for each of these whether there is one."""
 

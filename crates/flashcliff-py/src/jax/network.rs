@@ -20,8 +20,8 @@ use crate::network::plan::{Given, On, Planned};
 /// The most plans that are kept.
 const MOST: usize = 256;
 
-/// Samples, items, context items, edges and graphs.
-type Sizes = (usize, usize, usize, usize, usize);
+/// Samples, items, context items, edges, graphs, and the rows of further sets.
+type Sizes = (usize, usize, usize, usize, usize, [usize; Rows::MOST_OTHERS]);
 
 /// A network as a function of its inputs, then its parameters, then gradients of results.
 #[derive(Clone)]
@@ -121,10 +121,11 @@ impl Function {
     }
 }
 
-fn rows((samples, items, context, edges, graphs): Sizes) -> Rows {
+fn rows((samples, items, context, edges, graphs, others): Sizes) -> Rows {
     Rows {
         edges,
         graphs,
+        others,
         ..Rows::new(samples, items).with_context(context)
     }
 }
@@ -176,7 +177,7 @@ impl JaxNetwork {
         .collect()
     }
 
-    /// The shapes of arguments and of results, for samples, items, context items, edges and graphs.
+    /// The shapes of arguments and of results, for samples, items, context items, edges, graphs, and rows of further sets.
     fn shapes(&self, sizes: Sizes) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
         let Function {
             arguments, results, ..
@@ -206,6 +207,7 @@ fn axis_name(axis: Axis) -> String {
         Axis::ContextItems => "context items".to_owned(),
         Axis::Edges => "edges".to_owned(),
         Axis::Graphs => "graphs".to_owned(),
+        Axis::Others(number) => format!("others {number}"),
         Axis::Fixed(_) | Axis::Token { .. } => axis.size(1).to_string(),
     }
 }

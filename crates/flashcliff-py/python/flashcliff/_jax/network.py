@@ -24,8 +24,8 @@ from . import primitives
 from .call import takes_tf32
 from .which import like
 
-Sizes = tuple[int, int, int, int, int]
-"""Samples, items, context items, edges and graphs."""
+Sizes = tuple[int, int, int, int, int, tuple[int, int, int]]
+"""Samples, items, context items, edges, graphs, and the rows of further sets, such as simplices of each dimension."""
 
 Call = Callable[[Sequence[Any], "Network"], list[Any]]
 """A call of a network with arguments."""
@@ -267,11 +267,12 @@ class LoadedNetwork:
                 raise ValueError(f"samples: expected a divisor of the rows, {rows}, got {samples}")
             samples = 1
         context = found.get("context rows", 0) // samples
-        return samples, rows // samples, context, found.get("edges", 0), graphs
+        first, second, third = (found.get(f"others {number}", 0) for number in range(3))
+        return samples, rows // samples, context, found.get("edges", 0), graphs, (first, second, third)
 
     def _count(self, relation: str, sizes: Sizes) -> int:
         """The number of targets of a relation."""
-        samples, items, context, edges, graphs = sizes
+        samples, items, context, edges, graphs, others = sizes
         counts = {
             "rows": samples * items,
             "samples": samples,
@@ -279,6 +280,7 @@ class LoadedNetwork:
             "context rows": samples * context,
             "edges": edges,
             "graphs": graphs,
+            **{f"others {number}": count for number, count in enumerate(others)},
         }
         return counts[self.relations[relation][1]]
 
