@@ -21,7 +21,14 @@ use crate::network::plan::{Given, On, Planned};
 const MOST: usize = 256;
 
 /// Samples, items, context items, edges, graphs, and the rows of further sets.
-type Sizes = (usize, usize, usize, usize, usize, [usize; Rows::MOST_OTHERS]);
+type Sizes = (
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    [usize; Rows::MOST_OTHERS],
+);
 
 /// A network as a function of its inputs, then its parameters, then gradients of results.
 #[derive(Clone)]
