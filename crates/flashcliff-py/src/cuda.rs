@@ -51,14 +51,19 @@ impl Devices {
         })
     }
 
-    /// Loads the kernels of a call, and chooses algorithms of matrix products for its sizes.
+    /// Loads the kernels of a pass, or of a run, and chooses algorithms of matrix products for its sizes.
     pub(crate) fn prepare(
         &self,
         operator: &Operator,
         inputs: &[View],
+        is_run: bool,
         gpu: Gpu,
     ) -> Result<(), Error> {
-        let dims = operator.in_long_rows(&bind(operator, inputs)?);
+        let dims = bind(operator, inputs)?;
+        let dims = match is_run {
+            true => operator.in_long_rows(&dims),
+            false => dims,
+        };
         self.get(operator, gpu)?
             .prepare(&dims, dtypes(operator, inputs))
     }

@@ -27,7 +27,13 @@ impl Devices {
         Err(error(operator))
     }
 
-    pub(crate) fn prepare(&self, operator: &Operator, _: &[View], _: Gpu) -> Result<(), Error> {
+    pub(crate) fn prepare(
+        &self,
+        operator: &Operator,
+        _: &[View],
+        _: bool,
+        _: Gpu,
+    ) -> Result<(), Error> {
         Err(error(operator))
     }
 

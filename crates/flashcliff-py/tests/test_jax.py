@@ -366,7 +366,42 @@ def primitives_row(name):
     return next(case.op for case in SPACE if case.name == name)
 
 
+def test_transposes_that_nobody_knows():
+    x = jnp.asarray(numbers(8, 3, 4))
+    transposed = jax.linear_transpose(lambda x: fj.reverse(x, R3), x)
+    assert np.array_equal(transposed(x)[0], fj.reverse(x, R3))
+    with pytest.raises(NotImplementedError, match="product: linear in no way that is known here"):
+        jax.linear_transpose(lambda y: fj.geometric_product(x, y, R3), x)(x)
+
+
 # Programs
+
+
+def test_programs_for_gpus_have_workspaces(monkeypatch):
+    """Such a program is made without a GPU here, which would say how large workspaces are."""
+    monkeypatch.setattr(primitives.lowering, "_ordinals", lambda: [0, 1])
+    monkeypatch.setattr(which.Which, "prepare", lambda self, *given: 1000 + 10 * given[-1])
+    x, weight = numbers(8, 3, 4), numbers(4, 20)
+    linear = numbers(4, 4, 4)
+
+    def loss(x):
+        return jnp.sum(fj.sgp_norm(x, fj.mv_linear(x, linear, algebra=R3), weight, R3) ** 2)
+
+    program = jax.jit(jax.grad(loss)).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    calls = [line for line in program.splitlines() if "stablehlo.custom_call" in line]
+    assert len(calls) == 4 and all("tensor<1010xui8>" in line for line in calls)
+    # XLA may record operators of lanes, not matrix products.
+    names = [line.split("@")[1].split("(")[0] for line in calls]
+    assert names == [f"flashcliff_{name}" for name in ("forward", "forward_graph", "backward_graph", "backward")]
+
+
+def test_a_workspace_is_not_a_result():
+    x = jnp.asarray(numbers(8, 3, 4))
+    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((100,), jnp.uint8))
+    of = which.of_row(primitives_row("reverse"), "cl300", (True,), ())
+    digest, target = primitives.lowering._target(of, (("tf32", False), ("saved", False)))
+    output, _ = jax.ffi.ffi_call("flashcliff_forward", shapes)(x, digest=digest, target=target)
+    assert np.array_equal(output, fj.reverse(x, R3))
 
 
 def test_the_same_bits_every_time():

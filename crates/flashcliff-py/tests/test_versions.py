@@ -52,6 +52,21 @@ def test_metadata_says_the_same():
     assert found and set(found) == {_torch.REQUIRED}
 
 
+def test_jax_is_asked_for_where_it_is_needed():
+    """Operators of one's own take arrays of JAX, and do not import it."""
+    program = """
+import sys
+sys.modules["jax"] = None
+import flashcliff.operators
+try:
+    flashcliff.jax
+except flashcliff.MissingPackageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "flashcliff.jax needs JAX, which is not installed: pip install jax\n", done.stderr
+
+
 def test_arrays_need_no_pytorch():
     program = "import sys; sys.modules['torch'] = None; import flashcliff; flashcliff.arrays"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

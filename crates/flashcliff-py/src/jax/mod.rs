@@ -145,7 +145,10 @@ fn prepare(target: &Target, pass: &str, inputs: &[View], ordinal: usize) -> Resu
         tf32: target.pass.tf32,
     };
     let bound = &target.bound;
-    bound.devices.prepare(&bound.operator, inputs, gpu)?;
+    let is_run = !matches!(pass, "forward" | "backward");
+    bound
+        .devices
+        .prepare(&bound.operator, inputs, is_run, gpu)?;
     let bytes = match pass {
         "forward" => passes::planned(target, inputs, Pass::Forward, Some(gpu))?.workspace,
         "backward" => passes::planned(target, inputs, Pass::Backward, Some(gpu))?.workspace,

@@ -156,7 +156,9 @@ def _operator_jvp(inputs, tangents, *, of, saves, tf32):
 
 
 def _operator_transpose(cotangents, *_, of, saves, tf32):
-    """Only linear operators are called with what is linear."""
+    """Programs of derivatives call only linear operators with what is linear; ``jax.linear_transpose`` may call others."""
+    if not of.linear:
+        raise NotImplementedError(f"{of}: linear in no way that is known here; take the transpose of jax.vjp or jax.linearize")
     (grad,) = cotangents
     if _is_zero(grad):
         return [None]
