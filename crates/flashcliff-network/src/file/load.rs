@@ -66,6 +66,21 @@ pub fn read(bytes: Vec<u8>) -> Result<Stored, Error> {
 
 /// A network of the JSON that a file has in its metadata ([`Stored::json`]), and its outputs with their names.
 ///
+/// ```
+/// use flashcliff_network::file::{network_from_json, read, write};
+/// use flashcliff_network::{Activation, Axis, Network};
+///
+/// let mut network = Network::new();
+/// let x = network.features("x", &[Axis::Fixed(1), Axis::Rows, Axis::Fixed(3)]);
+/// let y = network.activation(x, Activation::Silu)?;
+/// let mut bytes = Vec::new();
+/// write::<f32>(&mut bytes, &network, &[("y", y)], &[])?;
+/// let (again, outputs) = network_from_json(&read(bytes)?.json()?)?;
+/// assert_eq!(again.to_string(), network.to_string());
+/// assert_eq!(outputs[0].0, "y");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The errors of [`read`], but for those of parameters.
 pub fn network_from_json(text: &str) -> Result<(Network, Vec<(String, Value)>), Error> {

@@ -52,7 +52,7 @@ const ALL: &str = "all";
 /// use flashcliff::{Algebra, ops};
 /// use flashcliff_network::file::{operator_from_json, operator_to_json};
 ///
-/// let operator = ops::by_name(Algebra::CL300, "reverse", &[])?;
+/// let operator = ops::by_name("cl300".parse::<Algebra>()?, "reverse", &[])?;
 /// let again = operator_from_json(&operator_to_json(&operator)?)?;
 /// assert_eq!(again.recipe(), operator.recipe());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
