@@ -220,6 +220,11 @@ unsafe fn described(frame: &Frame, graph: bool) -> bool {
 unsafe fn called(frame: &Frame, pass: u8, cuda: bool) -> Result<(), Failure> {
     // SAFETY: the caller promises it.
     unsafe {
+        if frame.size < size_of::<Frame>() {
+            let (expected, got) = (size_of::<Frame>(), frame.size);
+            let message = format!("a call of XLA: expected {expected} bytes, got {got}");
+            return Err(Failure::refused(message));
+        }
         let call = Call::new(frame, &*frame.api);
         if pass == NETWORK {
             return threads::at_most(usize::MAX, || network::run(&call, cuda));
