@@ -1,7 +1,7 @@
 """Equivariant linear layers, as products of matrices for each blade.
 
-A map of the group is a matrix of few signs over blades. Most algebras have at most two blades that a blade is made of, so a layer is one or two
-products of a stack of matrices with the blades, ``[blades, rows, in] [blades, in, out]``, and no product with a large matrix of zeros.
+A map of the group is a matrix of few signs over blades. Most algebras have at most two blades that a blade is made of, so a layer is a product of a
+stack of matrices with these side by side, ``[blades, rows, 2 in] [blades, 2 in, out]``, and none with a large matrix of zeros.
 """
 
 from __future__ import annotations
@@ -123,15 +123,14 @@ class _Layer:
         return terms
 
     def _mapped(self, x: Tensor, terms: Sequence[list[tuple[int, np.ndarray]]]) -> Tensor:
-        """Blades of the result: products of stacks of matrices, as many as the blade with the most terms has."""
+        """Blades of the result: one product, of the channels of the blades that each is made of side by side."""
         zero = np.zeros((self.own.multivectors, self.made.multivectors))
-        total = None
+        parts, matrices = [], []
         for at in range(max(map(len, terms))):
             chosen = [own[at] if at < len(own) else (own[0][0], zero) for own in terms]
-            blades, matrices = [of for of, _ in chosen], np.stack([own for _, own in chosen])
-            part = self.ops.matmul(self.ops.choose(x, 0, blades), matrices)
-            total = part if total is None else self.ops.add(total, part)
-        return total
+            parts.append(self.ops.choose(x, 0, [of for of, _ in chosen]))
+            matrices.append(np.stack([own for _, own in chosen]))
+        return self.ops.matmul(self.ops.concatenate(parts, 2), np.concatenate(matrices, 1))
 
     def _onto(self, k: int, s: Tensor | None) -> Tensor | None:
         """What is added to an invariant blade, ``[rows, channels]`` or ``[1, channels]``."""
