@@ -65,6 +65,16 @@ def test_gradients_are_those_of_the_module():
     assert len(program.graph_signature.user_outputs) == 3
 
 
+@pytest.mark.parametrize(("name", "batch"), [("messages", "equal"), ("slim", "padded")])
+def test_traces_have_open_axes(name, batch):
+    case = CASES[name]()
+    program = program_of(lowered(case.module, batch), gradients=False)
+    for sizes in ((2, 3), (1, 6)):
+        given, want = case.batch(sizes, 0)
+        lengths = [torch.full(sizes[:1], sizes[1])] if batch == "padded" else []
+        alike(program.module()(*given.values(), *lengths), want)
+
+
 def test_padded_samples_do_not_see_what_is_behind_them():
     case = transformer((1, 3, 0))
     own = lowered(case.module, "padded")
@@ -100,6 +110,26 @@ def test_packages_run_for_all_sizes(package):
     for seed, sizes in enumerate(((3, 5), (1, 2), (4, 9))):
         given, want = case.batch(sizes, seed)
         alike(run(*(x.float() for x in given.values())).double(), want, 1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("gradients", [False, True])
+def test_packages_run_on_a_gpu(gradients, tmp_path):
+    case = transformer((3, 0, 1), blocks=1)
+    path = tmp_path / "network.pt2"
+    flashcliff.export(case.module, path, dtype="float32", device="cuda", gradients=gradients)
+    run = torch._inductor.aoti_load_package(str(path))
+    for seed, sizes in enumerate(((3, 5), (1, 2), (4, 9))):
+        given, want = case.batch(sizes, seed)
+        seeds = [torch.ones(want.shape, device="cuda")] if gradients else []
+        found = run(*(x.detach().float().cuda() for x in given.values()), *seeds)
+        found = found if gradients else [found]
+        alike(found[0].double().cpu(), want, 1e-5)
+        if gradients:
+            leaves = [x.requires_grad_() for x in given.values()]
+            grads = torch.autograd.grad(lowered(case.module)(*leaves).sum(), leaves)
+            for got, own in zip(found[1:], grads, strict=True):
+                alike(got.double().cpu(), own, 1e-4)
 
 
 @needs_compiler
