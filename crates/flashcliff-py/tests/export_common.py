@@ -9,7 +9,7 @@ from nn_common import SIZES, disturb, random
 
 from flashcliff import nn
 from flashcliff.compat import lgatr
-from flashcliff.graphs import Relation
+from flashcliff.graphs import Complexes, Relation
 from flashcliff.nn import transformer as gt
 
 
@@ -129,6 +129,23 @@ def bodies():
     return Case(net, batch)
 
 
+def simplices():
+    """CSMPN's network on simplicial complexes."""
+    net = disturb(nn.models.SimplicialHulls(3, 2, 1).double())
+
+    def batch(sizes, seed):
+        counts = [4, sizes[1] + 1]
+        own = Complexes(counts, [[(0, 1, 2)], [(0, 1)]])
+        points = random(sum(counts), 1, 3, seed=seed)
+        graph, rest = own.graph, dict(own.relations())
+        given = {"kinds": own.kinds(torch.float64)[None], "points": points}
+        relations = {"receivers": graph.receivers, "senders": graph.senders, "graphs": own.graphs}
+        given |= {name: of.targets.long() for name, of in (relations | rest).items()}
+        return given, net(points[:, 0], own)[None, :, None]
+
+    return Case(net, batch)
+
+
 def frames():
     """A transformer of plain layers in local frames."""
     net = disturb(
@@ -161,4 +178,5 @@ CASES = {
     "regression": lambda: of_points(nn.models.Regression(width=32), 2, 5),
     "messages": messages,
     "n-body": bodies,
+    "simplices": simplices,
 }

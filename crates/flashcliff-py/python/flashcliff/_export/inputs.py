@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
-from .lowered.layout import Rows
+from .lowered.layout import Rows, axis_of
 from .lowered.network import Given
 from .operations import Tensor
 from .stored import Stored
@@ -52,7 +52,7 @@ class Inputs:
             self.fields += tuple(Field(_lengths(own), ("samples",), True) for own in self.sides)
         self.relations = [own["name"] for own in stored.graph.get("relations", [])]
         self.fields += tuple(
-            Field(own["name"], (_axis(own["from"]),), True)
+            Field(own["name"], (axis_of(own["from"]),), True)
             for own in stored.graph.get("relations", [])
         )
 
@@ -60,7 +60,7 @@ class Inputs:
         return any(own["axes"][0] == rows for own in self.records)
 
     def _field(self, record: dict[str, Any]) -> Field:
-        axes = tuple(map(_axis, record["axes"]))
+        axes = tuple(map(axis_of, record["axes"]))
         if axes[0] in self.sides and self.batch != "ragged":
             items = "items" if axes[0] == "rows" else "context_items"
             axes = "samples", items, *axes[1:]
@@ -106,8 +106,10 @@ class Inputs:
 
     def output_axes(self, shape: Sequence[int | None]) -> list[int | str]:
         """The axes of an output, of which those without a size have names."""
-        names = (self._first("rows") if self.sides else self.fields[0]).axes
-        open_ = iter([own for own in names if isinstance(own, str)])
+        if not self.has_tokens:
+            # They are those of nodes or of graphs, which no shape tells.
+            return [f"output_{at}" if own is None else own for at, own in enumerate(shape)]
+        open_ = iter([own for own in self._first("rows").axes if isinstance(own, str)])
         return [next(open_) if own is None else own for own in shape]
 
 
@@ -117,14 +119,3 @@ def _lengths(side: str) -> str:
 
 def _is_token(record: dict[str, Any]) -> bool:
     return any(isinstance(axis, dict) and "token" in axis for axis in record["axes"])
-
-
-def _axis(axis: Any) -> int | str:
-    """The axis of an input: a size, or a name."""
-    if isinstance(axis, str):
-        return axis
-    ((kind, of),) = axis.items()
-    if kind == "fixed":
-        return int(of)
-    channels = of["channels"]
-    return int(of["blades"] * channels["multivectors"] + channels["scalars"])

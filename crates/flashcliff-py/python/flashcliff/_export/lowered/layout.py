@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..operations import Operations, Size, Tensor
 
-__all__ = ["Channels", "Rows", "Token", "channels_of", "packed", "unpacked"]
+__all__ = ["Channels", "Rows", "Token", "axis_of", "channels_of", "packed", "unpacked"]
 
 
 class Channels(NamedTuple):
@@ -43,6 +43,19 @@ class Rows:
     seen: Tensor | None = None
     back: Tensor | None = None
     positions: Tensor | None = None
+
+
+def axis_of(record: Any) -> int | str:
+    """An axis of a file: a size, or the name of rows that a run gives."""
+    if isinstance(record, str):
+        return record
+    ((kind, of),) = record.items()
+    if kind == "fixed":
+        return int(of)
+    if kind == "others":
+        return f"others_{of}"
+    multivectors, scalars = channels_of(of["channels"])
+    return int(of["blades"]) * multivectors + scalars
 
 
 def channels_of(record: dict[str, Any]) -> Channels:

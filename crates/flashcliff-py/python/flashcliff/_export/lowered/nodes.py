@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import _core
 from ..operations import Operations, Size, Tensor
-from .layout import Token
+from .layout import Token, axis_of
 
 __all__ = ["KINDS", "Relations"]
 
@@ -116,14 +116,17 @@ class Relations:
         self.records = records
         self.places = places
         self.counts: dict[str, Size] = {}
-        """The rows of each axis that is known."""
+        """The rows of each axis that is known: of inputs, and of relations that begin there."""
+        for own in records:
+            self.counts.setdefault(str(axis_of(own["from"])), ops.size(places[own["name"]], 0))
         self._shares: dict[tuple[int, str], Tensor] = {}
 
     def see(self, x: Tensor, axes: Sequence[Any]) -> None:
         """Takes the numbers of rows of an input."""
         for at, axis in enumerate(axes):
-            if isinstance(axis, str):
-                self.counts.setdefault(axis, self.ops.size(x, at))
+            name = axis_of(axis)
+            if isinstance(name, str):
+                self.counts.setdefault(name, self.ops.size(x, at))
 
     def gather(self, of: dict[str, Any], x: Tensor) -> Tensor:
         """For each row what it belongs to, less what it belongs to by a second relation."""
@@ -160,7 +163,7 @@ class Relations:
 
     def _count(self, number: int) -> Size:
         """The targets of a relation: the rows of an input, or as many as the relation names."""
-        axis = self.records[number]["to"]
+        axis = str(axis_of(self.records[number]["to"]))
         if axis not in self.counts:
             self.counts[axis] = self.ops.host.most(self._of(number))
         return self.counts[axis]
