@@ -22,8 +22,11 @@ use crate::{Error, command, pins};
 
 use headers::Headers;
 
-/// The folder of the sources, in the repository and in a source distribution, and of the libraries in a wheel.
-const SOURCES: &str = "crates/flashcliff-py/python/flashcliff/_native";
+/// The folder of the sources, and of the libraries in a wheel: in the repository, and in a source distribution.
+const SOURCES: [&str; 2] = [
+    "crates/flashcliff-py/python/flashcliff/_native",
+    "python/flashcliff/_native",
+];
 
 /// For which releases of PyTorch the wheel has a compiled call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,7 +48,7 @@ pub(super) fn compile(
     report: &mut Report,
 ) -> Result<Vec<PathBuf>, Error> {
     let start = Instant::now();
-    let sources = root.join(SOURCES);
+    let sources = root.join(SOURCES[0]);
     let mut libraries = Vec::new();
     for headers in releases(which, target, python)? {
         for &cxx11 in headers.abis {
@@ -154,7 +157,12 @@ pub(super) struct Placed(Vec<PathBuf>);
 
 impl Placed {
     pub(super) fn new(libraries: &[PathBuf], source: &Path) -> Result<Self, Error> {
-        let folder = source.join(SOURCES);
+        let folders = SOURCES.map(|folder| source.join(folder));
+        let [in_repository, in_distribution] = folders;
+        let folder = match in_repository.is_dir() {
+            true => in_repository,
+            false => in_distribution,
+        };
         // Those of an earlier build that was ended.
         for entry in fs::read_dir(&folder)
             .map_err(Error::at(&folder))?
@@ -180,5 +188,40 @@ impl Drop for Placed {
             // The next build removes what stays.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_among_the_sources_while_a_build_runs() -> Result<(), Error> {
+        for sources in SOURCES {
+            let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
+            let native = folder.path().join(sources);
+            fs::create_dir_all(&native).map_err(Error::at(&native))?;
+            let library = folder.path().join("torch_2_6.so");
+            let files = [
+                &library,
+                &native.join("torch_2_5.so"),
+                &native.join("call.cpp"),
+            ];
+            for file in files {
+                fs::write(file, "").map_err(Error::at(file))?;
+            }
+            let listed = || -> Result<Vec<String>, Error> {
+                let entries = fs::read_dir(&native).map_err(Error::at(&native))?;
+                let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+                let mut names: Vec<String> = paths.map(|path| name(&path)).collect();
+                names.sort();
+                Ok(names)
+            };
+            let placed = Placed::new(&[library], folder.path())?;
+            assert_eq!(listed()?, ["call.cpp", "torch_2_6.so"]);
+            drop(placed);
+            assert_eq!(listed()?, ["call.cpp"]);
+        }
+        Ok(())
     }
 }
