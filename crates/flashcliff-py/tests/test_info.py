@@ -75,7 +75,7 @@ def test_algebras_that_a_wheel_has_are_named_where_a_build_has_them_not():
 def test_without_torch_it_still_answers():
     code = "import sys; sys.modules['torch'] = None; import flashcliff; print(flashcliff.info())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "call path: none" in done.stdout and "pip install torch" in done.stdout
+    assert "calls: none" in done.stdout and "pip install torch" in done.stdout
 
 
 def test_the_program_prints_it(capsys):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
 
-from . import _cache, _core, build_info
+from . import _cache, _core, build_info, native
 
-_PACKAGES = "torch", "numpy", "onnx", "onnxruntime", "ase"
+_PACKAGES = "torch", "jax", "numpy", "onnx", "onnxruntime", "ase"
 """The packages that parts of this one use, if they are there."""
 _WHEEL = {
     (1, 0, 0),
@@ -62,7 +62,7 @@ class Info:
         kernels: the algebras with compiled kernels; others are interpreted on CPUs, and compiled when they are used on GPUs.
         gpus: the GPUs that PyTorch sees, with their compute capabilities.
         nvrtc: the compiler of kernels at run time; empty if there is none.
-        call_path: ``compiled``, ``Python``, or ``none`` without PyTorch.
+        calls: the way that calls of operators on tensors of PyTorch go, with the reason if it is Python's; empty without PyTorch.
         cache: the folder of what is made once; empty if there is none.
         slow: what is slow here, with remedies.
     """
@@ -77,7 +77,7 @@ class Info:
     kernels: tuple[str, ...]
     gpus: tuple[str, ...]
     nvrtc: str
-    call_path: str
+    calls: str
     cache: str
     slow: tuple[Slow, ...]
 
@@ -99,14 +99,14 @@ def info() -> Info:
     >>> found.version == flashcliff.__version__
     True
     """
+    gpus, calls = _of_torch()
     built = build_info()
-    gpus, call_path = _of_torch()
     cache = _cache_folder()
     nvrtc = _nvrtc() if built["cuda"] else ""
     threads = _core.get_num_threads()
     signatures = _core.shipped()
     slow = [
-        *_of_calls(call_path),
+        *_of_calls(calls),
         *_of_gpus(bool(built["cuda"]), gpus, nvrtc),
         *_of_cpu(str(built["simd"]), threads),
         *_of_kernels(set(signatures)),
@@ -123,7 +123,7 @@ def info() -> Info:
         kernels=tuple(f"Cl({p},{q},{r})" for p, q, r in signatures),
         gpus=gpus,
         nvrtc=nvrtc,
-        call_path=call_path,
+        calls="" if calls is None else calls.said,
         cache=cache,
         slow=tuple(slow),
     )
@@ -159,20 +159,21 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _of_torch() -> tuple[tuple[str, ...], str]:
-    """The GPUs that PyTorch sees, and the call path of operators on its tensors."""
+def _of_torch() -> tuple[tuple[str, ...], native.State | None]:
+    """The GPUs that PyTorch sees, and the way of calls on its tensors; none without it."""
     try:
         import torch
 
-        from . import functional, native  # noqa: F401
+        # Its first use chooses the way of calls.
+        from . import functional  # noqa: F401
     except ImportError:
-        return (), "none"
+        return (), None
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     named = [
         f"{torch.cuda.get_device_name(at)} ({'.'.join(map(str, torch.cuda.get_device_capability(at)))})"
         for at in range(count)
     ]
-    return tuple(named), "compiled" if native.is_active() else "Python"
+    return tuple(named), native.state()
 
 
 def _nvrtc() -> str:
@@ -193,18 +194,17 @@ def _cache_folder() -> str:
         return ""
 
 
-def _of_calls(call_path: str) -> list[Slow]:
-    if call_path == "none":
+def _of_calls(calls: native.State | None) -> list[Slow]:
+    if calls is None:
         why = "PyTorch is not installed, so there are arrays, and no gradients"
         return [Slow("networks", why, "run `pip install torch`")]
-    if call_path == "compiled":
+    if calls.compiled:
         return []
     if os.environ.get("FLASHCLIFF_NATIVE") == "0":
-        why, remedy = "FLASHCLIFF_NATIVE=0 turns the compiled call path off", "unset it"
+        remedy = "unset FLASHCLIFF_NATIVE"
     else:
-        why = "the compiled call path was not built for this PyTorch"
         remedy = "run `python -m flashcliff.native`, which needs a C++ compiler and a minute"
-    return [Slow("calls on small tensors", why, remedy)]
+    return [Slow("calls on small tensors", f"they go through {calls.said}", remedy)]
 
 
 def _of_gpus(cuda: bool, gpus: tuple[str, ...], nvrtc: str) -> list[Slow]:
