@@ -66,7 +66,8 @@ def _flat(operator: str, name: str, array: Array, batch: tuple[int, ...]) -> Arr
 
 def takes_tf32() -> bool:
     """Whether matrix products of float32 on CUDA may round to TF32: where a user says so."""
-    return jax.config.jax_default_matmul_precision in ("default", "fastest", "tensorfloat32", "bfloat16")
+    config: Any = jax.config
+    return config.jax_default_matmul_precision in ("default", "fastest", "tensorfloat32", "bfloat16")
 
 
 def unary(op: Op, x: Any, algebra: AlgebraLike, grades: Grades) -> Array:

@@ -62,9 +62,11 @@ def _axes(array: Any) -> frozenset[str]:
 
 
 def _varied(array: Any, axes: frozenset[str]) -> Any:
-    if hasattr(jax.lax, "pcast"):
-        return jax.lax.pcast(array, tuple(axes), to="varying")
-    return jax.lax.pvary(array, tuple(axes))
+    # Versions of JAX have one of two functions, and types of one.
+    lax: Any = jax.lax
+    if hasattr(lax, "pcast"):
+        return lax.pcast(array, tuple(axes), to="varying")
+    return lax.pvary(array, tuple(axes))
 
 
 # Shapes
