@@ -4,6 +4,7 @@ pub mod cuda;
 pub mod dot;
 mod names;
 pub mod rust;
+pub mod triton;
 
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]

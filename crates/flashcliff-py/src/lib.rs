@@ -31,6 +31,7 @@ mod runs;
 mod segments;
 mod slots;
 mod threads;
+mod triton;
 
 use pyo3::prelude::*;
 

@@ -18,7 +18,7 @@ use crate::error::{caught, detached, name_of};
 use crate::host::{self, Given, Gradients};
 use crate::options;
 use crate::runs::{self, Run};
-use crate::threads;
+use crate::{threads, triton};
 
 /// An operator, bound to an algebra and its options.
 #[pyclass(frozen, module = "flashcliff._core")]
@@ -284,6 +284,11 @@ impl Operator {
             // SAFETY: the caller's, who is the Python package itself.
             unsafe { self.devices.run_strided(&self.inner, &run, place.into()) }
         })
+    }
+
+    /// The operator as Triton kernels, if it is a program of lanes.
+    fn triton(&self, py: Python<'_>) -> Option<triton::Source> {
+        py.detach(|| triton::source(&self.inner))
     }
 
     /// The operator as text: what it computes, without this process.

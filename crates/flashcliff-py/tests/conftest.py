@@ -11,6 +11,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    # Triton reads it when it is imported, which tests of torch.compile may do before those of Triton kernels.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 @pytest.fixture(autouse=True)
 def _seed():

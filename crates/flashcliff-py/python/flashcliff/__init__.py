@@ -15,6 +15,7 @@
   within a model.
 - :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
+- :func:`flashcliff.backend`: Triton kernels in place of CUDA kernels; AMD and Intel GPUs take them without being asked.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
 - :func:`flashcliff.info`: versions, kernels and devices, and what is slow here.
 - :func:`flashcliff.save_network`: a network with its weights in a file, which Rust and C run without Python.
@@ -56,6 +57,7 @@ __all__ = [
     "algebras",
     "arrays",
     "atoms",
+    "backend",
     "build_info",
     "capture",
     "compat",
@@ -112,6 +114,8 @@ def __getattr__(name: str) -> object:
     if name == "accelerate":
         # Loaded when it is asked for, because it imports PyTorch.
         return importlib.import_module(".compat", __name__).accelerate
+    if name == "backend":
+        return importlib.import_module("._ops.backends", __name__).backend
     if name == "operator":
         return importlib.import_module(".operators", __name__).operator
     if name == "capture":

@@ -386,6 +386,10 @@ class Operator:
     def run(
         self, inputs: list[View], outputs: list[int | None], workspace: Space, place: Place
     ) -> None: ...
+    def triton(self) -> tuple[str, list[tuple[str, int, bool]], int, list[list[int]]] | None:
+        """The operator as Triton kernels: the text of a module, the kernels for rows of several blocks (name, width, whether an instance has
+        one block), how many numbers these keep for each row, and those whose sum each total of rows is. ``None`` for operators that are no
+        program of lanes."""
     @property
     def content(self) -> str:
         """The operator as text: what it computes, without this process. A derivative has none unless it is a program."""

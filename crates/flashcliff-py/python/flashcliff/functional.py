@@ -33,5 +33,7 @@ from . import _torch as _torch
 from . import native as _native
 from ._derived.functional import *  # noqa: F403
 from ._derived.functional import __all__ as __all__
+from ._ops import backends as _backends
 
-_native.start()
+if _backends.start():
+    _native.start()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import doors, remedies, room, strided
+from . import backends, doors, remedies, room, strided
 from .op import CACHED
 from .tensor_types import NAMES
 
@@ -29,6 +29,8 @@ def forward(
 
 
 def _forward(operator, tensors, keep):
+    if backends.takes_triton(tensors[0]):
+        return _triton(operator, tensors).forward(operator, tensors, keep)
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
@@ -78,6 +80,8 @@ def backward(
 
 
 def _backward(operator, tensors, output, saved, grad, wanted):
+    if backends.takes_triton(tensors[0]):
+        return _triton(operator, (*tensors, grad)).backward(operator, tensors, grad, wanted)
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
@@ -115,6 +119,8 @@ def results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]
 
 
 def _results(operator, tensors):
+    if backends.takes_triton(tensors[0]):
+        return _triton(operator, tensors).results(operator, tensors)
     found = strided.results(operator, tensors)
     if found is not None:
         return found
@@ -132,6 +138,15 @@ def _results(operator, tensors):
     space = _NOTHING if workspace is None else (workspace.data_ptr(), workspace_len)
     operator.run(views, [output.data_ptr() for output in outputs], space, place)
     return outputs
+
+
+def _triton(operator, tensors):
+    """The module that calls Triton kernels, for tensors on one device."""
+    from .._triton import launch
+
+    refuse_layouts(operator.name, [name for name, _ in operator.inputs], tensors)
+    refuse_devices(operator, tensors)
+    return launch
 
 
 @lru_cache(maxsize=4 * CACHED)
@@ -247,7 +262,7 @@ def _refuse(operator, tensors):
     device = tensors[0].device
     if device.type not in ("cpu", "cuda"):
         raise _core.UnsupportedError(
-            f"{operator.name}: expected tensors on cpu or cuda, got {device}"
+            f"{operator.name}: expected tensors on cpu, cuda or xpu, got {device}"
         )
     wrong = ((name, t.dtype) for name, t in zip(names, tensors) if t.dtype not in NAMES)
     name, dtype = next(wrong)
