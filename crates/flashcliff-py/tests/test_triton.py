@@ -17,9 +17,7 @@ except TypeError:
 if torch.cuda.is_available():
     pytest.skip("kernels are compiled here", allow_module_level=True)
 
-import reference
-from cases import Case
-from triton_common import LANES, both_passes, by_triton, compare
+from triton_common import LANES, both_passes, by_triton, compare, sgp
 
 import flashcliff
 from flashcliff import functional as F
@@ -34,7 +32,7 @@ def short_blocks():
     """Rows of several blocks, without thousands of channels."""
     from flashcliff._triton import tiles
 
-    with tiles.using(tiles.Choice(per_thread=184, stages=1, row=0, block=4)):
+    with tiles.using(tiles.Choice(per_thread=184, registers=255, stages=1, row=0, block=4)):
         yield
 
 
@@ -63,17 +61,6 @@ OF_ROWS = ("sgp_norm", "grade_rms", "mv_layer_norm", "steerable_product", "rever
 def test_rows_of_several_blocks(case, short_blocks):
     tensors, grad, wanted = seen(case)
     compare(by_triton(both_passes, case, tensors, grad), wanted, TOLERANCE)
-
-
-def sgp(channels, batch, signature=(3, 0, 0), dtype=torch.float32):
-    algebra = flashcliff.Algebra(*signature)
-    generator = torch.Generator().manual_seed(channels + batch)
-    shape = (algebra.blade_count, batch, channels)
-    count = len(reference.paths(signature))
-    x, y, grad = (torch.randn(shape, generator=generator).to(dtype) for _ in range(3))
-    weight = torch.randn(channels, count, generator=generator).to(dtype)
-    case = Case("sgp_norm", signature, {})
-    return case, {"x": x, "y": y, "weight": weight}, grad
 
 
 @pytest.mark.parametrize("signature", [(2, 0, 0), (1, 1, 0), (2, 0, 1), (1, 3, 0)])

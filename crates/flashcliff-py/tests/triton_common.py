@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reference
 import torch
 from cases import CASES, Case, relative_error
 
@@ -15,7 +16,7 @@ LANES = [
 """Every operator that is a program of lanes, with the options of its cases."""
 
 
-def both_passes(case: Case, tensors, grad, by_dispatcher=False):
+def both_passes(case: Case, tensors, grad):
     """The output and the gradients of all inputs."""
     tensors = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
     output = case.run(**tensors)
@@ -33,3 +34,15 @@ def compare(found, wanted, tolerance):
     for at, (got, expected) in enumerate(zip(found, wanted, strict=True)):
         assert got.shape == expected.shape
         assert relative_error(got, expected) <= tolerance, f"tensor {at}"
+
+
+def sgp(channels, batch, signature=(3, 0, 0), dtype=torch.float32):
+    """A call of ``sgp_norm``: the case, its tensors, and a gradient of the output."""
+    algebra = flashcliff.Algebra(*signature)
+    generator = torch.Generator().manual_seed(channels + batch)
+    shape = (algebra.blade_count, batch, channels)
+    count = len(reference.paths(signature))
+    x, y, grad = (torch.randn(shape, generator=generator).to(dtype) for _ in range(3))
+    weight = torch.randn(channels, count, generator=generator).to(dtype)
+    case = Case("sgp_norm", signature, {})
+    return case, {"x": x, "y": y, "weight": weight}, grad

@@ -12,7 +12,7 @@ const HEAD: &str = "import triton\nimport triton.language as tl\n\nfrom flashcli
 
 /// The constants of a launch, which every kernel takes.
 const CONSTANTS: &str = "COUNT0: tl.constexpr, COUNT1: tl.constexpr, BLOCK0: tl.constexpr, BLOCK1: tl.constexpr, ROWS: tl.constexpr, \
-    STAGES: tl.constexpr";
+    WIDE: tl.constexpr, STAGES: tl.constexpr";
 
 pub(super) struct Emitter<'a> {
     program: &'a Program,
@@ -29,6 +29,8 @@ struct Kernel<'a> {
     text: String,
     indent: usize,
     stated: BTreeSet<Id>,
+    /// Lines that follow values.
+    sinks: BTreeMap<Id, Vec<String>>,
 }
 
 /// A part of a total: its place among the numbers of rows, and the summand.
@@ -232,9 +234,8 @@ impl<'a> Emitter<'a> {
             true => kernel.sums_of_rows(),
             false => kernel.numbers(&needed),
         }
+        kernel.sinks = kernel.leaving(&widths);
         kernel.state(&self.live(results));
-        kernel.outputs(&widths);
-        kernel.add_up(&widths);
         kernel.totals(&parts);
         kernel.indent = 1;
         kernel.parts(&widths);
@@ -307,6 +308,7 @@ impl<'a> Kernel<'a> {
             ),
             indent: 1,
             stated: BTreeSet::new(),
+            sinks: BTreeMap::new(),
         };
         kernel.line(&format!(
             "eps = tl.full((), {:?}, tl.float32)",
@@ -316,7 +318,7 @@ impl<'a> Kernel<'a> {
         for width in Width::ALL {
             let at = width.index();
             kernel.line(&format!("count{at} = tl.full((), COUNT{at}, tl.float32)"));
-            kernel.line(&format!("plane{at} = rows.to(tl.int64) * COUNT{at}"));
+            kernel.line(&format!("plane{at} = fc.offset(rows, WIDE) * COUNT{at}"));
         }
         kernel
     }
@@ -415,7 +417,9 @@ impl<'a> Kernel<'a> {
     fn masks(&mut self, widths: &[Width]) {
         for width in widths {
             let at = width.index();
-            self.line(&format!("at{at} = row.to(tl.int64) * COUNT{at} + c{at}"));
+            self.line(&format!(
+                "at{at} = fc.offset(row, WIDE) * COUNT{at} + c{at}"
+            ));
             self.line(&format!(
                 "mask{at} = fc.within(c{at}, row, rows, COUNT{at}, BLOCK{at}, ROWS)"
             ));
@@ -454,21 +458,23 @@ impl<'a> Kernel<'a> {
         )
     }
 
-    /// States values that are not stated yet.
+    /// States values that are not stated yet, each with what is done with it: so it need not be kept.
     fn state(&mut self, ids: &[Id]) {
         let program = self.program();
         for &id in ids {
-            if !self.stated.insert(id) {
-                continue;
+            if self.stated.insert(id) {
+                let node = program.graph.node(id);
+                let value = match summand_of_row(program, &self.emitter.widths, node) {
+                    Some(summand) => Some(format!("{} * count0", self.name(summand))),
+                    None => expression(program, node, self.emitter.options.gate),
+                };
+                if let Some(value) = value {
+                    let name = self.name(id);
+                    self.line(&format!("{name} = {value}"));
+                }
             }
-            let node = program.graph.node(id);
-            let value = match summand_of_row(program, &self.emitter.widths, node) {
-                Some(summand) => Some(format!("{} * count0", self.name(summand))),
-                None => expression(program, node, self.emitter.options.gate),
-            };
-            if let Some(value) = value {
-                let name = self.name(id);
-                self.line(&format!("{name} = {value}"));
+            for line in self.sinks.remove(&id).unwrap_or_default() {
+                self.line(&line);
             }
         }
     }
@@ -523,7 +529,9 @@ impl<'a> Kernel<'a> {
         format!("tl.where(mask{}, {}, 0.0)", width.index(), self.name(id))
     }
 
-    fn outputs(&mut self, widths: &[Width]) {
+    /// What is done with values that leave the kernel: components of outputs are stored, summands are added up.
+    fn leaving(&self, widths: &[Width]) -> BTreeMap<Id, Vec<String>> {
+        let mut sinks: BTreeMap<Id, Vec<String>> = BTreeMap::new();
         for (output, own) in self.program().outputs.iter().enumerate() {
             if !self.emitter.is_of(widths, own.tensor.width) {
                 continue;
@@ -531,19 +539,17 @@ impl<'a> Kernel<'a> {
             let pointer = self.emitter.result(Returned::Output(output));
             let at = own.tensor.width.index();
             for (component, &value) in own.values.iter().enumerate() {
-                let value = self.name(value);
-                self.line(&format!(
-                    "tl.store(b{pointer} + ({component} * plane{at} + at{at}), {value}, mask=mask{at})"
+                let name = self.name(value);
+                sinks.entry(value).or_default().push(format!(
+                    "tl.store(b{pointer} + ({component} * plane{at} + at{at}), {name}, mask=mask{at})"
                 ));
             }
         }
-    }
-
-    fn add_up(&mut self, widths: &[Width]) {
         for (sum, element, value, width) in self.batch_sums(widths) {
-            let value = self.masked(value, width);
-            self.line(&format!("s{sum}_{element} += {value}"));
+            let line = format!("s{sum}_{element} += {}", self.masked(value, width));
+            sinks.entry(value).or_default().push(line);
         }
+        sinks
     }
 
     fn totals(&mut self, parts: &[TotalPart]) {

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import native
 
-__all__ = ["BACKENDS", "backend", "is_asked_for", "start", "takes_triton"]
+__all__ = ["BACKENDS", "backend", "start", "takes_triton"]
 
 BACKENDS = ("native", "triton")
 """The names of backends."""
@@ -38,14 +38,24 @@ def takes_triton(tensor: Tensor) -> bool:
     return tensor.device.type in _OTHERS
 
 
-def is_asked_for() -> bool:
-    """Whether Triton kernels were asked for, wherever Triton runs."""
-    return _asked
-
-
 @contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Says which kernels compute, within a block: see :func:`flashcliff.backend`."""
+    """Says which kernels compute with tensors on NVIDIA GPUs, within a block.
+
+    Triton kernels serve operators without matrix products, operators of :func:`flashcliff.operator`, and their derivatives of every order, in
+    float32, bfloat16 and float16. GPUs of AMD and Intel take them without being asked. The variable ``FLASHCLIFF_BACKEND`` asks for them in a
+    whole process.
+
+    The choice is one of the process, since backward passes run on threads of PyTorch: a backward pass takes the kernels that are chosen
+    when it runs.
+
+    Args:
+        name: ``"native"``, the kernels of this package, or ``"triton"``.
+
+    Raises:
+        ValueError: another name.
+        MissingPackageError: Triton is not installed.
+    """
     before, module = _asked, native.loaded
     _ask(_checked("backend", name))
     if _asked and module is not None:

@@ -34,6 +34,14 @@ def within(c, row, rows, COUNT: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.cons
 
 
 @triton.jit
+def offset(place, WIDE: tl.constexpr):
+    """A place within a tensor. Where tensors are small enough, 32 bits save registers."""
+    if WIDE:
+        place = place.to(tl.int64)
+    return place
+
+
+@triton.jit
 def damp(a, b):
     """``a b``, and 0 where ``a`` is 0: a closed gate lets nothing through."""
     return tl.where(a == 0.0, 0.0, a * b)

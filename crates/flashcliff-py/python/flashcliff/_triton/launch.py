@@ -24,6 +24,10 @@ _WIDTHS = ("in", "scalars")
 """The axis of the channels, by the number of their width."""
 
 
+_FAR = 1 << 30
+"""Elements of a tensor up to which places in it are numbers of 32 bits, those beside a tile included."""
+
+
 def forward(
     operator: _core.Operator, tensors: Sequence[Tensor], keep: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -109,6 +113,7 @@ def _launched(operator, of_operator, given, outputs, sizes):
         "BLOCK0": tile.blocks[0],
         "BLOCK1": tile.blocks[1],
         "ROWS": tile.rows,
+        "WIDE": max(tensor.numel() for tensor in (*given, *outputs)) > _FAR,
         "STAGES": tile.stages,
         "num_warps": tile.warps,
     }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["CHOICES", "Choice", "Device", "Load", "Tile", "device_of", "tile_of", "using"]
+__all__ = ["CHOICES", "Choice", "Device", "Load", "Tile", "device_of", "of_tensor", "tile_of", "using"]
 
 _SMALLEST_TILE = 128
 """Lanes of a tile, where rows are shorter: one for each thread of four warps."""
@@ -25,7 +25,9 @@ class Choice(NamedTuple):
     """What sizes leave open."""
 
     per_thread: int
-    """The most numbers that a thread holds."""
+    """The most numbers that a thread is given to hold."""
+    registers: int
+    """The registers that it then takes, a bound."""
     stages: int
     """The tiles that are on their way at once, where shared memory has room for them."""
     row: int = 49152
@@ -34,28 +36,29 @@ class Choice(NamedTuple):
     """The most channels of one of several blocks."""
 
 
-CHOICES = (
-    Choice(per_thread=184, stages=3),
-    Choice(per_thread=184, stages=1),
-    Choice(per_thread=184, stages=2),
-    Choice(per_thread=96, stages=1),
-    Choice(per_thread=96, stages=2),
-    Choice(per_thread=96, stages=3),
+CHOICES = tuple(
+    Choice(per_thread, registers, stages)
+    for per_thread, registers in ((184, 255), (96, 128))
+    for stages in (3, 2, 1)
 )
-"""The choices. Calls take the first one; the others are for measuring."""
+"""The choices that are measured beside each other (``benches/peers/triton_gpu.py``)."""
 
-_chosen = CHOICES[0]
+_OF_LANES, _OF_SUMS = CHOICES[0], CHOICES[3]
+"""Those that calls take, without and with sums over the batch. Running sums take as many registers as parameters: with 255 a thread, compiled
+kernels of ``sgp_norm``'s gradient spill as soon as tiles are fetched ahead."""
+
+_forced: Choice | None = None
 
 
 @contextmanager
 def using(choice: Choice) -> Any:
     """Makes all calls of a block take a choice; for measuring."""
-    global _chosen
-    before, _chosen = _chosen, choice
+    global _forced
+    before, _forced = _forced, choice
     try:
         yield
     finally:
-        _chosen = before
+        _forced = before
 
 
 class Device(NamedTuple):
@@ -125,7 +128,8 @@ def tile_of(device: Device, loads: Sequence[Load], rows: int, has_sums: bool, el
         has_sums: whether parts of sums over the batch are kept.
         element: the bytes of an element.
     """
-    return _tile(device, tuple(loads), rows, has_sums, element, _chosen)
+    choice = _forced or (_OF_SUMS if has_sums else _OF_LANES)
+    return _tile(device, tuple(loads), rows, has_sums, element, choice)
 
 
 @lru_cache(maxsize=1024)
@@ -146,10 +150,10 @@ def _tile(device, loads, rows, has_sums, element, choice):
     if not holds:
         return Tile(is_whole, tile_rows, tuple(blocks), tiles, warps, 1)
     # What an instance holds is read once: as many instances as multiprocessors have room for.
-    registers = max(1, min(_REGISTERS // (warps * device.warp * min(255, choice.per_thread + 64)), 8))
-    instances = min(tiles, device.multiprocessors * registers)
+    side_by_side = max(1, min(_REGISTERS // (warps * device.warp * choice.registers), 8))
+    instances = min(tiles, device.multiprocessors * side_by_side)
     row_bytes = element * sum(load.read * block for load, block in zip(loads, blocks))
-    room = device.shared // (registers * tile_rows * max(row_bytes, 1))
+    room = device.shared // (side_by_side * tile_rows * max(row_bytes, 1))
     stages = max(1, min(choice.stages, room)) if instances < tiles else 1
     return Tile(is_whole, tile_rows, tuple(blocks), instances, warps, stages)
 
