@@ -1,6 +1,6 @@
 //! Emits the kernels of flashcliff: plans in, text out.
 //!
-//! [`emit`] writes Rust for CPUs, CUDA C for GPUs and Graphviz for readers, from the programs and plans of
+//! [`emit`] writes Rust for CPUs, CUDA C for GPUs, Triton for other accelerators and Graphviz for readers, from the programs and plans of
 //! `flashcliff-program`. Output is deterministic, byte for byte. This crate does no I/O: build scripts and
 //! `cargo xtask gen` write the files.
 //!

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
-try:
-    int(np.array([1]))
-except TypeError:
-    pytest.skip("the interpreter of Triton 3.6 needs NumPy before 2.4", allow_module_level=True)
+if triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+    pytest.skip("the interpreter of this Triton needs NumPy before 2.4", allow_module_level=True)
 
 if torch.cuda.is_available():
     pytest.skip("kernels are compiled here", allow_module_level=True)
@@ -232,9 +230,3 @@ def test_what_is_not_served_is_refused():
             F.geometric_product(x, torch.randn(8, 3, 5), algebra=SPACE)
         with pytest.raises(TypeError, match="`y` must be torch.float32, as others of its kind"):
             F.geometric_product(x, x.half(), algebra=SPACE)
-
-
-def test_names_of_backends_are_checked():
-    with pytest.raises(ValueError, match="backend: expected one of native, triton, got 'cuda'"):
-        with flashcliff.backend("cuda"):
-            pass

@@ -185,10 +185,6 @@ impl<'a> Emitter<'a> {
             .unwrap_or_else(|| unreachable!("results are declared"))
     }
 
-    fn is_of(&self, widths: &[Width], width: Width) -> bool {
-        widths.contains(&width)
-    }
-
     /// The functions that add several numbers at once.
     fn reductions(&self) -> String {
         let counts: BTreeSet<usize> = self.waiting().values().map(Vec::len).collect();
@@ -245,9 +241,9 @@ impl<'a> Emitter<'a> {
     /// The values of lane outputs and of sums over the batch of some widths.
     fn results(&self, widths: &[Width]) -> Vec<Id> {
         let outputs = self.program.outputs.iter();
-        let outputs = outputs.filter(|output| self.is_of(widths, output.tensor.width));
+        let outputs = outputs.filter(|output| widths.contains(&output.tensor.width));
         let sums = self.program.sums.iter();
-        let sums = sums.filter(|sum| self.is_of(widths, sum.tensor.width));
+        let sums = sums.filter(|sum| widths.contains(&sum.tensor.width));
         let outputs = outputs.flat_map(|output| output.values.iter().copied());
         outputs
             .chain(sums.flat_map(|sum| sum.values.iter().copied()))
@@ -390,7 +386,7 @@ impl<'a> Kernel<'a> {
     fn batch_sums(&self, widths: &[Width]) -> Vec<(usize, usize, Id, Width)> {
         let mut found = Vec::new();
         for (at, sum) in self.program().sums.iter().enumerate() {
-            if self.emitter.is_of(widths, sum.tensor.width) {
+            if widths.contains(&sum.tensor.width) {
                 let pointer = self.emitter.result(Returned::Sum(at));
                 let values = sum.values.iter().enumerate();
                 let of =
@@ -533,7 +529,7 @@ impl<'a> Kernel<'a> {
     fn leaving(&self, widths: &[Width]) -> BTreeMap<Id, Vec<String>> {
         let mut sinks: BTreeMap<Id, Vec<String>> = BTreeMap::new();
         for (output, own) in self.program().outputs.iter().enumerate() {
-            if !self.emitter.is_of(widths, own.tensor.width) {
+            if !widths.contains(&own.tensor.width) {
                 continue;
             }
             let pointer = self.emitter.result(Returned::Output(output));
