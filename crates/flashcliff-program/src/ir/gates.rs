@@ -36,12 +36,7 @@ const ORDERS_OF_KERNELS: u8 = 2;
 /// build are found.
 #[must_use]
 pub fn resolved(gate: Gate, program: Program) -> Program {
-    let mut nodes = program.graph.ids().map(|id| program.graph.node(id));
-    let calls_higher = |node| match node {
-        Node::Call(Function::Gate { order }, _) => order >= ORDERS_OF_KERNELS,
-        _ => false,
-    };
-    if !nodes.any(calls_higher) {
+    if program.is_resolved() {
         return program;
     }
     program.rebuilt(
@@ -58,6 +53,14 @@ impl Program {
     pub fn calls_gate(&self) -> bool {
         let mut nodes = self.graph.ids().map(|id| self.graph.node(id));
         nodes.any(|node| matches!(node, Node::Call(Function::Gate { .. }, _)))
+    }
+
+    /// Whether kernels have all derivatives of the gate that the program calls. The adjoint of a derivative has others, until it is [`resolved`].
+    pub fn is_resolved(&self) -> bool {
+        let mut nodes = self.graph.ids().map(|id| self.graph.node(id));
+        !nodes.any(|node| {
+            matches!(node, Node::Call(Function::Gate { order }, _) if order >= ORDERS_OF_KERNELS)
+        })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use cayley::Algebra;
 use flashcliff_program::ir::{
-    Argument, Data, Node, Program, Results, Returned, differentiate, evaluate, gradient, tangent,
+    Argument, Data, Gate, Node, Program, Results, Returned, differentiate, evaluate, gradient,
+    resolved, tangent,
 };
 use flashcliff_program::plan::plan;
 use flashcliff_program::spec;
@@ -69,6 +70,19 @@ fn tangents_are_directional_derivatives() {
                 check_tangent(&gradient(&operator.program), &mut random);
             }
         }
+    }
+}
+
+/// Kernels have a gate and its slope, so a program that calls its curvature has to be resolved first.
+#[test]
+fn adjoints_of_derivatives_call_gates_that_kernels_lack() {
+    let program = operator(&algebra(2, 0, 0), "gate").program;
+    let forward = tangent(&program);
+    assert!(program.is_resolved() && gradient(&program).is_resolved() && forward.is_resolved());
+    let second = gradient(&forward);
+    assert!(!second.is_resolved());
+    for gate in [Gate::Gelu, Gate::Silu] {
+        assert!(resolved(gate, second.clone()).is_resolved(), "{gate:?}");
     }
 }
 

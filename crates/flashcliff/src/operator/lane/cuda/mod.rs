@@ -98,8 +98,21 @@ impl Lanes {
         }
     }
 
+    /// Whether there is a backward pass. A derivative of an operator with a gate has none: its gradient is an operator of its own.
+    fn has_backward(&self) -> bool {
+        self.kernels(Pass::Backward).source().is_resolved()
+    }
+
     /// The kernel of a pass that takes a call, compiled now if it is not there.
     fn kernel(&self, pass: Pass, call: &mut sys::fc_call) -> Result<*const sys::fc_kernel, Error> {
+        if pass == Pass::Backward && !self.has_backward() {
+            return Err(Error::UnsupportedOnCuda {
+                operator: self.origin.operator.clone(),
+                reason:
+                    "a derivative with a gate has no backward pass; run `Operator::gradient` of it"
+                        .to_owned(),
+            });
+        }
         self.kernels(pass).of_call(&self.origin, call)
     }
 
@@ -322,6 +335,9 @@ impl Lanes {
 impl OnCuda for Lanes {
     /// Loads the kernels of both passes on the current device. If both are to be compiled, that happens at once.
     fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        if !self.has_backward() {
+            return self.load(Pass::Forward, &mut self.empty_call(dims, dtypes));
+        }
         let passes = [Pass::Forward, Pass::Backward];
         let call = self.empty_call(dims, dtypes);
         if passes
