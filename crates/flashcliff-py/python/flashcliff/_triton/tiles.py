@@ -43,9 +43,9 @@ CHOICES = tuple(
 )
 """The choices that are measured beside each other (``benches/peers/triton_gpu.py``)."""
 
-_OF_LANES, _OF_SUMS = CHOICES[0], CHOICES[3]
-"""Those that calls take, without and with sums over the batch. Running sums take as many registers as parameters: with 255 a thread, compiled
-kernels of ``sgp_norm``'s gradient spill as soon as tiles are fetched ahead."""
+_OF_LANES, _OF_SUMS = CHOICES[4], CHOICES[2]
+"""Those that calls take, without and with sums over the batch: the fastest for ``sgp_norm`` in the plane and in space together (record 127). Running sums
+take as many registers as parameters, and kernels with them spill as soon as tiles are fetched ahead."""
 
 _forced: Choice | None = None
 
