@@ -9,11 +9,6 @@ namespace {
 
 constexpr int kOwn = 16;  // rows of a warp
 
-struct Lane {
-  int g, t;
-  FC_INLINE Lane() : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4) {}
-};
-
 // sums[n] = own . others of block n, over all features.
 template <bool Exact, int Blocks>
 FC_INLINE void dot_products(float (&sums)[Blocks][4], const Rows &own, const Rows &others) {
@@ -80,16 +75,6 @@ FC_INLINE void write(const float (&sums)[Columns][4], const float (&factors)[2],
       store_lanes<S, float, 2>(features + at, values, dtype);
     }
   }
-}
-
-FC_INLINE float larger_of_four(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-FC_INLINE float sum_of_four(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
 }
 
 }  // namespace

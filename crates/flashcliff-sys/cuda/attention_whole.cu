@@ -85,11 +85,6 @@ struct Part {
   FC_INLINE float *row(int head, int row) const { return at + (head * rows + row) * stride; }
 };
 
-struct Lane {
-  int g, t;
-  FC_INLINE Lane() : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4) {}
-};
-
 // Four matrices of eight rows of four numbers, each by the addresses of eight lanes; a lane gets the number t of the row g of each.
 FC_INLINE void load_matrices(float (&to)[4], const float *row) {
   uint32_t bits[4];
@@ -174,16 +169,6 @@ FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[B
       multiply(sums[column], x, y);
     }
   }
-}
-
-FC_INLINE float larger_of_four(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-FC_INLINE float sum_of_four(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
 }
 
 // Writes own rows to shared memory, each times a factor.

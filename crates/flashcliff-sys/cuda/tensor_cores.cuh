@@ -9,6 +9,23 @@
 namespace fc {
 namespace {
 
+// The place of a thread in a fragment.
+struct Lane {
+  int g, t;
+  FC_INLINE Lane() : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4) {}
+};
+
+// Over the four lanes of a row.
+FC_INLINE float larger_of_four(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+FC_INLINE float sum_of_four(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
 FC_INLINE float rounded(float x) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
