@@ -53,6 +53,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<network::Network>()?;
     module.add_class::<network::NetworkFunction>()?;
     module.add_class::<network::NetworkPlan>()?;
+    module.add_class::<network::StoredNetwork>()?;
+    module.add_function(wrap_pyfunction!(network::network_file, module)?)?;
     #[cfg(feature = "cuda")]
     module.add_class::<attention::Attention>()?;
     #[cfg(feature = "cuda")]
@@ -74,8 +76,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_handlers, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_prepare, module)?)?;
-    module.add_class::<jax::JaxNetwork>()?;
-    module.add_function(wrap_pyfunction!(jax::jax_network_file, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_prepare_network, module)?)?;
     Ok(())
 }

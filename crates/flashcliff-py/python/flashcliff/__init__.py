@@ -19,6 +19,7 @@
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
 - :func:`flashcliff.info`: versions, kernels and devices, and what is slow here.
 - :func:`flashcliff.save_network`: a network with its weights in a file, which Rust and C run without Python.
+- :func:`flashcliff.load_network`: a network of such a file as a module.
 - :func:`flashcliff.export`: a network as a file of ONNX, a package of AOTInductor, or a file of flashcliff's own.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
@@ -66,6 +67,7 @@ __all__ = [
     "get_num_threads",
     "graphs",
     "info",
+    "load_network",
     "nn",
     "operator",
     "operators",
@@ -122,6 +124,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("._capture", __name__).capture
     if name == "save_network":
         return importlib.import_module(".nn.transformer.files", __name__).save_network
+    if name == "load_network":
+        return importlib.import_module(".nn.transformer.loaded", __name__).load_network
     if name == "export":
         return importlib.import_module("._export", __name__).export
     if name == "info":

@@ -216,8 +216,8 @@ class NetworkPlan:
     """Both passes of a function. Tensors are the addresses of contiguous inputs and then parameters, at multiples of 16 bytes."""
 
     @property
-    def shape(self) -> list[int]:
-        """The shape of the result."""
+    def shapes(self) -> list[list[int]]:
+        """The shapes of the results."""
     @property
     def kept(self) -> int:
         """The bytes that the forward pass keeps for the backward pass."""
@@ -230,7 +230,7 @@ class NetworkPlan:
     def forward(
         self,
         tensors: Sequence[int],
-        output: int,
+        outputs: Sequence[int],
         kept: int,
         space: int,
         stream: int,
@@ -252,6 +252,44 @@ class NetworkPlan:
         relations: Sequence[Relation] = (),
     ) -> None:
         """Writes the gradients that are wanted, in order."""
+
+class StoredNetwork:
+    """A network of a file, or a gradient of one. Arguments are the inputs, the parameters, then gradients of results."""
+
+    @staticmethod
+    def of_json(text: str) -> StoredNetwork: ...
+    @property
+    def inputs(self) -> list[tuple[str, list[str]]]:
+        """The names and axes of inputs."""
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def relations(self) -> list[tuple[str, str, str]]:
+        """The names of relations, the axes of their rows, and those of their targets."""
+    def shapes(
+        self, sizes: tuple[int, int, int, int, int, tuple[int, int, int]]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """The shapes of arguments and of results, for samples, items, context items, edges, graphs, and rows of further sets."""
+    @property
+    def outputs(self) -> list[tuple[str, list[str]]]:
+        """The names and axes of results; none of a gradient."""
+    def function(self) -> NetworkFunction:
+        """The function of a network with one result, in two passes."""
+    def plan(
+        self,
+        rows: tuple[int, ...],
+        dtype: str,
+        wanted: Sequence[bool],
+        gpu: tuple[int, bool] | None,
+    ) -> NetworkPlan:
+        """The plan of all results at once, of one pass, as :meth:`NetworkFunction.plan`. Gradients of results are inputs, in front of the parameters; none is wanted."""
+    def gradient(self, there: list[bool], wanted: list[bool]) -> tuple[StoredNetwork, list[bool]]:
+        """The gradients of some results by some arguments, and for each of these whether there is one."""
+
+def network_file(
+    path: str | PathLike[str],
+) -> tuple[str, list[tuple[str, list[int], str, bytes]]]:
+    """The network of a file as JSON, and its parameters: name, shape, type, elements."""
 
 class Attention:
     """Attention within sequences, on GPUs: of builds with CUDA only."""
@@ -485,31 +523,6 @@ def jax_handlers() -> list[tuple[str, str, Any]]:
 
 def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
     """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
-
-class JaxNetwork:
-    """A network, or a gradient of one."""
-
-    @staticmethod
-    def of_json(text: str) -> JaxNetwork: ...
-    @property
-    def inputs(self) -> list[tuple[str, list[str]]]:
-        """The names and axes of inputs."""
-    @property
-    def parameters(self) -> list[str]: ...
-    @property
-    def relations(self) -> list[tuple[str, str, str]]:
-        """The names of relations, the axes of their rows, and those of their targets."""
-    def shapes(
-        self, sizes: tuple[int, int, int, int, int, tuple[int, int, int]]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """The shapes of arguments and of results, for samples, items, context items, edges, graphs, and rows of further sets."""
-    def gradient(self, there: list[bool], wanted: list[bool]) -> tuple[JaxNetwork, list[bool]]:
-        """The gradients of some results by some arguments, and for each of these whether there is one."""
-
-def jax_network_file(
-    path: str | PathLike[str],
-) -> tuple[str, list[tuple[str, list[int], str, bytes]]]:
-    """The network of a file as JSON, and its parameters: name, shape, type, elements."""
 
 def jax_prepare_network(digest: str, target: str, ordinal: int) -> int:
     """Plans a network on a GPU, and gives the bytes of workspace that a call needs there."""

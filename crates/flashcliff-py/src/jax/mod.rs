@@ -32,7 +32,7 @@ use frame::{ALIGNMENT, Call};
 use passes::Compute;
 use target::Target;
 
-pub(crate) use network::{JaxNetwork, jax_network_file, jax_prepare_network};
+pub(crate) use network::jax_prepare_network;
 
 use crate::convert::{Gpu, View};
 use crate::error;

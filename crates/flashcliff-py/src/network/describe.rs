@@ -11,7 +11,7 @@ use flashcliff_network::{Activation, Axis, Error, Relation, Rows, Value};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::plan::NetworkFunction;
+use super::plan::{NetworkFunction, OUTPUT};
 use crate::algebra::Algebra;
 use crate::error::{UnsupportedError, caught, raise};
 use crate::operator::Operator;
@@ -521,7 +521,7 @@ impl Network {
     /// The network as a function of its inputs and then its parameters. What is added later is not in it.
     fn function(&self, output: usize) -> PyResult<NetworkFunction> {
         let output = self.value(output)?;
-        Ok(NetworkFunction::new(self.inner.clone(), output))
+        Ok(NetworkFunction::new(self.inner.clone(), output, OUTPUT))
     }
 
     fn __str__(&self) -> String {

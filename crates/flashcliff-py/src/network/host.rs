@@ -35,7 +35,7 @@ pub(crate) unsafe fn run<T: Number>(
     };
     let earlier: &[&[T]] = match stage {
         0 => &[],
-        _ => &[read(given.outputs[0], &planned.result)],
+        _ => &[read(given.outputs[0], &planned.results[0])],
     };
     let sources = LaterSlices {
         slices,

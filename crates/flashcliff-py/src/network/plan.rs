@@ -16,19 +16,21 @@ use crate::host::slice;
 use crate::segments::PyRelation;
 use crate::threads;
 
-/// The name of the result in files.
-const OUTPUT: &str = "output";
+/// The name of the result of a network that Python described, in files.
+pub(super) const OUTPUT: &str = "output";
 
 /// A network as a function of its inputs and then its parameters, with its plans.
 #[pyclass(frozen, module = "flashcliff._core")]
 pub(crate) struct NetworkFunction {
     network: Network,
     output: Value,
+    /// The name of the result in files.
+    name: String,
     plans: Cache<Key, Planned>,
 }
 
 /// The number of a GPU, and whether matrix products may round to TF32.
-type PyGpu = (usize, bool);
+pub(super) type PyGpu = (usize, bool);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
@@ -39,8 +41,29 @@ pub(super) struct Key {
     pub(super) gpu: Option<PyGpu>,
 }
 
+impl Key {
+    pub(super) fn new(
+        rows: &[usize],
+        dtype: &str,
+        wanted: Vec<bool>,
+        gpu: Option<PyGpu>,
+    ) -> PyResult<Self> {
+        if gpu.is_some() && !cfg!(feature = "cuda") {
+            return Err(CudaError::new_err(
+                "networks: this build has no kernels for GPUs",
+            ));
+        }
+        Ok(Self {
+            rows: rows_of(rows)?,
+            dtype: dtype_of(dtype)?,
+            wanted,
+            gpu,
+        })
+    }
+}
+
 /// Samples, items and context items; the edges and graphs of networks on graphs, whose nodes are samples of one item; and the rows of further sets, if there are any.
-type PyRows = Vec<usize>;
+pub(super) type PyRows = Vec<usize>;
 
 /// The rows of a call.
 fn rows_of(rows: &[usize]) -> PyResult<Rows> {
@@ -71,8 +94,8 @@ pub(crate) struct Planned {
     pub(crate) input_count: usize,
     /// The shapes of inputs and parameters.
     pub(crate) shapes: Vec<Vec<usize>>,
-    /// The shape of the result.
-    pub(crate) result: Vec<usize>,
+    /// The shapes of the results of the first pass.
+    pub(crate) results: Vec<Vec<usize>>,
 }
 
 /// The device of a plan.
@@ -83,10 +106,11 @@ pub(crate) enum On {
 }
 
 impl NetworkFunction {
-    pub(super) fn new(network: Network, output: Value) -> Self {
+    pub(super) fn new(network: Network, output: Value, name: &str) -> Self {
         Self {
             network,
             output,
+            name: name.to_owned(),
             plans: Cache::default(),
         }
     }
@@ -116,7 +140,7 @@ impl NetworkFunction {
             },
             input_count: self.network.inputs().len(),
             shapes: ends.map(sizes).collect(),
-            result: sizes(&self.output),
+            results: vec![sizes(&self.output)],
         })
     }
 }
@@ -133,7 +157,12 @@ impl NetworkFunction {
                 unsafe { slice(address, axes.map(|axis| axis.size(1)).product()) }
             })
             .collect();
-        file::save(path, &self.network, &[(OUTPUT, self.output)], &parameters)
+        file::save(
+            path,
+            &self.network,
+            &[(&self.name, self.output)],
+            &parameters,
+        )
     }
 }
 
@@ -149,17 +178,7 @@ impl NetworkFunction {
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
     ) -> PyResult<NetworkPlan> {
-        if gpu.is_some() && !cfg!(feature = "cuda") {
-            return Err(CudaError::new_err(
-                "networks: this build has no kernels for GPUs",
-            ));
-        }
-        let key = Key {
-            rows: rows_of(&rows)?,
-            dtype: dtype_of(dtype)?,
-            wanted,
-            gpu,
-        };
+        let key = Key::new(&rows, dtype, wanted, gpu)?;
         let planned = detached(py, || self.plans.get(key, |key| self.planned(key)))?;
         Ok(NetworkPlan(planned))
     }
@@ -191,7 +210,7 @@ impl NetworkFunction {
 
 /// A plan of the result of a network, and of its gradients.
 #[pyclass(frozen, module = "flashcliff._core")]
-pub(crate) struct NetworkPlan(Arc<Planned>);
+pub(crate) struct NetworkPlan(pub(super) Arc<Planned>);
 
 /// Where sequences begin, and the address of these numbers on a GPU.
 pub(crate) type PySequences = (Vec<usize>, usize);
@@ -224,10 +243,10 @@ pub(super) const KEY: u64 = 0;
 
 #[pymethods]
 impl NetworkPlan {
-    /// The shape of the result.
+    /// The shapes of the results.
     #[getter]
-    fn shape(&self) -> Vec<usize> {
-        self.0.result.clone()
+    fn shapes(&self) -> Vec<Vec<usize>> {
+        self.0.results.clone()
     }
 
     /// The bytes that the second pass needs of the first.
@@ -253,16 +272,16 @@ impl NetworkPlan {
         }
     }
 
-    /// Writes the result.
+    /// Writes the result, or each result of a plan of one pass.
     ///
     /// Not for users: memory is not checked. All addresses hold what the package says.
-    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None, draw=None, relations=Vec::new()))]
+    #[pyo3(signature = (tensors, outputs, kept, space, stream, sequences=None, draw=None, relations=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
     fn forward(
         &self,
         py: Python<'_>,
         tensors: Vec<usize>,
-        output: usize,
+        outputs: Vec<usize>,
         kept: usize,
         space: usize,
         stream: usize,
@@ -274,7 +293,7 @@ impl NetworkPlan {
         let given = Given {
             inputs,
             parameters,
-            outputs: vec![output],
+            outputs,
             kept,
             space,
             stream,
@@ -368,11 +387,11 @@ impl Planned {
         Ok((tensors, parameters))
     }
 
-    /// The shape of an input; the one behind the inputs of the function is that of the result.
+    /// The shape of an input; those behind the inputs of the function are those of the results.
     pub(super) fn input_shape(&self, at: usize) -> &[usize] {
         match at < self.input_count {
             true => &self.shapes[at],
-            false => &self.result,
+            false => &self.results[at - self.input_count],
         }
     }
 

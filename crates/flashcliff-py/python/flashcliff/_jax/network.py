@@ -54,7 +54,7 @@ class Network:
         return f"network{'.g' * len(self.steps)}"
 
     @property
-    def core(self) -> _core.JaxNetwork:
+    def core(self) -> _core.StoredNetwork:
         """The network of the compiled half."""
         return _made(self.json, self.steps)
 
@@ -187,9 +187,9 @@ class Network:
 
 
 @lru_cache(maxsize=CACHED)
-def _made(json: str, steps: tuple[Any, ...]) -> _core.JaxNetwork:
+def _made(json: str, steps: tuple[Any, ...]) -> _core.StoredNetwork:
     if not steps:
-        return _core.JaxNetwork.of_json(json)
+        return _core.StoredNetwork.of_json(json)
     *before, (there, needed) = steps
     return _made(json, tuple(before)).gradient(list(there), list(needed))[0]
 
@@ -215,7 +215,7 @@ class LoadedNetwork:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._json, parameters = _core.jax_network_file(path)
+        self._json, parameters = _core.network_file(path)
         core = _made(self._json, ())
         self.parameters: dict[str, Array] = {
             name: jnp.asarray(np.frombuffer(data, dtype).reshape(shape))

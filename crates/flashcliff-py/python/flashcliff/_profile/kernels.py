@@ -74,7 +74,7 @@ def _network(phase: str, run: Any) -> Described:
     parameters = sum(t.numel() for t in run.tensors[len(shapes) :])
     details = [
         ("parameters", parameters),
-        ("result", math.prod(run.plan.shape)),
+        ("result", sum(map(math.prod, run.plan.shapes))),
         ("kept", run.plan.kept),
         ("flops", run.plan.flops[phase == "backward"]),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from .described import (
 )
 from .described.draft import Draft
 from .described.function import TYPES
+from .loaded import LoadedNetwork
 
 __all__ = ["save_network"]
 
@@ -28,12 +30,12 @@ _OF_SAMPLES = False, True, False
 
 
 def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool = False) -> None:
-    """Writes a network with its weights into one file, which runs without Python: in Rust by ``flashcliff_network::file``, in C by
-    ``fc_network_load``.
+    """Writes a network with its weights into one file, which opens in PyTorch by :func:`flashcliff.load_network`, in JAX by
+    :func:`flashcliff.jax.load_network`, and without Python: in Rust by ``flashcliff_network::file``, in C by ``fc_network_load``.
 
     The module is a :class:`~flashcliff.nn.transformer.GATransformer` or :class:`~flashcliff.nn.transformer.FrameTransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
     :mod:`flashcliff.nn.transformer`; a network of messages on graphs, as said below; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
-    ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``. The file has what the module computes for a batch of samples of as many items each. Of a
+    ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``; or what :func:`flashcliff.load_network` gave, whose file becomes the same again. The file has what the module computes for a batch of samples of as many items each. Of a
     class of your own around such a module, save the module within, and do in the host what your class does around it.
 
     Inputs, of which a file has those that its network reads:
@@ -93,6 +95,11 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     if not isinstance(module, nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
     what = f"save_network of {type(module).__name__}"
+    if isinstance(module, LoadedNetwork):
+        if mask:
+            raise ValueError(f"{what}: expected mask=False, because the inputs are those of the file")
+        _save(path, what, *module.stored())
+        return
     variant = _variant(module, what, mask)
     try:
         why = calls.why_other(module)
@@ -103,8 +110,17 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
         raise _core.UnsupportedError(f"{what}: {error}") from None
     if mask and not {"mask", "context_mask"}.intersection(description.inputs):
         raise ValueError(f"{what}: expected mask=False, because there is no attention")
-    dtype, weights = _weights(description, what)
-    function = description.network.function(output)
+    parameters = [parts[name] for parts, name in description.slots]
+    _save(path, what, description.network.function(output), parameters)
+
+
+def _save(
+    path: str | os.PathLike[str],
+    what: str,
+    function: _core.NetworkFunction,
+    parameters: Sequence[Tensor],
+) -> None:
+    dtype, weights = _weights(parameters, what)
     function.save(os.fspath(path), dtype, [weight.data_ptr() for weight in weights])
 
 
@@ -137,9 +153,8 @@ def _described(module: Any, variant: Any) -> tuple[Draft, int]:
     return description, output
 
 
-def _weights(description: Draft, what: str) -> tuple[str, list[Tensor]]:
+def _weights(found: Sequence[Tensor], what: str) -> tuple[str, list[Tensor]]:
     """The type of the parameters, and these in their order on the CPU."""
-    found: list[Tensor] = [parts[name] for parts, name in description.slots]
     types = {p.dtype for p in found}
     if len(types) > 1 or not types <= TYPES.keys() or not doors.PLAIN.issuperset(map(type, found)):
         names = ", ".join(sorted(map(str, types)))

@@ -17,6 +17,7 @@ then computes a block, or a whole transformer, and its gradients, on the CPU and
 | `compiled`    | the same within a trace of `torch.compile`                                 |
 | `node`        | networks as operators of PyTorch, the nodes of compiled graphs             |
 | `recorded`    | what tells one network from another                                        |
+| `stored`      | networks of files, whose gradients of gradients are networks, too          |
 
 The calls of layers stay where something follows or changes them, and where a network cannot say what they compute.
 """

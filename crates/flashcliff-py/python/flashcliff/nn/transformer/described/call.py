@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ __all__ = [
     "Rows",
     "Types",
     "Unready",
+    "bounds_of",
     "matrix",
     "parts",
     "prepared",
@@ -62,7 +63,11 @@ class Given(NamedTuple):
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of items."""
-        return (*self.here, self.reference, *self.extra, *self.context, self.frames)
+        return (*self.tokens(), self.reference, self.frames)
+
+    def tokens(self) -> tuple[Tensor | None, ...]:
+        """The multivectors and scalars."""
+        return (*self.here, *self.extra, *self.context)
 
     def masks(self) -> tuple[Tensor | None, ...]:
         """The masks of attention and of cross-attention."""
@@ -103,23 +108,23 @@ _NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _SERVED = _NARROW | {torch.float64}
 
 
-def types_of(given: Given, takes_tf32: bool) -> Types:
+def types_of(tensors: Iterable[Tensor | None], takes_tf32: bool) -> Types:
     """The types of a call, where matrix products of float32 may round to TF32 or not.
 
     Tensors of 16 bits are computed in float32, and so is everything under autocast: positions and momenta lose too much in 16 bits.
     TF32 has as many digits as float16.
     """
-    mv = given.here[0]
-    tensors = (*given.here, *given.extra, *given.context)
-    found = {t.dtype for t in tensors if t is not None}
+    there = [t for t in tensors if t is not None]
+    found = {t.dtype for t in there}
     if not _SERVED.issuperset(found):
         raise Unready("the tensors are not of floating-point types of a plan")
-    if _NARROW.issuperset(found) and torch.is_autocast_enabled(mv.device.type):
+    if _NARROW.issuperset(found) and torch.is_autocast_enabled(there[0].device.type):
         return Types(torch.float32, torch.float32, _NARROW, True)
     if len(found) > 1:
         raise Unready("the tensors are not all of one type")
-    plan = torch.float64 if mv.dtype == torch.float64 else torch.float32
-    return Types(plan, mv.dtype, frozenset(found), mv.dtype.itemsize < 4 or takes_tf32)
+    (dtype,) = found
+    plan = torch.float64 if dtype == torch.float64 else torch.float32
+    return Types(plan, dtype, frozenset(found), dtype.itemsize < 4 or takes_tf32)
 
 
 class Call(NamedTuple):
@@ -329,10 +334,16 @@ def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bou
     crossing = found[-1]
     if crossing is None or crossing[0].bounds is not own[0].bounds:
         raise Unready("self-attention and cross-attention have different sequences")
-    device, both = given.here[0].device, (own[0], crossing[1])
+    return bounds_of((own[0], crossing[1]), (items, others), given.here[0].device)
+
+
+def bounds_of(
+    both: tuple[Sequences, Sequences], totals: tuple[int, int], device: torch.device
+) -> tuple[Bounds, Bounds]:
+    """The sequences of so many items and context items, as a call has them."""
     return tuple(
         Bounds(of.some_bounds(total), of.on(device)) if total else Bounds([], None)
-        for of, total in zip((x.settled() for x in both), (items, others))
+        for of, total in zip((x.settled() for x in both), totals)
     )  # type: ignore[return-value]
 
 

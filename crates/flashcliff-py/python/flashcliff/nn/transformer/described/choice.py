@@ -147,7 +147,7 @@ def _attempt(
     known = known_of(owner)
     try:
         _check_tensors(geometry, given)
-        types = types_of(given, takes_tf32())
+        types = types_of(given.tokens(), takes_tf32())
         function = known.function(owner, parts, start, geometry, variant_of(given))
         parameters, places = function.parameters(given.here[0], types)
         description: Any = function.description

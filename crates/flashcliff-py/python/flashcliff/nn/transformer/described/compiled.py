@@ -213,7 +213,7 @@ def attempt(
         return None
     try:
         _check(given)
-        types = types_of(given, False)
+        types = types_of(given.tokens(), False)
         given = _widened(given, types.plan)
         variant = variant_of(given)
         mv = given.here[0]

@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,12 +19,15 @@ from .call import Call, Maybe, Rows
 from .draws import drawing
 from .graphs import MessageCall
 
+if TYPE_CHECKING:
+    from .stored import StoredCall
+
 __all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
 
 Composed = Callable[..., Maybe]
 """The layers by their calls, of a :class:`~.call.Given`."""
 
-AnyCall = Call | MessageCall
+AnyCall: TypeAlias = "Call | MessageCall | StoredCall"
 
 TYPES = {torch.float32: "f32", torch.float64: "f64"}
 """The types of plans."""
@@ -172,15 +175,20 @@ class Run:
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """The result in the rows of a matrix, and what the backward pass reads besides."""
+        (result,), kept = self.results()
+        return result, kept
+
+    def results(self) -> tuple[list[Tensor], Tensor]:
+        """All results, and what the backward pass reads besides."""
         plan = self.plan
-        result = self.like.new_empty(plan.shape)
+        results = [self.like.new_empty(shape) for shape in plan.shapes]
         kept = self._bytes(plan.kept)
         with self._on_device() as (stream, (count, _)):
             # It lives until all work is launched: another thread may launch on this stream meanwhile.
             space = self._bytes(count)
             plan.forward(
                 self.addresses,
-                result.data_ptr(),
+                [result.data_ptr() for result in results],
                 kept.data_ptr(),
                 space.data_ptr(),
                 stream,
@@ -188,7 +196,7 @@ class Run:
                 self.draw,
                 self.relations,
             )
-        return result, kept
+        return results, kept
 
     def backward(
         self, result: Tensor, kept: Tensor, incoming: Sequence[Tensor | None]
@@ -258,7 +266,7 @@ def _relations(lists: Sequence[Tensor]) -> tuple[list[Tensor], list[_core.Relati
 
 def _check_room(like: Tensor, of: Rows, plan: _core.NetworkPlan) -> None:
     """Raises ``MemoryError`` if the system has no room for the result of a plan, and for what it keeps."""
-    taken = math.prod(plan.shape) * like.element_size() + plan.kept
+    taken = sum(map(math.prod, plan.shapes)) * like.element_size() + plan.kept
     if like.is_cpu and taken >= _LARGE:
         rows = of[0] * of[1]
         _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)

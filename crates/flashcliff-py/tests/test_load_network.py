@@ -1,0 +1,472 @@
+"""Networks of files as modules: they compute what the modules did that were saved, with the same bits, and say what is wrong."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from nn_common import SIZES, difference, disturb, random
+
+import flashcliff
+from flashcliff import nn
+from flashcliff.compat import lgatr
+from flashcliff.graphs import Complexes, Relation
+from flashcliff.nn import transformer as gt
+
+RECEIVERS, SENDERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1]), torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
+GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
+
+
+@dataclass
+class Case:
+    """A module, the leaves of a call, what the file is given for them, and what the module gives as the file has it."""
+
+    module: torch.nn.Module
+    leaves: dict[str, torch.Tensor]
+    given: Callable
+    out: Callable
+    exact: bool = True
+    """Whether the module itself is one function, whose bits a file must have."""
+
+
+def tokens(mv, s=None):
+    """Items in rows, as the documentation of `save_network` says."""
+    mv = mv.movedim(0, -2).flatten(-2)
+    return (mv if s is None else torch.cat((mv, s), -1)).flatten(0, 1)
+
+
+def leaf(*shape, seed=0):
+    return random(*shape, seed=seed).requires_grad_()
+
+
+def network(signature, **options):
+    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
+    return disturb(gt.GATransformer(signature, 2, 3, 4, 3, 2, 8, **settings).double())
+
+
+def gatr_case():
+    leaves = {"mv": leaf(16, 2, 5, 2), "s": leaf(2, 5, 3, seed=1), "reference": leaf(10, seed=2)}
+
+    def given(mv, s, reference):
+        return {"tokens": tokens(mv, s), "reference": reference, "samples": 2}
+
+    net = network((3, 0, 1))
+    return Case(net, leaves, given, lambda mv, s, reference: tokens(*net(mv, s, reference=reference.view(2, 5, 1))))
+
+
+def lgatr_case():
+    net = disturb(lgatr.LGATr(**SIZES).double())
+    leaves = {"mv": leaf(2, 5, 2, 16), "s": leaf(2, 5, 3, seed=1)}
+
+    def out(mv, s):
+        mv, s = net(mv, s)
+        return tokens(mv.movedim(-1, 0), s)
+
+    return Case(net, leaves, lambda mv, s: {"tokens": tokens(mv.movedim(-1, 0), s), "samples": 2}, out)
+
+
+def slim_case():
+    sizes = {"in_v_channels": 2, "out_v_channels": 0, "hidden_v_channels": 4}
+    sizes |= {"in_s_channels": 3, "out_s_channels": 2, "hidden_s_channels": 6}
+    net = disturb(lgatr.LGATrSlim(**sizes, num_blocks=2, num_heads=2).double())
+    leaves = {"v": leaf(2, 5, 2, 4), "s": leaf(2, 5, 3, seed=1)}
+
+    def given(v, s):
+        return {"tokens": tokens(v.movedim(-1, 0), s), "samples": 2}
+
+    return Case(net, leaves, given, lambda v, s: net(v, s)[1].flatten(0, 1))
+
+
+def hulls_case():
+    net = disturb(nn.models.Hulls(features=6, products=2).double())
+    # The module calls its layers.
+    return Case(net, {"points": leaf(6, 16, 5)}, lambda points: {"points": points}, lambda points: net(points)[None, :, None], False)
+
+
+def bodies_case():
+    net = disturb(nn.models.NBody(3, 2, dtype=torch.float64))
+    ends, graphs = (Relation(RECEIVERS, 6), Relation(SENDERS, 6)), Relation(GRAPHS, 2)
+
+    def given(bodies):
+        return {"bodies": bodies, "receivers": ends[0], "senders": SENDERS, "graphs": graphs}
+
+    def out(bodies):
+        charges, positions, velocities = bodies[:, 0].split([1, 3, 3], -1)
+        return net(charges[:, 0], positions, velocities, ends, graphs).T[..., None]
+
+    return Case(net, {"bodies": leaf(6, 1, 7)}, given, out)
+
+
+def messages_case():
+    net = disturb(nn.EGCL((2, 0, 0), 3, edge_scalars=2, node_scalars=1, dtype=torch.float64))
+    ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
+    leaves = {"nodes": leaf(4, 6, 3), "edge_scalars": leaf(1, 8, 2), "node_scalars": leaf(1, 6, 1, seed=2)}
+    return Case(
+        net,
+        leaves,
+        lambda **own: {**own, "receivers": RECEIVERS.int(), "senders": ends[1]},
+        lambda nodes, edge_scalars, node_scalars: net(nodes, ends, edge_scalars[0], node_scalars[0]),
+    )
+
+
+CASES = {
+    "GATr": gatr_case,
+    "L-GATr": lgatr_case,
+    "slim": slim_case,
+    "Hulls": hulls_case,
+    "NBody": bodies_case,
+    "EGCL": messages_case,
+}
+all_cases = pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "network.safetensors"
+
+
+@pytest.fixture
+def loaded(path):
+    """Saves a module, and loads the file."""
+
+    def load(module, *options, **more):
+        flashcliff.save_network(module, path, **more)
+        return flashcliff.load_network(path, *options)
+
+    return load
+
+
+def gradients(out, leaves, module, create_graph=False):
+    """The gradients of leaves, and of parameters by their names; those that no result depends on are left out."""
+    own = {**leaves, **{name: p for name, p in module.named_parameters() if p.numel() and p.requires_grad}}
+    found = torch.autograd.grad(out, list(own.values()), random(*out.shape, 1, seed=9)[..., 0], create_graph, create_graph, allow_unused=True)
+    return {name: g for name, g in zip(own, found) if g is not None}
+
+
+def compare(got, expected, limit=0.0):
+    """Compares gradients, bit for bit without a limit. Those of a file have no axes of one element, and none are zero in the place of missing ones."""
+    least = 1e-3 * max(g.abs().max() for g in expected.values())
+    for name in got.keys() | expected.keys():
+        if name not in got or name not in expected:
+            assert not {**got, **expected}[name].count_nonzero(), name
+            continue
+        own, right = got[name].view(expected[name].shape), expected[name]
+        # Some gradients are zero but for rounding.
+        assert (own - right).abs().max() <= limit * torch.maximum(right.abs().max(), least), name
+
+
+@all_cases
+def test_results_and_gradients_are_those_of_the_module(make, loaded):
+    case = make()
+    net = loaded(case.module)
+    out, expected = net(**case.given(**case.leaves)), case.out(**case.leaves)
+    limit = 0.0 if case.exact else 1e-13
+    assert difference(out, expected) <= limit
+    compare(gradients(out, case.leaves, net), gradients(expected, case.leaves, case.module), limit)
+    with torch.no_grad():
+        assert torch.equal(net(**case.given(**case.leaves)), out)
+
+
+@all_cases
+def test_gradients_have_gradients(make, loaded):
+    case = make()
+    net = loaded(case.module)
+    found = []
+    for module, out in ((net, net(**case.given(**case.leaves))), (case.module, case.out(**case.leaves))):
+        first = gradients(out, case.leaves, module, create_graph=True)
+        total = sum((first[name] ** 2).sum() for name in case.leaves)
+        found.append(gradients(total, case.leaves, module))
+    compare(*found, 1e-11)
+
+
+@all_cases
+def test_a_loaded_network_is_saved_as_it_was(make, loaded, path, tmp_path):
+    net = loaded(make().module)
+    flashcliff.save_network(net, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_parameters_are_those_of_the_state_dict(loaded):
+    case, other = gatr_case(), network((3, 0, 1))
+    net = loaded(case.module)
+    state = case.module.state_dict()
+    assert net.state_dict().keys() == state.keys()
+    assert all(torch.equal(own, state[name]) for name, own in net.state_dict().items())
+    assert {p.dtype for p in net.parameters()} == {torch.float64}
+    with torch.no_grad():
+        for p in other.parameters():
+            p.mul_(1.5)
+    net.load_state_dict(other.state_dict())
+    case.module.load_state_dict(net.state_dict())
+    assert torch.equal(net(**case.given(**case.leaves)), case.out(**case.leaves))
+
+
+def test_training_goes_the_same_way(loaded):
+    case = gatr_case()
+    net = loaded(case.module)
+    steps = [torch.optim.AdamW(module.parameters(), 1e-2) for module in (net, case.module)]
+    for _ in range(3):
+        for step, call in zip(steps, (lambda **own: net(**case.given(**own)), case.out)):
+            step.zero_grad()
+            call(**case.leaves).square().mean().backward()
+            step.step()
+    state = case.module.state_dict()
+    assert all(torch.equal(own, state[name]) for name, own in net.state_dict().items())
+
+
+def test_types_are_those_of_the_call(loaded):
+    case = gatr_case()
+    net = loaded(case.module, "cpu", torch.float32)
+    own = {name: x.float() for name, x in case.leaves.items()}
+    out = net(**case.given(**own))
+    assert out.dtype == torch.float32
+    assert difference(out.double(), case.out(**case.leaves)) < 1e-4
+    with torch.autocast("cpu", torch.bfloat16):
+        # Positions lose too much in 16 bits.
+        assert torch.equal(net(**case.given(**own)), out)
+    half = net.bfloat16()
+    small = half(**case.given(**{name: x.bfloat16() for name, x in own.items()}))
+    assert small.dtype == torch.bfloat16
+    assert difference(small.double(), case.out(**case.leaves)) < 0.2
+    small.sum().backward()
+    assert {p.grad.dtype for p in half.parameters()} == {torch.bfloat16}
+
+
+def test_masks_and_ragged_batches(loaded):
+    net = network((1, 3, 0))
+    mv, s = leaf(16, 1, 7, 2), leaf(1, 7, 3, seed=1)
+    bounds = torch.tensor([0, 2, 3, 7])
+    expected = tokens(*net(mv, s, cu_seqlens=bounds))
+    own = loaded(net)
+    out = own(tokens=tokens(mv, s), cu_seqlens=bounds)
+    assert torch.equal(out, expected)
+    leaves = {"mv": mv, "s": s}
+    compare(gradients(out, leaves, own), gradients(expected, leaves, net))
+    with pytest.raises(ValueError, match="boundaries from 0 to 7"):
+        own(tokens=tokens(mv, s), cu_seqlens=bounds[:-1])
+    mask = torch.where(random(1, 1, 7, 7, seed=2) > -0.5, random(1, 1, 7, 7, seed=3), -torch.inf)
+    out = loaded(net, mask=True)(tokens=tokens(mv, s), mask=mask)
+    assert torch.equal(out, tokens(*net(mv, s, mask=mask)))
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_conditions(ragged, loaded):
+    condition = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
+    net = disturb(lgatr.ConditionalLGATr(**SIZES, **condition).double())
+    samples, items, others = (1, 8, 6) if ragged else (2, 4, 3)
+    mv, s = leaf(samples, items, 2, 16), leaf(samples, items, 3, seed=1)
+    other, other_s = leaf(samples, others, 3, 16, seed=2), leaf(samples, others, 2, seed=3)
+    options, more = {}, {"samples": samples}
+    if ragged:
+        own, keys = torch.tensor([0, 3, 8]), torch.tensor([0, 4, 6])
+        options = {
+            "attn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": own},
+            "crossattn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": keys},
+        }
+        more = {"cu_seqlens": own, "cu_seqlens_key": keys}
+    out_mv, out_s = net(mv, other, s, other_s, **options)
+    context = tokens(other.movedim(-1, 0), other_s)
+    out = loaded(net)(tokens=tokens(mv.movedim(-1, 0), s), context=context, **more)
+    assert torch.equal(out, tokens(out_mv.movedim(-1, 0), out_s))
+
+
+def test_simplices(loaded):
+    net = disturb(nn.models.SimplicialHulls(3, 2, 1, dtype=torch.float64))
+    own = Complexes([4, 2], [[(0, 1, 2)], [(0, 1)]])
+    points = leaf(6, 1, 3)
+    relations = {"receivers": own.graph.receivers, "senders": own.graph.senders, "graphs": own.graphs, **dict(own.relations())}
+    out = loaded(net)(kinds=own.kinds(torch.float64)[None], points=points, **relations)
+    assert torch.equal(out, net(points[:, 0], own)[None, :, None])
+
+
+def test_no_rows_and_rows_that_are_views(loaded):
+    net = loaded(network((1, 3, 0)))
+    assert net(tokens=torch.zeros(0, 35, dtype=torch.float64)).shape == (0, 50)
+    rows = random(35, 6).T
+    assert torch.equal(net(tokens=rows), net(tokens=rows.contiguous()))
+
+
+def test_copies_pickles_and_other_parameters(loaded):
+    case = gatr_case()
+    net = loaded(case.module)
+    given = case.given(**case.leaves)
+    expected = net(**given)
+    buffer = io.BytesIO()
+    torch.save(net, buffer)
+    buffer.seek(0)
+    others = copy.deepcopy(net), pickle.loads(pickle.dumps(net)), torch.load(buffer, weights_only=False)
+    for other in others:
+        assert torch.equal(other(**given), expected)
+    doubled = {name: 2 * p for name, p in net.named_parameters()}
+    out = torch.func.functional_call(net, doubled, (), given)
+    net.load_state_dict(doubled)
+    assert torch.equal(out, net(**given))
+
+
+def test_parametrizations_are_followed(loaded, tmp_path):
+    case = gatr_case()
+    net = loaded(case.module)
+    inner = net._modules["linear_out"]
+    name = next(iter(inner._parameters))
+    plain = net(**case.given(**case.leaves))
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    torch.nn.utils.parametrize.register_parametrization(inner, name, Doubled())
+    out = net(**case.given(**case.leaves))
+    assert not torch.equal(out, plain)
+    out.sum().backward()
+    assert inner.parametrizations[name].original.grad is not None
+    with pytest.raises(flashcliff.UnsupportedError, match="is of the class"):
+        flashcliff.save_network(net, tmp_path / "no.safetensors")
+
+
+def test_names_may_be_those_of_attributes(loaded, path, tmp_path):
+    case = gatr_case()
+    expected = loaded(case.module)(**case.given(**case.leaves))
+    path.write_bytes(path.read_bytes().replace(b"blocks.", b"inputs."))
+    net = flashcliff.load_network(path)
+    assert any(name.startswith("inputs.0.") for name in net.state_dict())
+    assert torch.equal(net(**case.given(**case.leaves)), expected)
+    net.load_state_dict(net.state_dict())
+
+
+def test_a_compiler_leaves_calls_as_they_are(loaded):
+    case = gatr_case()
+    net = loaded(case.module)
+    compiled = torch.compile(lambda given: 2 * net(**given), backend="eager")
+    given = case.given(**case.leaves)
+    assert torch.equal(compiled(given), 2 * net(**given))
+
+
+def test_it_shows_its_ends(loaded):
+    text = repr(loaded(bodies_case().module))
+    assert "inputs: bodies [rows, 1, 7]" in text
+    assert "relations: receivers [edges] to rows, senders [edges] to rows, graphs [rows] to graphs" in text
+    assert "outputs: output [3, rows, 1]" in text
+    assert "torch.float64 on cpu" in text
+
+
+def tokens_of(count=10, width=35, dtype=torch.float64):
+    return torch.zeros(count, width, dtype=dtype)
+
+
+WRONG = {
+    "missing": ({}, TypeError, "expected the inputs and relations tokens, got none"),
+    "another": ({"tokens": tokens_of(), "x": 1}, TypeError, "tokens, got tokens, x"),
+    "no tensor": ({"tokens": [1.0]}, TypeError, "tokens: expected a torch.Tensor, got list"),
+    "width": ({"tokens": tokens_of(width=34)}, ValueError, r"tokens: expected \[rows, 35\] = \[10, 35\], got \[10, 34\]"),
+    "axes": ({"tokens": tokens_of()[0]}, ValueError, r"got \[35\]"),
+    "type": ({"tokens": tokens_of(dtype=torch.float32)}, TypeError, "parameters of torch.float32, as the inputs are, got torch.float64"),
+    "integers": ({"tokens": tokens_of(dtype=torch.int64)}, TypeError, "floating-point numbers, got torch.int64"),
+    "samples": ({"tokens": tokens_of(), "samples": 3}, ValueError, "a divisor of the rows, 10, got 3"),
+    "no samples": ({"tokens": tokens_of(), "samples": 0}, ValueError, "a divisor of the rows, 10, got 0"),
+    "a fraction": ({"tokens": tokens_of(), "samples": 2.0}, TypeError, "samples: expected an integer"),
+    "sequences": (
+        {"tokens": tokens_of(), "samples": 2, "cu_seqlens": torch.tensor([0, 5])},
+        ValueError,
+        "cu_seqlens: expected",
+    ),
+    "device": ({"tokens": tokens_of().to("meta")}, RuntimeError, "on meta, got one on cpu"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_inputs_are_errors(name, loaded):
+    given, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        loaded(network((1, 3, 0)))(**given)
+
+
+WRONG_RELATIONS = {
+    "out of range": ({"senders": SENDERS + 2}, ValueError, "index"),
+    "targets": ({"senders": Relation(SENDERS, 7)}, ValueError, r"senders: expected 8 rows \(edges\) and 6 targets \(rows\), got 8 and 7"),
+    "rows": ({"senders": SENDERS[:-1]}, ValueError, "senders: expected 8 rows"),
+    "floats": ({"senders": SENDERS.double()}, TypeError, "int32 or int64"),
+    "a list": ({"senders": [0]}, TypeError, "senders: expected a Relation or a torch.Tensor"),
+    "samples": ({"samples": 2}, ValueError, "samples: expected 1"),
+    "edges": ({"edge_scalars": random(1, 7, 2)}, ValueError, "receivers: expected 7 rows"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RELATIONS)
+def test_wrong_relations_are_errors(name, loaded):
+    changes, error, message = WRONG_RELATIONS[name]
+    case = messages_case()
+    net = loaded(case.module)
+    with pytest.raises(error, match=message):
+        net(**{**case.given(**case.leaves), **changes})
+
+
+def test_transforms_are_refused(loaded):
+    net = loaded(network((1, 3, 0)))
+    with pytest.raises(flashcliff.UnsupportedError, match="transform of torch.func"):
+        torch.func.vmap(lambda x: net(tokens=x))(random(2, 3, 35))
+    x = leaf(2, 35)
+    out = net(tokens=x)
+    with pytest.raises((flashcliff.UnsupportedError, RuntimeError), match="transform"):
+        torch.autograd.grad(out, x, random(3, *out.shape), is_grads_batched=True)
+
+
+DAMAGES = {
+    "short": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "header": lambda data: data[:8] + b"x" + data[9:],
+    "version": lambda data: data.replace(b'\\"version\\":1', b'\\"version\\":9', 1),
+    "graph": lambda data: data.replace(b'\\"outputs\\"', b'\\"outputz\\"', 1),
+    "no network": lambda data: data.replace(b"flashcliff_network", b"flashcliff_netwerk", 1),
+    "parameter": lambda data: data.replace(b"linear_in", b"linear_on", 1),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_files_are_errors(name, path):
+    flashcliff.save_network(network((1, 3, 0)), path)
+    data = path.read_bytes()
+    damaged = DAMAGES[name](data)
+    assert damaged != data
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError):
+        flashcliff.load_network(path)
+
+
+def test_wrong_arguments_are_errors(path, loaded, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        flashcliff.load_network(tmp_path / "none.safetensors")
+    net = loaded(network((1, 3, 0)))
+    with pytest.raises(TypeError, match="floating-point numbers, got torch.int64"):
+        flashcliff.load_network(path, dtype=torch.int64)
+    with pytest.raises(ValueError, match="expected mask=False"):
+        flashcliff.save_network(net, path, mask=True)
+    first = net._modules["linear_in"]
+    name = next(iter(first._parameters))
+    first._parameters[name] = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    with pytest.raises(flashcliff.UnsupportedError, match="another shape than in the file"):
+        flashcliff.save_network(net, path)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or not flashcliff.build_info()["cuda"], reason="needs CUDA")
+@all_cases
+def test_networks_run_on_cuda(make, loaded):
+    case = make()
+    expected = case.out(**case.leaves)
+    net = loaded(case.module, "cuda")
+    leaves = {name: x.detach().cuda().requires_grad_() for name, x in case.leaves.items()}
+    given = {
+        name: own.to("cuda") if isinstance(own, torch.Tensor | Relation) else own
+        for name, own in case.given(**leaves).items()
+    }
+    out = net(**given)
+    assert difference(out.cpu(), expected) < 1e-11
+    seed = random(*out.shape, seed=9)
+    found = torch.autograd.grad(out, list(leaves.values()), seed.cuda(), create_graph=True)
+    own = torch.autograd.grad(expected, list(case.leaves.values()), seed)
+    for got, right in zip(found, own, strict=True):
+        assert difference(got.cpu(), right) < 1e-10
+    sum(g.square().sum() for g in found).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in leaves.values())
