@@ -2,7 +2,9 @@
 
 import copy
 import io
+import json
 import pickle
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,6 +82,19 @@ def slim_case():
     return Case(net, leaves, given, lambda v, s: net(v, s)[1].flatten(0, 1))
 
 
+def frames_case():
+    spacetime = flashcliff.Algebra(1, 3, 0)
+    net = disturb(gt.FrameTransformer(spacetime, 2, 3, 4, 3, 3, 12, blocks=2, attention={"heads": 2}).double())
+    boosts = 0.3 * random(2, 5, 4, 4, seed=2)
+    boosts = (boosts - boosts.mT) * torch.tensor([1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
+    leaves = {"v": leaf(4, 2, 5, 2), "s": leaf(2, 5, 3, seed=1), "frames": torch.linalg.matrix_exp(boosts).requires_grad_()}
+
+    def given(v, s, frames):
+        return {"tokens": tokens(v, s), "frames": frames.reshape(10, 16), "samples": 2}
+
+    return Case(net, leaves, given, lambda **own: tokens(*net(own["v"], own["s"], own["frames"])))
+
+
 def hulls_case():
     net = disturb(nn.models.Hulls(features=6, products=2).double())
     # The module calls its layers.
@@ -116,6 +131,7 @@ CASES = {
     "GATr": gatr_case,
     "L-GATr": lgatr_case,
     "slim": slim_case,
+    "frames": frames_case,
     "Hulls": hulls_case,
     "NBody": bodies_case,
     "EGCL": messages_case,
@@ -173,13 +189,24 @@ def test_results_and_gradients_are_those_of_the_module(make, loaded):
 @all_cases
 def test_gradients_have_gradients(make, loaded):
     case = make()
+    if "frames" in case.leaves:
+        case.leaves["frames"] = case.leaves["frames"].detach()
     net = loaded(case.module)
     found = []
+    leaves = {name: x for name, x in case.leaves.items() if x.requires_grad}
     for module, out in ((net, net(**case.given(**case.leaves))), (case.module, case.out(**case.leaves))):
-        first = gradients(out, case.leaves, module, create_graph=True)
-        total = sum((first[name] ** 2).sum() for name in case.leaves)
-        found.append(gradients(total, case.leaves, module))
+        first = gradients(out, leaves, module, create_graph=True)
+        total = sum((first[name] ** 2).sum() for name in leaves)
+        found.append(gradients(total, leaves, module))
     compare(*found, 1e-11)
+
+
+def test_gradients_of_frames_have_none(loaded):
+    case = frames_case()
+    out = loaded(case.module)(**case.given(**case.leaves))
+    (first,) = torch.autograd.grad(out.sum(), case.leaves["frames"], create_graph=True)
+    with pytest.raises(flashcliff.UnsupportedError, match="gradients of masks and frames have none"):
+        first.sum().backward()
 
 
 @all_cases
@@ -334,6 +361,30 @@ def test_names_may_be_those_of_attributes(loaded, path, tmp_path):
     assert any(name.startswith("inputs.0.") for name in net.state_dict())
     assert torch.equal(net(**case.given(**case.leaves)), expected)
     net.load_state_dict(net.state_dict())
+
+
+def rewritten(path, change):
+    """Changes the description of a file, as the rules of safetensors allow."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    graph = json.loads(header["__metadata__"]["flashcliff_network"])
+    change(graph)
+    header["__metadata__"]["flashcliff_network"] = json.dumps(graph)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def test_outputs_keep_their_name_and_are_one(loaded, path):
+    loaded(network((1, 3, 0)))
+    rewritten(path, lambda graph: graph["outputs"][0].update(name="energy"))
+    net = flashcliff.load_network(path)
+    assert net.outputs == {"energy": ("rows", "50")}
+    flashcliff.save_network(net, path)
+    assert flashcliff.load_network(path).outputs == net.outputs
+    rewritten(path, lambda graph: graph["outputs"].append({**graph["outputs"][0], "name": "more"}))
+    with pytest.raises(flashcliff.UnsupportedError, match="expected one output, got 2"):
+        flashcliff.load_network(path)
 
 
 def test_a_compiler_leaves_calls_as_they_are(loaded):

@@ -65,6 +65,10 @@ class StoredCall(NamedTuple):
         assert gradient is not None
         return like.new_empty(gradient.shape).copy_(gradient)
 
+    def inputs(self) -> list[Tensor]:
+        """The tensors of inputs."""
+        return [x for x in self.tensors if x is not None]
+
     def given(self, tensors: Sequence[Tensor | None]) -> Any:
         """The arguments of a call in one pass, from the tensors of a function."""
         return tensors[::2]
@@ -93,31 +97,28 @@ class StoredNetwork:
             self._gradients[key] = StoredNetwork(core), found
         return self._gradients[key]
 
-    def reads(self, count: int) -> list[bool]:
-        """For each of so many arguments whether the result depends on it."""
-        return self.gradient([True], [True] * count)[1]
-
     def call(self, call: StoredCall, parameters: Sequence[Tensor]) -> Tensor:
         """The result of a call."""
-        tensors = call.tensors
-        if torch.is_grad_enabled():
-            reads = self.reads(len(call.description.inputs) + len(parameters))
-            given = [*tensors[::2], *parameters]
-            given = [
-                x if x is None or own else x.detach() for x, own in zip(given, reads, strict=True)
-            ]
-            count = len(call.description.inputs)
-            tensors = [own for x in given[:count] for own in (x, None)]
-            parameters = given[count:]  # type: ignore[assignment]
+        arguments = self._followed([*call.inputs(), *parameters])
+        inputs, parameters = arguments[: len(call.tensors) // 2], arguments[len(call.tensors) // 2 :]
         again = call.of_gradients()
 
         def composed(given: Sequence[Tensor]) -> Maybe:
             values = [parts[name] for parts, name in call.description.slots]
             return _Whole.apply(self, again, *given, *values)[0], None
 
-        found = apply(call._replace(tensors=tensors), composed, parameters, None)[0]
+        call = call._replace(tensors=[own for x in inputs for own in (x, None)])
+        found = apply(call, composed, parameters, None)[0]
         assert found is not None
         return found
+
+    def _followed(self, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The arguments, detached where the result does not depend on them: of such there is no plan of gradients."""
+        wanted = [x.requires_grad for x in arguments]
+        if not torch.is_grad_enabled() or not any(wanted):
+            return arguments
+        there = iter(self.gradient([True], wanted)[1])
+        return [x if not want or next(there) else x.detach() for x, want in zip(arguments, wanted)]
 
     def run(self, call: StoredCall, arguments: Sequence[Tensor]) -> list[Tensor]:
         """All results, in one pass."""
