@@ -11,6 +11,7 @@ import pytest
 import torch
 from nn_common import disturb, random
 from test_files import GATR, LGATR, RECEIVERS, SENDERS, apart, leaf, network, tokens
+from test_load_network import rewritten
 
 jax = pytest.importorskip("jax")
 
@@ -219,3 +220,11 @@ def test_wrong_calls(loaded):
         net(net.parameters, tokens=x.astype(jnp.int32))
     with pytest.raises(OSError):
         fj.load_network("no/such/file")
+
+
+def test_networks_have_one_output(loaded, tmp_path):
+    loaded(network((1, 3, 0)))
+    path = tmp_path / "network.safetensors"
+    rewritten(path, lambda graph: graph["outputs"].append({**graph["outputs"][0], "name": "more"}))
+    with pytest.raises(flashcliff.UnsupportedError, match="expected one output, got 2"):
+        fj.load_network(path)

@@ -217,6 +217,8 @@ class LoadedNetwork:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._json, parameters = _core.network_file(path)
         core = _made(self._json, ())
+        if len(core.outputs) != 1:
+            raise _core.UnsupportedError(f"networks: expected one output, got {len(core.outputs)}")
         self.parameters: dict[str, Array] = {
             name: jnp.asarray(np.frombuffer(data, dtype).reshape(shape))
             for name, shape, dtype, data in parameters
@@ -301,6 +303,7 @@ def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
 
     Raises:
         ValueError: what is no such file, or of another version.
+        UnsupportedError: a network with several outputs.
         OSError: the file cannot be read.
     """
     return LoadedNetwork(path)
