@@ -18,8 +18,10 @@ pub(super) fn text(root: &Path, features: &[&str]) -> Result<String, Error> {
     cargo
         .arg("--manifest-path")
         .arg("crates/flashcliff-py/Cargo.toml");
-    let features = [&["all-algebras", "second-order"], features].concat();
-    cargo.args(["--features", &features.join(",")]);
+    let features = [&["all-algebras", "second-order"], features]
+        .concat()
+        .join(",");
+    cargo.args(["--features", &features]);
     let mut host = std::process::Command::new("rustc");
     let version = command::output(host.arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -28,12 +30,34 @@ pub(super) fn text(root: &Path, features: &[&str]) -> Result<String, Error> {
             .flat_map(|host| ["--filter-platform", host]),
     );
     let metadata: Value = serde_json::from_str(&command::output(&mut cargo)?)?;
-    let bill = bill(&metadata, PACKAGE);
+    let linked = linked(root, &features)?;
+    let bill = bill(&metadata, PACKAGE, &|reference| linked.contains(reference));
     Ok(serde_json::to_string_pretty(&bill)? + "\n")
 }
 
-/// The bill of a package: all that it needs at run time, directly or not.
-fn bill(metadata: &Value, package: &str) -> Value {
+/// The crates that a build of the extension links. The metadata of cargo have the features that any package of the workspace asks for, and so further crates.
+fn linked(root: &Path, features: &str) -> Result<BTreeSet<String>, Error> {
+    let mut cargo = command::cargo(root);
+    cargo.args([
+        "tree",
+        "--locked",
+        "--package",
+        PACKAGE,
+        "--features",
+        features,
+    ]);
+    cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none"]);
+    let tree = command::output(&mut cargo)?;
+    let crates = tree.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+        Some(format!("pkg:cargo/{name}@{version}"))
+    });
+    Ok(crates.collect())
+}
+
+/// The bill of a package: all that it needs at run time, directly or not, of the crates that are linked.
+fn bill(metadata: &Value, package: &str, is_linked: &dyn Fn(&str) -> bool) -> Value {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let by_id = |values: Vec<Value>| -> BTreeMap<String, Value> {
@@ -50,6 +74,14 @@ fn bill(metadata: &Value, package: &str) -> Value {
             .iter()
             .any(|target| list(&target["kind"]).contains(&"proc-macro".into()))
     };
+    let reference = |id: &str| {
+        let package = &packages[id];
+        format!(
+            "pkg:cargo/{}@{}",
+            text(&package["name"]),
+            text(&package["version"])
+        )
+    };
     let needs = |id: &str| -> Vec<String> {
         let dependencies = nodes
             .get(id)
@@ -62,7 +94,8 @@ fn bill(metadata: &Value, package: &str) -> Value {
                 .any(|kind| kind["kind"].is_null())
         });
         let ids = at_run_time.map(|dependency| text(&dependency["pkg"]));
-        ids.filter(|id| !is_macro(id)).collect()
+        ids.filter(|id| !is_macro(id) && is_linked(&reference(id)))
+            .collect()
     };
     let Some(root) = packages
         .keys()
@@ -79,14 +112,6 @@ fn bill(metadata: &Value, package: &str) -> Value {
             .filter(|id| reached.insert(id.clone()));
         open.extend(new.collect::<Vec<_>>());
     }
-    let reference = |id: &str| {
-        let package = &packages[id];
-        format!(
-            "pkg:cargo/{}@{}",
-            text(&package["name"]),
-            text(&package["version"])
-        )
-    };
     let component = |id: &str| {
         let package = &packages[id];
         json!({
@@ -143,7 +168,7 @@ mod tests {
                 {"id": "used", "deps": [dependency("deeper", Value::Null), dependency("other", "dev".into())]},
             ]},
         });
-        let bill = bill(&metadata, "root");
+        let bill = bill(&metadata, "root", &|_| true);
         let names: Vec<&Value> = bill["components"]
             .as_array()
             .into_iter()
