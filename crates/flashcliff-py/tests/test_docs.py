@@ -23,7 +23,9 @@ def modules():
     """All modules of the package but those that need something compiled, or run when they are imported."""
     names = [module.name for module in pkgutil.walk_packages(flashcliff.__path__, "flashcliff.")]
     absent = [start for start, package in PACKAGES.items() if importlib.util.find_spec(package) is None]
-    skipped = ("flashcliff._core", "flashcliff.__main__", *absent)
+    # Libraries of a wheel for other versions of PyTorch are no modules by these names.
+    libraries = "flashcliff._native.torch_"
+    skipped = ("flashcliff._core", "flashcliff.__main__", libraries, *absent)
     return ["flashcliff", *(name for name in names if not name.startswith(skipped))]
 
 
