@@ -9,10 +9,11 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .._ops.steps import GRADIENT, selecting
 from . import lowering
 from .batches import Kept, Lane, batched
 from .lowering import BACKWARD, FORWARD, RUN
-from .which import GRADIENT, Which, like, selecting
+from .which import Which, like
 
 lowering.register()
 

@@ -17,11 +17,7 @@ import numpy as np
 from .. import _core
 from .._ops.op import CACHED, Op, operator
 from .._ops.sizes import Sizes, bind, shape_of
-
-GRADIENT = "g"
-"""The step to the gradient: arguments are those of the operator, then the gradients of its outputs."""
-TANGENT = "t"
-"""The step to the directional derivative: arguments are those of the operator, then a tangent for each."""
+from .._ops.steps import GRADIENT, TANGENT, derive, selecting
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,11 +182,6 @@ def type_of(dtype: Any) -> str | None:
     return _TYPES.get(np.dtype(dtype).name)
 
 
-def selecting(wanted: Sequence[bool]) -> str:
-    """The step to an operator with some of the outputs."""
-    return f"s{''.join('01'[want] for want in wanted)}" if not all(wanted) else ""
-
-
 @lru_cache(maxsize=4 * CACHED)
 def of_row(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]) -> Which:
     """The operator of a row of the table.
@@ -208,16 +199,4 @@ def of_row(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ..
 
 @lru_cache(maxsize=4 * CACHED)
 def _made(which: Which) -> _core.Operator:
-    made = _core.Operator.of_content(which.content)
-    steps = which.steps
-    while steps:
-        step, steps = steps[0], steps[1:]
-        if step == GRADIENT:
-            made = made.gradient()
-        elif step == TANGENT:
-            made = made.tangent()
-        else:
-            count = len(made.outputs)
-            made = made.selecting([digit == "1" for digit in steps[:count]])
-            steps = steps[count:]
-    return made
+    return derive(_core.Operator.of_content(which.content), which.steps)

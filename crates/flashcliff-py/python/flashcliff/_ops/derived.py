@@ -23,11 +23,7 @@ from .._derived.table import OPS
 from ..algebra import by_name
 from . import asked, batches, doors, run, shapes
 from .op import CACHED, Op, operator, present
-
-GRADIENT = "g"
-"""The step to the gradient: arguments are those of the operator, then the gradients of its outputs."""
-TANGENT = "t"
-"""The step to the directional derivative: arguments are those of the operator, then a tangent for each."""
+from .steps import GRADIENT, TANGENT, derive, selecting
 
 
 @lru_cache(maxsize=4 * CACHED)
@@ -42,11 +38,6 @@ def key(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...],
         steps: the steps, in order.
     """
     return json.dumps([op.name, algebra, given, options, "".join(steps)])
-
-
-def selecting(wanted: Sequence[bool]) -> str:
-    """The step to an operator with some of the outputs."""
-    return f"s{''.join('01'[want] for want in wanted)}" if not all(wanted) else ""
 
 
 def call(of: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -108,17 +99,7 @@ def _made(of: str) -> _core.Operator:
     if made is None:
         options = tuple(tuple(option) if isinstance(option, list) else option for option in options)
         made = operator(_ROWS[name], algebra, tuple(given), options)
-    while steps:
-        step, steps = steps[0], steps[1:]
-        if step == GRADIENT:
-            made = made.gradient()
-        elif step == TANGENT:
-            made = made.tangent()
-        else:
-            count = len(made.outputs)
-            made = made.selecting([bit == "1" for bit in steps[:count]])
-            steps = steps[count:]
-    return made
+    return derive(made, steps)
 
 
 _ROWS = {op.name: op for op in OPS}

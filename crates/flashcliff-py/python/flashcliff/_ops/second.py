@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _core
 from . import derived
 from .op import Op, present
+from .steps import GRADIENT, selecting
 
 
 def transformed(
@@ -94,7 +95,7 @@ def _first(op, configuration, given, there):
     algebra, *options = configuration
     made = [is_there for is_there, is_given in zip(there, given) if is_given]
     return derived.key(
-        op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(made)
+        op, algebra, given, tuple(options), GRADIENT, selecting(made)
     )
 
 

@@ -29,7 +29,7 @@ class Kernels(NamedTuple):
     numbers: int
     """How many numbers each row has between these."""
     totals: list[list[int]]
-    """Those numbers whose sum each total of rows is."""
+    """For each total of rows the numbers whose sum it is."""
 
     def function(self, name: str) -> Any:
         """A kernel by its name."""
