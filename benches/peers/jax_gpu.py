@@ -53,7 +53,7 @@ def by_jax(given: list[torch.Tensor]):
 
 
 def by_pytorch(given: list[torch.Tensor], captured: bool):
-    """The same of PyTorch."""
+    """A call of PyTorch, and its results as arrays of NumPy."""
     *wanted, seed = given
     wanted = [tensor.clone().requires_grad_() for tensor in wanted]
 

@@ -525,7 +525,7 @@ impl<'a> Kernel<'a> {
         format!("tl.where(mask{}, {}, 0.0)", width.index(), self.name(id))
     }
 
-    /// What is done with values that leave the kernel: components of outputs are stored, summands are added up.
+    /// The lines that take values out of the kernel: components of outputs are stored, summands are added up.
     fn leaving(&self, widths: &[Width]) -> BTreeMap<Id, Vec<String>> {
         let mut sinks: BTreeMap<Id, Vec<String>> = BTreeMap::new();
         for (output, own) in self.program().outputs.iter().enumerate() {

@@ -36,7 +36,7 @@ pub struct Source {
     pub split: Vec<Part>,
     /// How many numbers `split` keeps for each row.
     pub numbers: usize,
-    /// Those numbers whose sum each total of rows is.
+    /// For each total of rows the numbers whose sum it is.
     pub totals: Vec<Vec<usize>>,
 }
 

@@ -12,7 +12,7 @@ const CHUNK: usize = 256;
 const CHUNK_ON_GPU: usize = 4096;
 /// The factor by which chunks of a transformer are smaller, because of its activations.
 const TRANSFORMER: usize = 4;
-/// The same of networks on simplicial complexes.
+/// The factor by which chunks of a network on simplicial complexes are smaller.
 const SIMPLICES: usize = 16;
 
 /// Points `[len, points, dim]` and targets of some samples, `[len]`, or `[len, targets]` where there are several, on a device.

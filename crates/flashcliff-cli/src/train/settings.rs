@@ -25,7 +25,7 @@ const MAX_STEPS: usize = 1 << 28;
 const VALIDATIONS: usize = 32;
 /// The steps from one validation of charged bodies to the next, as in CGENN's run.
 const BETWEEN_VALIDATIONS: usize = 128;
-/// The same of CSMPN's run.
+/// The steps from one validation on simplicial complexes to the next, as in CSMPN's run.
 const BETWEEN_VALIDATIONS_OF_CSMPN: usize = 1024;
 /// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;

@@ -191,7 +191,7 @@ fn orders(corners: &[usize]) -> Vec<Vec<usize>> {
 }
 
 impl SimplicialHulls {
-    /// The same network on skeletons, with the same parameters. Messages between simplices that are not there have the weight 0.
+    /// The network on skeletons, with the same parameters. Messages between simplices that are not there have the weight 0.
     ///
     /// # Errors
     /// The errors of the nodes.
@@ -238,7 +238,7 @@ impl SimplicialHulls {
 
 /// A scalar of each row in as many channels.
 fn widened(network: &mut Network, x: Value, channels: usize) -> Result<Value, Error> {
-    // Of 1, 2, 4 channels and so on those that add up to what is wanted.
+    // Powers of two that add up to the channels that are wanted.
     let (mut power, mut parts, mut left) = (x, Vec::new(), channels);
     loop {
         if left % 2 == 1 {
