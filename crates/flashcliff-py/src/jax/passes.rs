@@ -33,6 +33,16 @@ impl Borrowed {
     }
 }
 
+/// The workspace of a pass: what XLA lends on a GPU, and on the CPU memory that is borrowed for as long as the first value lives.
+fn workspace(gpu: Option<Gpu>, lent: Space, bytes: usize) -> (Option<Borrowed>, Space) {
+    if gpu.is_some() {
+        return (None, lent);
+    }
+    let mut borrowed = Borrowed::bytes(bytes);
+    let space = borrowed.space(bytes);
+    (Some(borrowed), space)
+}
+
 /// Forward: inputs to the output, and to what is saved where the target says so.
 ///
 /// # Safety
@@ -60,7 +70,7 @@ pub(super) unsafe fn forward(
     } else {
         0
     });
-    let mut workspace = Borrowed::bytes(if gpu.is_none() { plan.workspace } else { 0 });
+    let (_borrowed, workspace) = workspace(gpu, lent, plan.workspace);
     let given = Given {
         inputs,
         output: outputs[0].address,
@@ -68,10 +78,7 @@ pub(super) unsafe fn forward(
             Some(saved) => saved.address,
             None => sums.space(if missing { plan.saved } else { 0 }).address,
         },
-        workspace: match gpu {
-            None => workspace.space(plan.workspace),
-            Some(_) => lent,
-        },
+        workspace,
     };
     // SAFETY: all memory has the sizes that the pass asks for, and is that of the call or borrowed.
     unsafe {
@@ -122,16 +129,13 @@ pub(super) unsafe fn backward(
         None => count("saved numbers", 0, plan.saved)?,
     }
     let grads = placed(&pass.wanted, &inputs, &outputs)?;
-    let mut workspace = Borrowed::bytes(if gpu.is_none() { plan.workspace } else { 0 });
+    let (_borrowed, workspace) = workspace(gpu, lent, plan.workspace);
     let given = Given {
         inputs,
         // A tensor that is not read must still be memory of the right size.
         output: output.as_ref().unwrap_or(&grad).address,
         saved: saved.map_or(0, |saved| saved.address),
-        workspace: match gpu {
-            None => workspace.space(plan.workspace),
-            Some(_) => lent,
-        },
+        workspace,
     };
     let gradients = Gradients {
         grad_output: grad.address,
@@ -171,14 +175,11 @@ pub(super) unsafe fn run(
         };
         check(spec.name, output, shape, dtype)?;
     }
-    let mut workspace = Borrowed::bytes(if gpu.is_none() { plan.workspace } else { 0 });
+    let (_borrowed, workspace) = workspace(gpu, lent, plan.workspace);
     let given = Run {
         inputs,
         outputs: outputs.iter().map(|output| Some(output.address)).collect(),
-        workspace: match gpu {
-            None => workspace.space(plan.workspace),
-            Some(_) => lent,
-        },
+        workspace,
     };
     // SAFETY: the same holds as in `forward`.
     unsafe {
