@@ -1,23 +1,39 @@
 //! Checkpoints: named tensors and text in one safetensors file, written atomically.
 //!
 //! Beside the tensors a file says what the weights of each layer belong to: `algebra`, `norm`, `invariant`. Loading
-//! compares these choices with those of the layers; a file that does not say them is loaded like any other.
+//! compares these choices with those of the layers; a file that does not say them is loaded like any other. A file that
+//! also has the network of its weights ([`Model::description`](crate::models::Model::description)) is one of
+//! [`flashcliff_network::file`], which all hosts run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
+use flashcliff_network::file::{KEY as NETWORK, same_elements};
 use safetensors::SafeTensors;
+use safetensors::tensor::Metadata;
+use serde::Serialize;
 
 use crate::choices::{self, Choices};
 use crate::{Error, output_file};
 
-/// The key of the text in the file's metadata. There is only one key, because the order of several would not be fixed.
+/// The key of the text in the file's metadata.
 const TEXT: &str = "flashcliff";
+/// The bytes of the length of a header, of which headers are multiples.
+const START: usize = 8;
 /// The name of the text that has the choices of the layers, as JSON.
 const LAYERS: &str = "layers";
+
+/// The header of a file, with metadata in the order of their keys. That of `safetensors` changes from run to run.
+#[derive(Serialize)]
+struct Header<'a> {
+    #[serde(rename = "__metadata__", skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<&'a str, String>,
+    #[serde(flatten)]
+    tensors: Metadata,
+}
 
 /// Named tensors and named texts, as read from or to be written to a file.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +42,7 @@ pub struct Checkpoint {
     text: BTreeMap<String, String>,
     /// The choices of each layer.
     layers: BTreeMap<String, Choices>,
+    network: Option<String>,
 }
 
 impl Checkpoint {
@@ -73,15 +90,26 @@ impl Checkpoint {
         }
     }
 
-    /// The tensor of that name, if its shape and type are the expected ones.
+    /// Sets the network of the tensors, a [`Model::description`](crate::models::Model::description). Its parameters are tensors
+    /// under their names.
+    pub fn set_network(&mut self, description: Option<String>) {
+        self.network = description;
+    }
+
+    /// The network of the tensors, if the checkpoint has it.
+    pub fn network(&self) -> Option<&str> {
+        self.network.as_deref()
+    }
+
+    /// The tensor of that name in a shape, if its type is the expected one and its own shape differs by axes of one element at most.
     ///
     /// # Errors
     /// [`Error::MissingTensor`], [`Error::Shape`], [`Error::StoredType`].
-    pub fn get(&self, name: &str, shape: &[usize], dtype: DType) -> Result<&Tensor, Error> {
+    pub fn get(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, Error> {
         let tensor = self.tensors.get(name).ok_or_else(|| Error::MissingTensor {
             tensor: name.to_owned(),
         })?;
-        if tensor.dims() != shape {
+        if !same_elements(tensor.dims(), shape) {
             return Err(Error::Shape {
                 tensor: name.to_owned(),
                 expected: format!("{shape:?}"),
@@ -95,7 +123,7 @@ impl Checkpoint {
                 got: tensor.dtype(),
             });
         }
-        Ok(tensor)
+        Ok(tensor.reshape(shape)?)
     }
 
     /// All tensors, by name.
@@ -140,14 +168,21 @@ impl Checkpoint {
             // Only tensors on a GPU are copied.
             tensors.insert(name, tensor.to_device(&Device::Cpu)?);
         }
-        let metadata = match text.is_empty() {
-            true => None,
-            false => {
-                let text = serde_json::to_string(&text).map_err(|e| failed(e.into()))?;
-                Some(HashMap::from([(TEXT.to_owned(), text)]))
-            }
-        };
-        safetensors::serialize(&tensors, metadata).map_err(|e| failed(std::io::Error::other(e)))
+        let mut metadata = BTreeMap::new();
+        if !text.is_empty() {
+            let text = serde_json::to_string(&text).map_err(|e| failed(e.into()))?;
+            metadata.insert(TEXT, text);
+        }
+        metadata.extend(self.network.clone().map(|network| (NETWORK, network)));
+        let other = |e| failed(std::io::Error::other(e));
+        let mut bytes = safetensors::serialize(&tensors, None).map_err(other)?;
+        let (length, tensors) = SafeTensors::read_metadata(&bytes).map_err(other)?;
+        let header = Header { metadata, tensors };
+        let mut header = serde_json::to_vec(&header).map_err(|e| failed(e.into()))?;
+        header.resize(header.len().next_multiple_of(START), b' ');
+        let start = (header.len() as u64).to_le_bytes();
+        bytes.splice(..START + length, start.into_iter().chain(header));
+        Ok(bytes)
     }
 
     /// A checkpoint of the same contents on the CPU, which later steps on a GPU do not change.
@@ -195,7 +230,9 @@ impl Checkpoint {
                 .map_err(|e| corrupt(format!("tensor `{name}`: {e}")))?;
             checkpoint.tensors.insert(name, tensor);
         }
-        if let Some(text) = metadata.metadata().as_ref().and_then(|map| map.get(TEXT)) {
+        let of_key = |key| metadata.metadata().as_ref().and_then(|map| map.get(key));
+        checkpoint.network = of_key(NETWORK).cloned();
+        if let Some(text) = of_key(TEXT) {
             checkpoint.text =
                 serde_json::from_str(text).map_err(|e| corrupt(format!("text: {e}")))?;
         }

@@ -19,6 +19,10 @@ pub enum Error {
     #[error(transparent)]
     Network(flashcliff_network::Error),
 
+    /// A network that a file cannot have.
+    #[error(transparent)]
+    NetworkFile(#[from] flashcliff_network::file::Error),
+
     /// An error of candle.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),

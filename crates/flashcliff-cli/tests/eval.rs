@@ -1,10 +1,15 @@
-//! Tests of `flashcliff eval`: its errors are those that `train` measured, and weights of another network are refused.
+//! Tests of `flashcliff eval`: its errors are those that `train` measured, and those of the network in a file. Weights of another network
+//! are refused.
 
 mod common;
 
-use common::Folder;
 use common::runs::{metrics, tiny};
+use common::{Folder, read};
+use flashcliff::Dtype;
 use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_network::file::{self, Conversion, Stored};
+use flashcliff_network::messages::Skeleton;
+use flashcliff_network::{Cpu, Rows, Scales, Segments, Slices};
 use serde_json::Value;
 
 /// What the JSON of a run says.
@@ -45,6 +50,94 @@ fn the_errors_are_those_of_train() {
         if task == "regression" {
             assert_ne!(errors["test"], errors["best_test"]);
         }
+    }
+}
+
+/// The rows of samples of a task, and the relations between them.
+fn graphs(task: &str, samples: usize) -> (Rows, Vec<Segments>) {
+    match task {
+        "nbody" => {
+            let nodes = 5 * samples;
+            let graph = |node| node / 5;
+            let pairs = (0..nodes).flat_map(|a| (0..nodes).map(move |b| [a, b]));
+            let edges = pairs.filter(|&[a, b]| a != b && graph(a) == graph(b));
+            let edges: Vec<[usize; 2]> = edges.collect();
+            let ends = [0, 1].map(|end| edges.iter().map(|edge| edge[end]).collect::<Vec<_>>());
+            let own: Vec<usize> = (0..nodes).map(graph).collect();
+            let rows = Rows {
+                edges: edges.len(),
+                graphs: samples,
+                ..Rows::new(samples, 5)
+            };
+            let segments = [(&ends[0], nodes), (&ends[1], nodes), (&own, samples)];
+            let segments = segments.map(|(targets, count)| Segments::new(targets, count).unwrap());
+            (rows, segments.into())
+        }
+        "csmpn-hulls" => {
+            let skeleton = Skeleton::new(8);
+            (skeleton.rows(samples), skeleton.segments(samples).unwrap())
+        }
+        _ => (samples.into(), Vec::new()),
+    }
+}
+
+/// The mean squared error of the network in a file.
+fn error_of(
+    stored: &Stored,
+    (rows, relations): (Rows, Vec<Segments>),
+    [inputs, targets]: [Vec<f32>; 2],
+) -> f64 {
+    let (network, outputs) = (stored.network(), [stored.outputs()[0].1]);
+    let plan = network.plan(&outputs, rows, [Dtype::F32; 2]).unwrap();
+    let parameters = stored.parameters::<f32>(Conversion::None).unwrap();
+    let parameters: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
+    let sources = Slices {
+        inputs: &[&inputs[..]],
+        parameters: &parameters,
+    };
+    let scales = Scales {
+        relations: &relations,
+        ..Scales::default()
+    };
+    let mut out = [vec![f32::NAN; targets.len()]];
+    let mut memory = Cpu::new(&plan).unwrap();
+    memory
+        .run(&plan, &sources, &mut out, scales, &mut |_| {})
+        .unwrap();
+    // A result has a number of all rows before the next number.
+    let axes = network.shape(outputs[0]).unwrap();
+    let numbers = axes[0].size(rows);
+    let rows = targets.len() / numbers;
+    let square =
+        |at: usize| f64::from(out[0][at % numbers * rows + at / numbers] - targets[at]).powi(2);
+    (0..targets.len()).map(square).sum::<f64>() / targets.len() as f64
+}
+
+#[test]
+fn weights_are_networks_in_files_that_the_core_runs() {
+    for task in ["hulls", "regression", "volumes", "nbody", "csmpn-hulls"] {
+        let folder = Folder::new();
+        let sizes = "--samples 4 --val-samples 2 --test-samples 2";
+        folder.stdout(&format!(
+            "train {task} {sizes} --steps 2 --batch 2 --out run"
+        ));
+        folder.stdout(&format!("data {task} data {sizes}"));
+        let report = eval(&folder, &format!("{task} run/best.safetensors"));
+        let data = read(&folder.path("data"), safetensors::Dtype::F32);
+        let of = |name: &str| {
+            data[&format!("test.{name}")]
+                .data
+                .iter()
+                .map(|&x| x as f32)
+                .collect()
+        };
+        let stored = file::load(folder.path("run/best.safetensors")).unwrap();
+        let error = error_of(&stored, graphs(task, 2), ["inputs", "targets"].map(of));
+        let expected = report["errors"]["test"].as_f64().unwrap();
+        assert!(
+            (error / expected - 1.0).abs() < 1e-12,
+            "{task}: {error}, {expected}"
+        );
     }
 }
 

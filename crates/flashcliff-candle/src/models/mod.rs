@@ -13,6 +13,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff_network::Value;
+use flashcliff_network::file::network_to_json;
 use flashcliff_network::messages::MessageLayers;
 use flashcliff_network::tokens::Start;
 
@@ -304,6 +305,17 @@ impl Model {
         Ok(Some(description.finish(prediction?)))
     }
 
+    /// The network from points to predictions, `output`, as JSON: what a file has beside the weights, so that [`flashcliff_network::file`]
+    /// and with it all hosts open it. `None` for networks that are no graph: see [`Architecture::has_plan`].
+    ///
+    /// # Errors
+    /// The errors of the description.
+    pub fn description(&self) -> std::result::Result<Option<String>, Error> {
+        let network = self.network()?;
+        let text = network.map(|own| network_to_json(&own.network, &[("output", own.ends[0])]));
+        Ok(text.transpose()?)
+    }
+
     /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph. Networks that have a plan are as before.
     pub(crate) fn recomputing(&self) -> Self {
         let mut model = self.clone();
@@ -326,13 +338,14 @@ impl Model {
         self.parameters.restore(prefix, checkpoint)
     }
 
-    /// Writes the parameters to a file, under PyTorch's names.
+    /// Writes the parameters to a file, under PyTorch's names, with the network if there is a [description](Model::description).
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::Write`]; the errors of the description.
     pub fn save(&self, path: impl AsRef<Path>) -> std::result::Result<(), Error> {
         let mut checkpoint = Checkpoint::new();
         self.export("", &mut checkpoint);
+        checkpoint.set_network(self.description()?);
         checkpoint.save(path)
     }
 

@@ -360,7 +360,7 @@ impl Adam {
         if let Some(own) = &self.scale {
             let (dtype, count) = scale::STORED;
             let stored = checkpoint.get(&format!("{prefix}{LOSS_SCALE}"), &[count], dtype)?;
-            own.set(own.read(stored)?)?;
+            own.set(own.read(&stored)?)?;
         }
         match &mut self.place {
             Place::Cpu(cpu) => {
@@ -404,7 +404,7 @@ fn kinds(rule: Rule) -> &'static [&'static str] {
 }
 
 /// The numbers of a moment in a checkpoint, none if there is none.
-fn numbers<T: WithDType>(stored: Option<&&Tensor>) -> Result<Vec<T>, Error> {
+fn numbers<T: WithDType>(stored: Option<&Tensor>) -> Result<Vec<T>, Error> {
     match stored {
         None => Ok(Vec::new()),
         Some(stored) => Ok(stored.flatten_all()?.to_vec1()?),

@@ -528,7 +528,7 @@ impl<'a> Session<'a> {
         mean_squared_error(&model, &self.data.test, None, &self.device)
     }
 
-    /// Writes the best weights, if there are any yet, with the settings.
+    /// Writes the best weights, if there are any yet, with the settings and the network.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -538,6 +538,7 @@ impl<'a> Session<'a> {
         }
         let mut checkpoint = Checkpoint::new();
         self.add_best("", &mut checkpoint);
+        checkpoint.set_network(self.model.description()?);
         self.settings.store(&mut checkpoint)?;
         Ok(checkpoint.save(path)?)
     }

@@ -47,7 +47,8 @@ pub fn load(path: impl AsRef<Path>) -> Result<Stored, Error> {
     read(bytes)
 }
 
-/// Reads the bytes of a file. Other tensors than parameters are left alone.
+/// Reads the bytes of a file. Other tensors than parameters are left alone. The shape of a tensor may have other axes of one element than
+/// that of its parameter ([`same_elements`]).
 ///
 /// # Errors
 /// [`Error::Container`], [`Error::NoNetwork`], [`Error::Version`], [`Error::Graph`] for what is no network of this format; [`Error::Reference`], [`Error::Size`],
@@ -64,18 +65,17 @@ pub fn read(bytes: Vec<u8>) -> Result<Stored, Error> {
     })
 }
 
-/// A network of the JSON that a file has in its metadata ([`Stored::json`]), and its outputs with their names.
+/// A network of the JSON that a file has in its metadata ([`Stored::json`], [`network_to_json`](super::network_to_json)), and its outputs
+/// with their names.
 ///
 /// ```
-/// use flashcliff_network::file::{network_from_json, read, write};
+/// use flashcliff_network::file::{network_from_json, network_to_json};
 /// use flashcliff_network::{Activation, Axis, Network};
 ///
 /// let mut network = Network::new();
 /// let x = network.features("x", &[Axis::Fixed(1), Axis::Rows, Axis::Fixed(3)]);
 /// let y = network.activation(x, Activation::Silu)?;
-/// let mut bytes = Vec::new();
-/// write::<f32>(&mut bytes, &network, &[("y", y)], &[])?;
-/// let (again, outputs) = network_from_json(&read(bytes)?.json()?)?;
+/// let (again, outputs) = network_from_json(&network_to_json(&network, &[("y", y)])?)?;
 /// assert_eq!(again.to_string(), network.to_string());
 /// assert_eq!(outputs[0].0, "y");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,6 +89,22 @@ pub fn network_from_json(text: &str) -> Result<(Network, Vec<(String, Value)>), 
         check_elements(parameter.shape.iter().copied())?;
     }
     graph.network()
+}
+
+/// Whether two shapes differ by axes of one element at most, which change neither elements nor their order.
+///
+/// ```
+/// use flashcliff_network::file::same_elements;
+///
+/// assert!(same_elements(&[5, 1, 3], &[5, 3]) && same_elements(&[1], &[]));
+/// assert!(!same_elements(&[5, 3], &[3, 5]) && !same_elements(&[15], &[5, 3]));
+/// ```
+pub fn same_elements(a: &[usize], b: &[usize]) -> bool {
+    let others = |shape: &[usize]| -> Vec<usize> {
+        let sizes = shape.iter().copied();
+        sizes.filter(|&size| size != 1).collect()
+    };
+    others(a) == others(b)
 }
 
 /// The JSON of a network in a file.
@@ -129,7 +145,7 @@ impl ParameterRecord {
         let tensor = file.tensor(&self.name).map_err(|_| Error::NoTensor {
             name: self.name.clone(),
         })?;
-        if tensor.shape() != self.shape {
+        if !same_elements(tensor.shape(), &self.shape) {
             return Err(Error::Shape {
                 name: self.name.clone(),
                 expected: self.shape.clone(),

@@ -1,8 +1,8 @@
 //! A network with its weights in one file.
 //!
 //! The file is a [safetensors](https://huggingface.co/docs/safetensors) file. Its tensors are the parameters under their names, of `f32` or `f64`, so other
-//! programs can read and write them. Its metadata has the network under the key `flashcliff_network`, as JSON with the number of its format,
-//! [`VERSION`]:
+//! programs can read and write them. Their shapes may have other axes of one element than those of the network. The metadata has the
+//! network under the key [`KEY`], as JSON with the number of its format, [`VERSION`]:
 //!
 //! | key | what it has |
 //! |---|---|
@@ -54,12 +54,12 @@ mod steps;
 mod work;
 
 pub use error::Error;
-pub use load::{Conversion, Stored, load, network_from_json, read};
+pub use load::{Conversion, Stored, load, network_from_json, read, same_elements};
 pub use operators::{operator_from_json, operator_to_json};
-pub use save::{save, write};
+pub use save::{network_to_json, save, write};
 
 /// The number of the format that this version of the library writes and reads.
 pub const VERSION: u32 = 1;
 
 /// The key of the network in the metadata of a file.
-const KEY: &str = "flashcliff_network";
+pub const KEY: &str = "flashcliff_network";

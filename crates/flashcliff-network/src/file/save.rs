@@ -49,6 +49,16 @@ pub fn write<T: Number>(
     Ok(to.write_all(&bytes(network, outputs, parameters)?)?)
 }
 
+/// A network without its weights, as JSON: the text that a file has in its metadata under [`KEY`], of which
+/// [`network_from_json`](super::network_from_json) makes it again. It has what the outputs need, as a file has.
+///
+/// # Errors
+/// The errors of [`write()`], but for those of parameters and of the writer.
+pub fn network_to_json(network: &Network, outputs: &[(&str, Value)]) -> Result<String, Error> {
+    let graph = Needed::of(network, outputs)?.graph(network, outputs)?;
+    Ok(serde_json::to_string(&graph)?)
+}
+
 /// The bytes of a file.
 fn bytes<T: Number>(
     network: &Network,

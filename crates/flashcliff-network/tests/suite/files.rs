@@ -924,6 +924,19 @@ fn tensors_of_other_programs_are_checked() {
         header["renamed"] = tensor;
     });
     assert!(text(gone).contains("expected the tensor `linear_in.weight`, got none of this name"));
+    // Axes of one element change nothing.
+    let axes = header(&good).0[name]["shape"].clone();
+    let axes: Vec<usize> = serde_json::from_value(axes).unwrap();
+    let longer = [&[1], &axes[..1], &[1, 1], &axes[1..]].concat();
+    let found = edited(&|header| header[name]["shape"] = longer.clone().into()).unwrap();
+    assert_eq!(
+        found.network().to_string(),
+        file::read(good.clone()).unwrap().network().to_string()
+    );
+    let found = found.parameters::<f32>(Conversion::None).unwrap();
+    assert_eq!(found, parameters::<f32>(&made.network));
+    let turned = edited(&|header| header[name]["shape"].as_array_mut().unwrap().reverse());
+    assert!(text(turned).contains("the tensor `linear_in.weight`: expected the shape"));
     let plain = edited(&|header| {
         header.as_object_mut().unwrap().remove("__metadata__");
     });

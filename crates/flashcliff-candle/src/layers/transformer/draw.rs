@@ -113,7 +113,7 @@ impl Draws {
     /// A missing tensor, a wrong shape or a wrong type.
     pub fn import(&self, prefix: &str, checkpoint: &Checkpoint) -> std::result::Result<(), Error> {
         let counter = checkpoint.get(&format!("{prefix}{NAME}"), &[1], DType::U32)?;
-        self.continue_after(first(counter)?)
+        self.continue_after(first(&counter)?)
     }
 }
 

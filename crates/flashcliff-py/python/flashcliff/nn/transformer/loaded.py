@@ -32,11 +32,12 @@ def load_network(
     device: torch.device | str | int | None = None,
     dtype: torch.dtype | None = None,
 ) -> LoadedNetwork:
-    """The network of a file of :func:`flashcliff.save_network`, or of one that Rust wrote, as a module.
+    """The network of a file of :func:`flashcliff.save_network`, or of one that Rust or the program ``flashcliff train`` wrote, as a module.
 
-    Its ``state_dict()`` has the tensors of the file under their names. It is one function of autograd, by the plans that also run modules of
-    :mod:`flashcliff.nn`: results and gradients are the same bit for bit as those of a module that runs as one function. Gradients of gradients
-    are networks as well; those of masks and frames have none. Inputs are those of the file, by name::
+    Its ``state_dict()`` has the tensors of the file under their names, in the shapes of the network, whose axes of one
+    element may be others. It is one function of autograd, by the plans that also run modules of :mod:`flashcliff.nn`: results and gradients
+    are the same bit for bit as those of a module that runs as one function. Gradients of gradients are networks as well; those of masks and
+    frames have none. Inputs are those of the file, by name::
 
         net = flashcliff.load_network("network.safetensors", device="cuda")
         print(net)  # names and axes of inputs, relations and outputs
