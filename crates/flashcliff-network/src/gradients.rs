@@ -287,6 +287,13 @@ impl Back<'_> {
             (Work::SegmentSum(along), Some(gradient)) => {
                 self.pass_on(Work::Gather(*along), &[gradient], &node.inputs)
             }
+            (Work::BladesToChannels, Some(gradient)) => {
+                let blades = self.network.blades(node.inputs[0]);
+                self.pass_on(Work::ChannelsToBlades(blades), &[gradient], &node.inputs)
+            }
+            (Work::ChannelsToBlades(_), Some(gradient)) => {
+                self.pass_on(Work::BladesToChannels, &[gradient], &node.inputs)
+            }
             (Work::FirstBlades(_), Some(gradient)) => self.extended(&node, gradient),
             // The gradient of a sum is that of all that it adds.
             (Work::ScaledSum(1.0), Some(gradient)) => {

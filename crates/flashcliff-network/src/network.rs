@@ -587,6 +587,23 @@ impl Network {
         self.one(work, &[x])
     }
 
+    /// The blades of each channel side by side: `[blades, rows, channels]`, of at most 8 blades, as `[1, rows, channels x blades]`. Numbers of grades become
+    /// scalars so.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn blades_to_channels(&mut self, x: Value) -> Result<Value, Error> {
+        self.one(Work::BladesToChannels, &[x])
+    }
+
+    /// The inverse of [`Self::blades_to_channels`]: `[1, rows, channels x blades]` as `[blades, rows, channels]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for channels that are no multiple of the blades, and for more than 8 blades.
+    pub fn channels_to_blades(&mut self, x: Value, blades: usize) -> Result<Value, Error> {
+        self.one(Work::ChannelsToBlades(blades), &[x])
+    }
+
     /// A value `[first, middle, last]` with its axes in reverse order.
     ///
     /// # Errors

@@ -60,6 +60,10 @@ pub enum Work {
         /// Whether each run writes the zeros. Else the memory is of no other value, and they are written once.
         clears: bool,
     },
+    /// The blades of each channel side by side, as channels of one blade.
+    BladesToChannels,
+    /// Channels of one blade as so many blades of fewer channels: the gradient of that.
+    ChannelsToBlades(usize),
     /// Three axes in reverse order.
     ReverseAxes,
     /// The elements of values one after another, so many of each.
@@ -173,6 +177,8 @@ impl Work {
             Self::Blade(_) => "blade",
             Self::FirstBlades(_) => "first_blades",
             Self::ExtendBlades { .. } => "extend_blades",
+            Self::BladesToChannels => "blades_to_channels",
+            Self::ChannelsToBlades(_) => "channels_to_blades",
             Self::ReverseAxes => "reverse_axes",
             Self::Concatenate(_) => "concatenate",
             Self::Step(step) => step.name(),
@@ -215,6 +221,8 @@ impl Work {
             | Self::SegmentSum(_)
             | Self::Join(_)
             | Self::Split(_)
+            | Self::BladesToChannels
+            | Self::ChannelsToBlades(_)
             | Self::FirstBlades(_)
             | Self::ExtendBlades { .. }
             | Self::SquaredError
@@ -307,6 +315,33 @@ impl Work {
             Self::ExtendBlades { blades, .. } => {
                 self.with_blades(axes[0], |all| (all <= *blades).then_some(*blades))?
             }
+            Self::BladesToChannels => match *axes[0] {
+                [Axis::Fixed(blades), rows, Axis::Fixed(channels)]
+                    if rows.is_batch() && (1..=MOST_PARTS).contains(&blades) =>
+                {
+                    vec![Axis::Fixed(1), rows, Axis::Fixed(channels * blades)]
+                }
+                _ => {
+                    let expected =
+                        format!("[blades, rows, channels] of at most {MOST_PARTS} blades");
+                    return Err(self.refuse(&expected, &in_words(axes[0])));
+                }
+            },
+            Self::ChannelsToBlades(blades) => match *axes[0] {
+                [Axis::Fixed(1), rows, Axis::Fixed(channels)]
+                    if rows.is_batch()
+                        && (1..=MOST_PARTS).contains(blades)
+                        && channels.is_multiple_of(*blades) =>
+                {
+                    vec![Axis::Fixed(*blades), rows, Axis::Fixed(channels / blades)]
+                }
+                _ => {
+                    let expected = format!(
+                        "[1, rows, channels] with a multiple of {blades} channels, and at most {MOST_PARTS} blades"
+                    );
+                    return Err(self.refuse(&expected, &in_words(axes[0])));
+                }
+            },
             Self::ReverseAxes => match *axes[0] {
                 [a, b, c] if !axes[0].iter().any(|axis| axis.is_batch()) => vec![c, b, a],
                 _ => return Err(self.refuse("three axes without rows", &in_words(axes[0]))),
@@ -459,7 +494,9 @@ impl fmt::Display for Work {
         f.write_str(self.name())?;
         match self {
             Self::ScaledSum(scale) => write!(f, " {scale}"),
-            Self::Blade(number) | Self::FirstBlades(number) => write!(f, " {number}"),
+            Self::Blade(number) | Self::FirstBlades(number) | Self::ChannelsToBlades(number) => {
+                write!(f, " {number}")
+            }
             Self::ExtendBlades { blades, .. } => write!(f, " {blades}"),
             Self::Gradient(gradient) => f.write_str(match gradient.adds {
                 true => " gradient, added",

@@ -109,9 +109,9 @@ def of_points(net, points, dim):
     return Case(net, batch)
 
 
-def bodies():
-    """CGENN's network of charged bodies."""
-    net = disturb(nn.models.NBody(8, 2).double())
+def bodies(net):
+    """A network of charged bodies."""
+    net = disturb(net.double())
 
     def batch(sizes, seed):
         graphs, each = sizes
@@ -177,6 +177,7 @@ CASES = {
     "volumes": lambda: of_points(nn.models.Volumes(features=16), 3, 3),
     "regression": lambda: of_points(nn.models.Regression(width=32), 2, 5),
     "messages": messages,
-    "n-body": bodies,
+    "n-body": lambda: bodies(nn.models.NBody(8, 2)),
+    "n-body of MVN": lambda: bodies(nn.models.MVNBody(6, 4, 2)),
     "simplices": simplices,
 }

@@ -1,4 +1,7 @@
-"""MVN's layers and its network of bodies: numbers edge by edge, names, symmetries, derivatives, errors."""
+"""MVN's network of bodies: numbers edge by edge, names, symmetries, derivatives, errors."""
+
+import copy
+import pickle
 
 import nn_reference as reference
 import pytest
@@ -30,12 +33,17 @@ def scalar_norm(x, p, name):
     return x * p[name + ".weight"] + p[name + ".bias"]
 
 
+SIDES = set()
+"""The sides of the rectifier that were reached."""
+
+
 def rectified(x, p, name):
     """One channel after another."""
     q, k = (linear(x, p, f"{name}.lin{at}") for at in (1, 2))
     rows = []
     for a, b in zip(q.flatten(0, 1), k.flatten(0, 1)):
         along = a @ b
+        SIDES.add(bool(along > 0))
         rows.append(a if along > 0 else a - along / (b @ b + 1e-8) * b)
     return torch.stack(rows).view_as(q)
 
@@ -92,6 +100,7 @@ def test_bodies_edge_by_edge():
     wanted = bodies(*leaves, named, 2)
     got = model(*leaves, graph(), Relation(GRAPHS, 2))
     assert difference(got, wanted) < 1e-12
+    assert {True, False} == SIDES
     seed = random(NODES, 3, seed=9)
     # Nothing reads the last scalars.
     everything = [*leaves, *named.values()], [*leaves, *model.parameters()]
@@ -104,16 +113,51 @@ def test_bodies_edge_by_edge():
         assert w is None or difference(g, w) < 1e-9
 
 
-def test_both_sides_of_the_rectifier_are_reached():
-    module = disturb(nn.models.MVNRectifier(4, **F64))
-    x = random(8, 5, 4)
-    q, k = module.lin1(x), module.lin2(x)
-    along = (q * k).sum(0)
-    assert (along > 0).any() and (along < 0).any()
-    got = module(x)
-    positive = (along > 0).expand_as(got)
-    assert torch.equal(got[positive], q[positive])
-    assert ((got * k).sum(0)[along <= 0]).abs().max() < 1e-7
+def test_parameters_begin_as_those_of_mvn():
+    torch.manual_seed(0)
+    named = parameters_of(nn.models.MVNBody(**F64))
+    weight, bias = named["model.0.edge_model_s.0.weight"], named["model.0.edge_model_s.0.bias"]
+    for own in (weight, bias):
+        assert own.abs().max() <= 144**-0.5 and abs(own.std() * 144**0.5 * 3**0.5 - 1) < 0.25
+    of_vectors = named["model.1.v_linear.weight"]
+    assert abs(of_vectors.std() * 32**0.5 - 1) < 0.1
+    for name, own in named.items():
+        if name.endswith((".a", "norm.weight", "norm_s.weight")):
+            assert (own == 1).all()
+        if name.endswith(("linear.bias", "norm.bias", "norm_s.bias")):
+            assert (own == 0).all()
+
+
+def test_files_have_the_network(tmp_path):
+    model, (charges, positions, velocities) = network(), given()
+    path = tmp_path / "bodies.safetensors"
+    flashcliff.save_network(model, path)
+    loaded = flashcliff.load_network(path)
+    numbers = torch.cat([charges[:, None], positions, velocities], dim=1)[:, None]
+    ends = {"receivers": graph().receivers, "senders": graph().senders}
+    out = loaded(bodies=numbers, **ends, graphs=Relation(GRAPHS, 2))
+    wanted = model(charges, positions, velocities, graph(), Relation(GRAPHS, 2))
+    assert torch.equal(out[..., 0].T, wanted)
+    state = model.state_dict()
+    # What nothing reads is not there.
+    left = {name for name in state if name not in loaded.state_dict()}
+    assert left == {name for name in left if name.startswith("model.1.") and "s" in name} != set()
+    for name, own in loaded.state_dict().items():
+        assert torch.equal(own, state[name].view_as(own))
+
+
+def test_copies_are_equal():
+    model, leaves = network(), given()
+    wanted = model(*leaves, graph())
+    for own in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(own(*leaves, graph()), wanted)
+    doubled = {name: 2 * p for name, p in model.named_parameters()}
+    got = torch.func.functional_call(model, doubled, (*leaves, graph()))
+    model.load_state_dict(doubled)
+    assert torch.equal(got, model(*leaves, graph()))
+    small = {**doubled, "projection.weight": torch.zeros(1, **F64)}
+    with pytest.raises(ValueError, match=r"projection.weight: expected \[1, 2\]"):
+        torch.func.functional_call(model, small, (*leaves, graph()))
 
 
 def test_bodies_commute_with_motions_of_space():
@@ -191,7 +235,8 @@ def test_state_dicts_are_those_of_mvn():
     assert {key: tuple(x.shape) for key, x in model.state_dict().items()} == shapes
     assert sum(p.numel() for p in model.parameters()) == 144_657
     # Optimisers know parameters by their order.
-    parts = [name.split(".")[0] for name, _ in model.model[0].named_parameters()]
+    names = [name for name, _ in model.named_parameters()]
+    parts = [name.split(".")[2] for name in names if name.startswith("model.0.")]
     assert list(dict.fromkeys(parts)) == [
         "v_linear",
         "edge_model_v",
@@ -205,7 +250,8 @@ def test_state_dicts_are_those_of_mvn():
     stored = {key: torch.randn(shape) for key, shape in shapes.items()}
     stored["model.0.v_linear.algebra.metric"] = torch.ones(3)
     load_state_dict(model, stored)
-    assert torch.equal(model.model[3].pos_net[2].weight, stored["model.3.pos_net.2.weight"])
+    own = model.get_parameter("model.3.pos_net.2.weight")
+    assert torch.equal(own, stored["model.3.pos_net.2.weight"])
 
 
 @pytest.mark.parametrize(
@@ -220,8 +266,8 @@ def test_state_dicts_are_those_of_mvn():
         ),
         (
             ValueError,
-            r"s: expected \[6, 2\], got \[6, 3\]",
-            lambda: nn.models.MVNLayer(2, 2)(random(6, 3), random(8, 6, 2), graph()),
+            "graphs: expected 6 rows",
+            lambda: network()(*given(), graph(), Relation(GRAPHS[:5], 2)),
         ),
         (
             TypeError,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff_network::cache::Cache;
-use flashcliff_network::messages::{self, BodyEnds};
+use flashcliff_network::messages::{self, BodyEnds, MessageLayers};
 use flashcliff_network::{Axis, Network};
 
 use super::parameters_of;
@@ -24,9 +24,24 @@ pub(super) const TARGETS: usize = 3 * POINTS;
 /// Where charged bodies are after some time, from their charges, positions and velocities. It commutes with rotations, reflections and translations.
 ///
 /// Bodies are the nodes of complete graphs, of which each sample is one. [`messages::Bodies`] describes the network: 28 channels, three layers of messages,
-/// 134,625 parameters, named as in CGENN.
+/// 134,625 parameters, named as in CGENN. [`messages::MultivectorNeurons`] is MVN's in its place, of 144,657 parameters, named as there.
 ///
-/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); the task is that of EGNN (arXiv 2102.09844).
+/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); MVN (arXiv 2406.04052); the task is that of EGNN (arXiv 2102.09844).
+///
+/// ```
+/// use candle_core::{DType, Device, Module, Tensor};
+/// use candle_nn::{VarBuilder, VarMap};
+/// use flashcliff_candle::models::Bodies;
+///
+/// let parameters = VarMap::new();
+/// let vb = VarBuilder::from_varmap(&parameters, DType::F32, &Device::Cpu);
+/// let model = Bodies::with_neurons(vb)?;
+/// let bodies = Tensor::ones((2, 5, 7), DType::F32, &Device::Cpu)?;
+/// assert_eq!(model.forward(&bodies)?.dims(), [2, 15]);
+/// let counts = parameters.all_vars().iter().map(|own| own.elem_count()).sum::<usize>();
+/// assert_eq!(counts, 144_657);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Bodies(Arc<Inner>);
 
@@ -41,14 +56,28 @@ struct Inner {
 }
 
 impl Bodies {
-    /// The model with parameters from `vb`.
+    /// CGENN's model with parameters from `vb`.
     ///
     /// # Errors
     /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
-        let (layers, ends) = messages::Bodies::default().layers()?;
+        Self::of(messages::Bodies::default().layers()?, &vb)
+    }
+
+    /// MVN's model with parameters from `vb`.
+    ///
+    /// # Errors
+    /// The errors of the core and of the builder.
+    pub fn with_neurons(vb: VarBuilder) -> std::result::Result<Self, Error> {
+        Self::of(messages::MultivectorNeurons::default().layers()?, &vb)
+    }
+
+    fn of(
+        (layers, ends): (MessageLayers, BodyEnds),
+        vb: &VarBuilder,
+    ) -> std::result::Result<Self, Error> {
         Ok(Self(Arc::new(Inner {
-            parameters: parameters_of(&layers, &vb)?,
+            parameters: parameters_of(&layers, vb)?,
             network: layers.network,
             ends,
             node: OnceLock::new(),

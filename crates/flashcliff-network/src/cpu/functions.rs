@@ -67,6 +67,8 @@ pub(super) fn forward<T: Number>(
         Work::Activation(kind) => each(x, o, |x| activate(*kind, x)),
         Work::ScaledSum(scale) => scaled_sum(x, y, T::from_f64(*scale), o),
         Work::Blade(blade) => o.copy_from_slice(&x[blade * o.len()..][..o.len()]),
+        Work::BladesToChannels => transpose(x, shape[0], o),
+        Work::ChannelsToBlades(blades) => transpose(x, x.len() / blades, o),
         Work::ReverseAxes => reverse_axes(x, [shape[0], shape[1], shape[2]], o),
         // All others are calls of their own.
         _ => {}
@@ -186,6 +188,18 @@ fn blade_norm_gradient<T: Number>([x, norm, gradient]: [&[T]; 3], grad: &mut [T]
                 false => gradient / norm,
             };
             *grad = scale * x;
+        }
+    }
+}
+
+/// The transpose of a matrix of so many rows.
+fn transpose<T: Number>(x: &[T], rows: usize, o: &mut [T]) {
+    if x.is_empty() {
+        return;
+    }
+    for (i, row) in x.chunks_exact(x.len() / rows).enumerate() {
+        for (o, &x) in o[i..].iter_mut().step_by(rows).zip(row) {
+            *o = x;
         }
     }
 }

@@ -143,12 +143,43 @@ impl Run<'_> {
             dtype: spot.dtype,
             apart,
         };
+        self.copied(&call, stream)
+    }
+
+    /// Copies the blades of each channel side by side, or apart: each blade is a column of a matrix, which has a row for each channel of each row.
+    pub(super) fn beside_blades(
+        &self,
+        blades: Value,
+        flat: Value,
+        way: Way,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let mut guards = Guards::new();
+        let (first, spot) = (
+            self.place(blades, stream, &mut guards)?,
+            self.plan.spot(blades)?,
+        );
+        let rows: usize = spot.shape[1..].iter().product();
+        let blade = |at: usize| first + (at * rows * spot.dtype.bytes()) as CUdeviceptr;
+        let parts: Vec<(CUdeviceptr, usize)> =
+            (0..spot.shape[0]).map(|at| (blade(at), 1)).collect();
+        let call = Columns {
+            whole: self.place(flat, stream, &mut guards)?,
+            parts: &parts,
+            rows,
+            dtype: spot.dtype,
+            apart: way == Way::Apart,
+        };
+        self.copied(&call, stream)
+    }
+
+    fn copied(&self, call: &Columns<'_>, stream: &CudaStream) -> Result<(), Error> {
         let target = Target {
             device: self.device,
             stream: stream.cu_stream(),
         };
-        // SAFETY: all are values of the plan, of one type; see `Run::value` and `Run::result`.
-        Ok(unsafe { copy_columns(target, &call) }?)
+        // SAFETY: all are values of the plan, or blades of one, of one type; see `Run::value` and `Run::result`.
+        Ok(unsafe { copy_columns(target, call) }?)
     }
 }
 

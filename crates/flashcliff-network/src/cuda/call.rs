@@ -30,6 +30,14 @@ impl Run<'_> {
             Work::SegmentSum(along) => self.related(node, Way::Sum, *along, stream),
             Work::Join(sides) => self.along_axis(node, sides, addresses::Way::Together, stream),
             Work::Split(sides) => self.along_axis(node, sides, addresses::Way::Apart, stream),
+            Work::BladesToChannels => {
+                let [blades, flat] = [node.inputs[0], node.outputs[0]];
+                self.beside_blades(blades, flat, addresses::Way::Together, stream)
+            }
+            Work::ChannelsToBlades(_) => {
+                let [flat, blades] = [node.inputs[0], node.outputs[0]];
+                self.beside_blades(blades, flat, addresses::Way::Apart, stream)
+            }
             Work::Step(step) => self.step(call, (node, step), stream, line),
             Work::Concatenate(lens) => self.concatenate(node, lens, stream),
             Work::Gradient(gradient) => match &*gradient.of {

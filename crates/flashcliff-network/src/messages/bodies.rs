@@ -3,6 +3,7 @@
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, GradeSet, ProductKind, Signature};
 
+use super::layers::{Form, Map};
 use super::{Attributes, Convolution, MessageLayers, Neighbours};
 use crate::relation::{Reduction, Relation};
 use crate::{Axis, Error, Network, Value};
@@ -61,20 +62,14 @@ impl Bodies {
     /// # Errors
     /// The errors of the nodes.
     pub fn layers(&self) -> Result<(MessageLayers, BodyEnds), Error> {
-        let algebra = Algebra::new(Signature::of(3, 0, 0))?;
-        let mut layers = MessageLayers::new(algebra);
-        let network = &mut layers.network;
-        let neighbours = Neighbours {
-            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
-            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
-        };
-        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
-        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(NUMBERS)];
-        let bodies = network.input("bodies", &axes);
-        let [charges, positions, velocities] = parts(network, bodies)?;
-        let from_centre = from_centre(network, positions, graphs)?;
-        let products = products_of_ends(network, algebra, charges, &neighbours)?;
-        let mut h = self.embedding(&mut layers, charges, [from_centre, velocities])?;
+        let (mut layers, inputs) = BodyInputs::new()?;
+        let (network, neighbours) = (&mut layers.network, inputs.neighbours);
+        let centre = inputs.centre(network)?;
+        let from_centre = from(network, inputs.positions, centre)?;
+        let products = products_of_ends(&mut layers, inputs.charges, &neighbours)?;
+        let map = layers.map("embedding", [3, self.channels], false);
+        let (charges, vectors) = (inputs.charges, [from_centre, inputs.velocities]);
+        let mut h = embedded(&mut layers, &map, (charges, vectors), First::Charge)?;
         let scalars = Attributes {
             edges: Some(products),
             ..Attributes::default()
@@ -91,44 +86,110 @@ impl Bodies {
         }
         layers.network.block();
         let out = layers.linear("projection.0", h, [self.channels, 1], true)?;
-        // The scalar, the vector, and all else.
-        let way = layers.network.split(out, 0, &[1, 3, 4])?[1];
-        let positions = sum_of_halves(&mut layers.network, [positions, way])?;
-        let ends = BodyEnds {
+        let ends = inputs.moved(&mut layers.network, out, inputs.positions)?;
+        Ok((layers, ends))
+    }
+}
+
+/// What networks of bodies begin with: their input and relations, and the numbers of bodies apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyInputs {
+    bodies: Value,
+    pub(super) neighbours: Neighbours,
+    graphs: Relation,
+    /// `[1, nodes, 1]`.
+    pub(super) charges: Value,
+    /// `[3, nodes, 1]`, as velocities.
+    pub(super) positions: Value,
+    pub(super) velocities: Value,
+}
+
+impl BodyInputs {
+    /// The beginning of a network over the algebra of space.
+    pub(super) fn new() -> Result<(MessageLayers, Self), Error> {
+        let mut layers = MessageLayers::new(Algebra::new(Signature::of(3, 0, 0))?);
+        let network = &mut layers.network;
+        let neighbours = Neighbours {
+            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
+            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
+        };
+        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
+        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(NUMBERS)];
+        let bodies = network.input("bodies", &axes);
+        // Behind a zero the numbers of bodies, each as points have their coordinates.
+        let numbers = network.points(bodies)?;
+        let parts = network.split(numbers, 0, &[1, 1, 3, 3])?;
+        let inputs = Self {
             bodies,
             neighbours,
             graphs,
-            positions,
+            charges: parts[1],
+            positions: parts[2],
+            velocities: parts[3],
         };
-        Ok((layers, ends))
+        Ok((layers, inputs))
     }
 
-    /// The first linear map, of a scalar and two vectors: one matrix for all grades, of which no other is there.
-    fn embedding(
-        &self,
-        layers: &mut MessageLayers,
-        charges: Value,
-        vectors: [Value; 2],
-    ) -> Result<Value, Error> {
-        let (algebra, prefix) = (layers.algebra(), "embedding");
-        let weight = layers.weight(prefix, [3, self.channels], false);
-        let bias = layers.bias(prefix, self.channels);
-        let network = &mut layers.network;
-        let columns = network.split(weight, 1, &[1, 2])?;
-        let of_grade = |grade, bias| {
-            let options = LinearOptions::default()
-                .with_per_grade(false)
-                .with_bias(bias)
-                .with_grades(GradeSet::single(grade));
-            ops::mv_linear(algebra, &options)
-        };
-        let scalars = of_grade(0, Bias::Scalar)?;
-        let scalars = network.operator(&scalars, &[charges, columns[0], bias])?;
-        let vectors = network.join(&vectors, 2)?;
-        let vectors = network.operator(&of_grade(1, Bias::None)?, &[vectors, columns[1]])?;
-        let both = network.join(&[scalars, vectors], 0)?;
-        network.extend_blades(both, algebra.blade_count())
+    /// The centre of the graph of each body.
+    pub(super) fn centre(&self, network: &mut Network) -> Result<Value, Error> {
+        centre(network, self.positions, self.graphs)
     }
+
+    /// The ends of a network that moves bodies from some positions by the vectors of `[8, nodes, 1]`.
+    pub(super) fn moved(
+        &self,
+        network: &mut Network,
+        out: Value,
+        from: Value,
+    ) -> Result<BodyEnds, Error> {
+        // The scalar, the vector, and all else.
+        let way = network.split(out, 0, &[1, 3, 4])?[1];
+        Ok(BodyEnds {
+            bodies: self.bodies,
+            neighbours: self.neighbours,
+            graphs: self.graphs,
+            positions: sum_of_halves(network, [from, way])?,
+        })
+    }
+}
+
+/// The first of the channels that a network of bodies begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Charge,
+    Vectors,
+}
+
+/// The first linear map, of a scalar and two vectors: one matrix for all grades, of which no other is there.
+pub(super) fn embedded(
+    layers: &mut MessageLayers,
+    map: &Map,
+    (charges, vectors): (Value, [Value; 2]),
+    first: First,
+) -> Result<Value, Error> {
+    let (algebra, network) = (layers.algebra(), &mut layers.network);
+    let [of_scalars, of_vectors] = match first {
+        First::Charge => [0, 1],
+        First::Vectors => [1, 0],
+    };
+    let sizes = [[1, 2], [2, 1]][of_scalars];
+    let columns = network.split(map.weight, 1, &sizes)?;
+    let [of_scalars, of_vectors] = [of_scalars, of_vectors].map(|own| columns[own]);
+    let vectors = network.join(&vectors, 2)?;
+    let options = LinearOptions::default()
+        .with_per_grade(false)
+        .with_bias(Bias::None)
+        .with_grades(GradeSet::single(1));
+    let vectors = network.operator(&ops::mv_linear(algebra, &options)?, &[vectors, of_vectors])?;
+    let own = Map {
+        weight: of_scalars,
+        form: Form::Scalars,
+        ..*map
+    };
+    let scalars = layers.mapped(charges, &own)?;
+    let network = &mut layers.network;
+    let both = network.join(&[scalars, vectors], 0)?;
+    network.extend_blades(both, algebra.blade_count())
 }
 
 /// The sum of two values as half the sum of their doubles, which are exact. The gradient of a plain sum is that of its values where it lies, in the type of the
@@ -138,35 +199,37 @@ fn sum_of_halves(network: &mut Network, values: [Value; 2]) -> Result<Value, Err
     network.scaled_sum([a?, b?], 0.5)
 }
 
-/// Charges `[1, nodes, 1]`, positions and velocities `[3, nodes, 1]`.
-fn parts(network: &mut Network, bodies: Value) -> Result<[Value; 3], Error> {
-    // Behind a zero the numbers of bodies, each as points have their coordinates.
-    let numbers = network.points(bodies)?;
-    let parts = network.split(numbers, 0, &[1, 1, 3, 3])?;
-    Ok([parts[1], parts[2], parts[3]])
-}
-
 /// Positions less the mean of those of their graph.
 pub(super) fn from_centre(
     network: &mut Network,
     positions: Value,
     graphs: Relation,
 ) -> Result<Value, Error> {
+    let centre = centre(network, positions, graphs)?;
+    from(network, positions, centre)
+}
+
+/// For each position the mean of those of its graph.
+fn centre(network: &mut Network, positions: Value, graphs: Relation) -> Result<Value, Error> {
     let mean = network.segment_sum(positions, graphs, Reduction::Mean)?;
-    let mean = network.gather(mean, graphs)?;
-    let minus = network.scaled_sum([mean, mean], -0.5)?;
+    network.gather(mean, graphs)
+}
+
+/// Positions less that of a centre.
+pub(super) fn from(network: &mut Network, positions: Value, centre: Value) -> Result<Value, Error> {
+    let minus = network.scaled_sum([centre, centre], -0.5)?;
     network.scaled_sum([positions, minus], 1.0)
 }
 
 /// For each edge the product of the scalars of its ends.
 fn products_of_ends(
-    network: &mut Network,
-    algebra: Algebra,
+    layers: &mut MessageLayers,
     x: Value,
     neighbours: &Neighbours,
 ) -> Result<Value, Error> {
     let scalars = Some(GradeSet::single(0));
-    let product = ops::product(algebra, ProductKind::Geometric, scalars, scalars)?;
+    let product = ops::product(layers.algebra(), ProductKind::Geometric, scalars, scalars)?;
+    let network = &mut layers.network;
     let ends = [neighbours.receivers, neighbours.senders];
     let [a, b] = ends.map(|own| network.gather(x, own));
     network.operator(&product, &[a?, b?])

@@ -4,6 +4,7 @@ use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{GradeSet, ProductKind};
 
 use super::MessageLayers;
+use super::layers::{Form, Map};
 use crate::relation::{Reduction, Relation};
 use crate::{Error, Network, Value};
 
@@ -197,7 +198,12 @@ impl MessageLayers {
         let weight = self.weight(&name, [from + count, to], true);
         let bias = self.bias(&name, to);
         let parts = self.network.split(weight, 1, &[from, count])?;
-        let mapped = self.map(x, parts[0])?;
+        let of_multivectors = Map {
+            weight: parts[0],
+            bias: None,
+            form: Form::PerGrade,
+        };
+        let mapped = self.mapped(x, &of_multivectors)?;
         let mapped = along(&mut self.network, mapped)?;
         let grades = [1, self.algebra().grade_count() - 1];
         let of_scalars = self.network.split(parts[1], 2, &grades)?[0];

@@ -1,10 +1,29 @@
 //! CGENN's layers, as nodes of a network.
 
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
-use flashcliff::{Algebra, Bias, Invariant};
+use flashcliff::{Algebra, Bias, GradeSet, Invariant};
 
 use crate::tokens::Start;
 use crate::{Error, Network, Value};
+
+/// The parameters of a linear map, with the form of the map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    pub(super) weight: Value,
+    pub(super) bias: Option<Value>,
+    pub(super) form: Form,
+}
+
+/// The form of a linear map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A matrix for each grade.
+    PerGrade,
+    /// One matrix for all grades.
+    OneMatrix,
+    /// A matrix of scalars, which are multivectors of grade 0.
+    Scalars,
+}
 
 /// A network that gets layers of CGENN, with the starts of their parameters. Each method adds a layer, whose parameters have names behind a prefix.
 ///
@@ -57,8 +76,13 @@ impl MessageLayers {
         &self.stored
     }
 
+    /// The shape of the last parameter in a state dict.
+    pub(super) fn last_stored(&mut self) -> Option<&mut Vec<usize>> {
+        self.stored.last_mut()
+    }
+
     /// Adds a parameter behind a prefix. A state dict has so many axes of one element in front of it, and behind it.
-    fn parameter(
+    pub(super) fn parameter(
         &mut self,
         prefix: &str,
         name: &str,
@@ -101,18 +125,35 @@ impl MessageLayers {
         channels: [usize; 2],
         per_grade: bool,
     ) -> Result<Value, Error> {
-        let weight = self.weight(prefix, channels, per_grade);
-        let bias = self.bias(prefix, channels[1]);
-        let options = LinearOptions::default().with_per_grade(per_grade);
-        let map = ops::mv_linear(self.algebra, &options)?;
-        self.network.operator(&map, &[x, weight, bias])
+        let map = self.map(prefix, channels, per_grade);
+        self.mapped(x, &map)
     }
 
-    /// A linear map for each grade without bias, whose weight is there.
-    pub(super) fn map(&mut self, x: Value, weight: Value) -> Result<Value, Error> {
-        let options = LinearOptions::default().with_bias(Bias::None);
-        let map = ops::mv_linear(self.algebra, &options)?;
-        self.network.operator(&map, &[x, weight])
+    /// The parameters of a linear map of channels with a bias.
+    pub(super) fn map(&mut self, prefix: &str, channels: [usize; 2], per_grade: bool) -> Map {
+        Map {
+            weight: self.weight(prefix, channels, per_grade),
+            bias: Some(self.bias(prefix, channels[1])),
+            form: if per_grade {
+                Form::PerGrade
+            } else {
+                Form::OneMatrix
+            },
+        }
+    }
+
+    /// A linear map whose parameters are there.
+    pub(super) fn mapped(&mut self, x: Value, map: &Map) -> Result<Value, Error> {
+        let mut options = LinearOptions::default().with_per_grade(map.form == Form::PerGrade);
+        if map.form == Form::Scalars {
+            options = options.with_grades(GradeSet::single(0));
+        }
+        if map.bias.is_none() {
+            options = options.with_bias(Bias::None);
+        }
+        let operator = ops::mv_linear(self.algebra, &options)?;
+        let inputs: Vec<Value> = [x, map.weight].into_iter().chain(map.bias).collect();
+        self.network.operator(&operator, &inputs)
     }
 
     /// The gate of each grade by its squared norm, and of scalars by themselves: CGENN's `MVSiLU`.
@@ -141,8 +182,12 @@ impl MessageLayers {
         let shape = (&[channels, grades][..], [0; 2]);
         let a = self.parameter(&norm, "a", shape, Start::Constant(0.0));
         let left = self.linear(&format!("{prefix}.linear_left"), x, [channels; 2], true)?;
-        let right = self.weight(&format!("{prefix}.linear_right"), [channels; 2], true);
-        let right = self.map(x, right)?;
+        let right = Map {
+            weight: self.weight(&format!("{prefix}.linear_right"), [channels; 2], true),
+            bias: None,
+            form: Form::PerGrade,
+        };
+        let right = self.mapped(x, &right)?;
         let product = ops::steerable_product(algebra, &SteerableOptions::default())?;
         self.network
             .operator(&product, &[x, right, weight, a, left])
@@ -153,13 +198,24 @@ impl MessageLayers {
     /// # Errors
     /// The errors of [`Network::operator`].
     pub fn norm(&mut self, prefix: &str, x: Value, channels: usize) -> Result<Value, Error> {
-        let norm = ops::mv_layer_norm(self.algebra)?;
+        let a = self.factors(prefix, channels);
+        self.normed(x, a)
+    }
+
+    /// The factors of a norm over channels.
+    pub(super) fn factors(&mut self, prefix: &str, channels: usize) -> Value {
         // The operator has the parameters of a channel behind it, CGENN an axis in front.
         let start = Start::Constant(1.0);
         let a = self.parameter(prefix, "a", (&[channels, 1], [0; 2]), start);
-        if let Some(stored) = self.stored.last_mut() {
+        if let Some(stored) = self.last_stored() {
             stored.reverse();
         }
-        self.network.operator(&norm, &[x, a])
+        a
+    }
+
+    /// The norm over channels, whose factors are there.
+    pub(super) fn normed(&mut self, x: Value, factors: Value) -> Result<Value, Error> {
+        let norm = ops::mv_layer_norm(self.algebra)?;
+        self.network.operator(&norm, &[x, factors])
     }
 }

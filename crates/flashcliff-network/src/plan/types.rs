@@ -63,6 +63,8 @@ fn groups(network: &Network) -> Vec<Vec<usize>> {
                 | Work::SegmentSum(_)
                 | Work::Join(_)
                 | Work::Split(_)
+                | Work::BladesToChannels
+                | Work::ChannelsToBlades(_)
         );
         if has_one_type {
             let ends = node.inputs.iter().chain(&node.outputs);

@@ -6,7 +6,7 @@ use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::segments::{self, Addresses, Related};
 use flashcliff_network::cuda::DeviceSegments;
-use flashcliff_network::messages::{Bodies, SimplicialHulls, Skeleton};
+use flashcliff_network::messages::{Bodies, MultivectorNeurons, SimplicialHulls, Skeleton};
 use flashcliff_network::{Axis, Keep, Network, Reduction, Rows, Segments};
 
 use crate::compare::{Case, compare};
@@ -158,9 +158,17 @@ fn forces() {
 
 /// CGENN's network of bodies, whose first weights are parts of others.
 fn bodies() {
-    for (channels, layers) in [(3, 2), (28, 1)] {
-        let options = Bodies { channels, layers };
-        let (layers, ends) = options.layers().unwrap();
+    let of = |channels, layers| Bodies { channels, layers }.layers().unwrap();
+    let neurons = |scalars, channels| {
+        let own = MultivectorNeurons {
+            scalars,
+            channels,
+            layers: 2,
+        };
+        own.layers().unwrap()
+    };
+    let models = [of(3, 2), of(28, 1), neurons(6, 3), neurons(64, 16)];
+    for (at, (layers, ends)) in models.into_iter().enumerate() {
         let mut network = layers.network;
         let axes = network.shape(ends.positions).unwrap().to_vec();
         let seed = network.features("seed", &axes);
@@ -172,7 +180,7 @@ fn bodies() {
         case.relations[1] = Segments::new(&other, 15).unwrap();
         let graphs: Vec<usize> = (0..15).map(|node| node / 5).collect();
         case.relations.push(Segments::new(&graphs, 3).unwrap());
-        compare(&format!("bodies, {channels} channels"), &case);
+        compare(&format!("bodies, number {at}"), &case);
     }
 }
 

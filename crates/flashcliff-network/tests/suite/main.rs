@@ -12,6 +12,7 @@ mod layers;
 mod masks;
 mod messages;
 mod networks;
+mod neurons;
 mod plans;
 mod products;
 mod relations;

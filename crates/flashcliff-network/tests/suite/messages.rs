@@ -11,10 +11,10 @@ use flashcliff_network::{
 use crate::networks::{numbers, room, slices};
 
 pub(crate) const BLADES: usize = 8;
-const GRADES: [usize; BLADES] = [0, 1, 1, 1, 2, 2, 2, 3];
+pub(crate) const GRADES: [usize; BLADES] = [0, 1, 1, 1, 2, 2, 2, 3];
 /// Squares of blade norms in Cl(3,0,0) are 1.
-const EDGES: [[i64; 2]; 7] = [[0, 1], [1, 0], [2, 1], [0, 2], [3, 4], [4, 3], [3, 3]];
-const NODES: usize = 5;
+pub(crate) const EDGES: [[i64; 2]; 7] = [[0, 1], [1, 0], [2, 1], [0, 2], [3, 4], [4, 3], [3, 3]];
+pub(crate) const NODES: usize = 5;
 
 /// A multivector for each channel of a node or an edge.
 pub(crate) type Row = Vec<[f64; BLADES]>;
@@ -27,7 +27,7 @@ fn algebra() -> Algebra {
 pub(crate) struct Reference {
     parameters: HashMap<String, Vec<f64>>,
     /// The sign and the blade of each product of two blades.
-    table: Vec<Vec<(f64, usize)>>,
+    pub(crate) table: Vec<Vec<(f64, usize)>>,
     /// The numbers of paths from two grades to a third.
     paths: HashMap<(usize, usize, usize), usize>,
 }
@@ -61,7 +61,7 @@ impl Reference {
         }
     }
 
-    fn get(&self, prefix: &str, name: &str) -> &[f64] {
+    pub(crate) fn get(&self, prefix: &str, name: &str) -> &[f64] {
         let name = format!("{prefix}.{name}");
         self.parameters
             .get(&name)
@@ -134,7 +134,7 @@ impl Reference {
         y
     }
 
-    fn norm(&self, prefix: &str, x: &Row) -> Row {
+    pub(crate) fn norm(&self, prefix: &str, x: &Row) -> Row {
         let a = self.get(prefix, "a");
         let norms = x.iter().map(|x| {
             let square: f64 = (0..4).map(|grade| square(x, grade)).sum();
@@ -251,11 +251,11 @@ fn relations() -> [Segments; 3] {
     [receivers.unwrap(), senders.unwrap(), graphs]
 }
 
-fn batch() -> Rows {
+pub(crate) fn batch() -> Rows {
     Rows::of_graphs(2, NODES, EDGES.len())
 }
 
-fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+pub(crate) fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
     let mut outputs = room(plan);
     let [inputs, parameters] = [inputs, parameters].map(slices);
     let sources = Slices {
@@ -323,7 +323,7 @@ fn paths_and_products_are_those_of_the_algebra() {
 }
 
 /// Three bodies in one graph, two in another.
-const GRAPHS: [i64; NODES] = [0, 0, 0, 1, 1];
+pub(crate) const GRAPHS: [i64; NODES] = [0, 0, 0, 1, 1];
 
 #[test]
 fn the_network_of_bodies_is_that_of_the_formulas() {

@@ -254,10 +254,17 @@ class NetworkPlan:
         """Writes the gradients that are wanted, in order."""
 
 class StoredNetwork:
-    """A network of a file, or a gradient of one. Arguments are the inputs, the parameters, then gradients of results."""
+    """A network of a file, one that the core describes, or a gradient of one. Arguments are the inputs, the parameters, then gradients of results."""
 
     @staticmethod
     def of_json(text: str) -> StoredNetwork: ...
+    @staticmethod
+    def multivector_neurons(scalars: int, channels: int, layers: int) -> StoredNetwork:
+        """MVN's network of charged bodies."""
+    @property
+    def starts(self) -> list[tuple[list[int], str, float]]:
+        """For each parameter its shape in a state dict, ``normal``, ``uniform`` around 0 or ``constant``, and the standard deviation, the bound or the
+        number. Those of a file have none."""
     @property
     def inputs(self) -> list[tuple[str, list[str]]]:
         """The names and axes of inputs."""

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use flashcliff::Dtype;
 use flashcliff_network::cache::Cache;
 use flashcliff_network::file::{self, Conversion, Stored};
+use flashcliff_network::messages::{BodyEnds, MessageLayers, MultivectorNeurons};
+use flashcliff_network::tokens::Start;
 use flashcliff_network::{Axis, Network, Rows, Value};
 use pyo3::prelude::*;
 
-use super::plan::{Key, NetworkFunction, NetworkPlan, On, Planned, PyGpu, PyRows};
+use super::plan::{Key, NetworkFunction, NetworkPlan, OUTPUT, On, Planned, PyGpu, PyRows};
 use crate::error::{UnsupportedError, caught, detached};
 
 /// Samples, items, context items, edges, graphs, and the rows of further sets.
@@ -34,13 +36,17 @@ pub(crate) struct Function {
 impl Function {
     pub(crate) fn of_json(text: &str) -> Result<Self, file::Error> {
         let (network, outputs) = file::network_from_json(text)?;
+        Ok(Self::new(network, outputs))
+    }
+
+    fn new(network: Network, outputs: Vec<(String, Value)>) -> Self {
         let ends = network.inputs().iter().chain(network.parameters());
-        Ok(Self {
+        Self {
             arguments: ends.copied().collect(),
             results: outputs.iter().map(|&(_, value)| value).collect(),
             names: outputs.into_iter().map(|(name, _)| name).collect(),
             network,
-        })
+        }
     }
 
     /// The gradients of some results by some arguments, in their order, and for each argument that is wanted whether there is one. The gradients of the
@@ -139,7 +145,12 @@ pub(crate) fn rows((samples, items, context, edges, graphs, others): Sizes) -> R
 pub(crate) struct StoredNetwork {
     function: Function,
     plans: Cache<Key, Planned>,
+    /// How parameters begin; nothing for a network of a file, which has them.
+    starts: Vec<PyStart>,
 }
+
+/// The shape of a parameter in a state dict, a distribution, and a number of it.
+type PyStart = (Vec<usize>, &'static str, f64);
 
 /// A name, and axes: sizes, and names of those that are open.
 type PyEnd = (String, Vec<String>);
@@ -149,6 +160,29 @@ impl StoredNetwork {
         Self {
             function,
             plans: Cache::default(),
+            starts: Vec::new(),
+        }
+    }
+
+    /// A network of messages whose parameters begin somewhere.
+    fn of_layers(layers: MessageLayers, output: Value) -> Self {
+        let shapes = layers.stored_shapes().iter().cloned();
+        let starts = shapes.zip(layers.starts()).map(|(shape, start)| {
+            let (name, number) = match *start {
+                Start::Normal(deviation) => ("normal", deviation),
+                Start::Uniform { bound, .. } => ("uniform", bound),
+                Start::Constant(number) => ("constant", number),
+                // Layers of messages have none of these.
+                Start::Bounds(_) => ("constant", 0.0),
+            };
+            (shape, name, number)
+        });
+        Self {
+            starts: starts.collect(),
+            ..Self::new(Function::new(
+                layers.network,
+                vec![(OUTPUT.to_owned(), output)],
+            ))
         }
     }
 }
@@ -159,6 +193,24 @@ impl StoredNetwork {
     #[staticmethod]
     fn of_json(text: &str) -> PyResult<Self> {
         Ok(Self::new(caught(|| Function::of_json(text))?))
+    }
+
+    /// MVN's network of charged bodies.
+    #[staticmethod]
+    fn multivector_neurons(scalars: usize, channels: usize, layers: usize) -> PyResult<Self> {
+        let sizes = MultivectorNeurons {
+            scalars,
+            channels,
+            layers,
+        };
+        let (layers, BodyEnds { positions, .. }) = caught(|| sizes.layers())?;
+        Ok(Self::of_layers(layers, positions))
+    }
+
+    /// For each parameter its shape in a state dict, `normal`, `uniform` around 0 or `constant`, and the standard deviation, the bound or the number.
+    #[getter]
+    fn starts(&self) -> Vec<PyStart> {
+        self.starts.clone()
     }
 
     /// The names and axes of the inputs.

@@ -86,6 +86,19 @@ def _first_blades(ops: Operations, count: int, inputs: Sequence[Any]) -> list[An
     return [ops.slice(inputs[0], 0, 0, count)]
 
 
+def _blades_to_channels(ops: Operations, _: None, inputs: Sequence[Any]) -> list[Any]:
+    """The blades of each channel side by side."""
+    x = inputs[0]
+    count = ops.size(x, 0) * ops.size(x, 2)
+    return [ops.reshape(ops.transpose(x, (1, 2, 0)), [1, -1, count])]
+
+
+def _channels_to_blades(ops: Operations, blades: int, inputs: Sequence[Any]) -> list[Any]:
+    x = inputs[0]
+    count = ops.size(x, 2) // blades
+    return [ops.transpose(ops.reshape(x, [-1, count, blades]), (2, 0, 1))]
+
+
 def _reverse_axes(ops: Operations, _: None, inputs: Sequence[Any]) -> list[Any]:
     return [ops.transpose(inputs[0], (2, 1, 0))]
 
@@ -102,6 +115,8 @@ KINDS: dict[str, Callable[[Operations, Any, Sequence[Any]], list[Any]]] = {
     "relu": _relu,
     "blade": _blade,
     "first_blades": _first_blades,
+    "blades_to_channels": _blades_to_channels,
+    "channels_to_blades": _channels_to_blades,
     "reverse_axes": _reverse_axes,
 }
 

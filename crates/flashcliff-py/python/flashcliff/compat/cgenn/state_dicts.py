@@ -48,6 +48,7 @@ def load_state_dict(
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict: expected a mapping, got {type(state_dict).__name__}")
     algebras = {_tables_of(m) for m in module.modules() if isinstance(m, nn.CliffordModule)}
+    algebras |= {own for m in module.modules() if isinstance(own := vars(m).get("algebra"), Algebra)}
     expected = [metric_of(algebra) for algebra in algebras]
     # A module with tables of its own keeps them.
     values = {name: value for name, value in module.state_dict().items() if _of_algebra(name)}

@@ -3,7 +3,7 @@ simplicial complexes."""
 
 from .hulls import Hulls
 from .jets import CGLayer, JetTagger
-from .mvn import MVNBody, MVNLayer, MVNRectifier
+from .mvn import MVNBody
 from .nbody import NBody
 from .regression import Regression
 from .simplices import SimplicialHulls
@@ -14,8 +14,6 @@ __all__ = [
     "Hulls",
     "JetTagger",
     "MVNBody",
-    "MVNLayer",
-    "MVNRectifier",
     "NBody",
     "Regression",
     "SimplicialHulls",

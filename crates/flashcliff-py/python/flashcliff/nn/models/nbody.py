@@ -84,18 +84,12 @@ class NBody(Networked):
             TypeError: ``edges`` are none of these.
             ValueError: a tensor has another shape, or relations have other sizes.
         """
-        receivers, senders = ends_of(edges)
-        nodes = receivers.count
-        shapes = {"charges": (nodes,), "positions": (nodes, 3), "velocities": (nodes, 3)}
-        for (name, shape), x in zip(shapes.items(), (charges, positions, velocities)):
-            if tuple(x.shape) != shape:
-                raise ValueError(f"{name}: expected {list(shape)}, got {list(x.shape)}")
-        numbers = torch.cat([charges[:, None], positions, velocities], dim=-1)[None]
-        # The function takes all nodes as those of one graph, if nothing else is said.
-        of = _one_graph(receivers) if graphs is None else graphs
-        given = MessageGiven(numbers, receivers, senders, graphs=of)
+        numbers, (receivers, senders), of = numbers_of_bodies(
+            charges, positions, velocities, edges, graphs
+        )
+        given = MessageGiven(numbers[None], receivers, senders, graphs=of)
         found = None
-        if of.rows == nodes:
+        if of.rows == receivers.count:
             found = attempt_on_graph(self, given, self._composed)
         if found is not None:
             return found[..., 0].T.contiguous()
@@ -175,6 +169,29 @@ class NBody(Networked):
         scalars = mapped(charges, columns[0], bias, 0)
         both = network.stacked(scalars, mapped(vectors, columns[1], None, 1))
         return network.extended(both, algebra.blade_count)
+
+
+def numbers_of_bodies(
+    charges: Tensor,
+    positions: Tensor,
+    velocities: Tensor,
+    edges: Edges,
+    graphs: Relation | None,
+) -> tuple[Tensor, tuple[Relation, Relation], Relation]:
+    """The numbers of bodies side by side ``[nodes, 7]``, the ends of edges, and graphs: one of all nodes, if nothing else is said.
+
+    Raises:
+        TypeError: ``edges`` are no graph and no relations.
+        ValueError: a tensor has another shape.
+    """
+    ends = ends_of(edges)
+    nodes = ends[0].count
+    shapes = {"charges": (nodes,), "positions": (nodes, 3), "velocities": (nodes, 3)}
+    for (name, shape), x in zip(shapes.items(), (charges, positions, velocities)):
+        if tuple(x.shape) != shape:
+            raise ValueError(f"{name}: expected {list(shape)}, got {list(x.shape)}")
+    numbers = torch.cat([charges[:, None], positions, velocities], dim=-1)
+    return numbers, ends, _one_graph(ends[0]) if graphs is None else graphs
 
 
 def _one_graph(receivers: Relation) -> Relation:

@@ -20,7 +20,7 @@ from .described import (
 )
 from .described.draft import Draft
 from .described.function import TYPES
-from .loaded import LoadedNetwork
+from .loaded import CoreNetwork
 
 __all__ = ["save_network"]
 
@@ -57,7 +57,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
 
     A file of :class:`flashcliff.nn.models.Hulls`, ``Volumes`` or ``Regression`` has the input ``points`` ``[rows, points, dim]`` and the output
     ``[1, rows, 1]``.
-    A file of :class:`flashcliff.nn.models.NBody` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
+    A file of :class:`flashcliff.nn.models.NBody` or ``MVNBody`` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
     ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.models.SimplicialHulls` the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``,
     and the output ``[1, graphs, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges,
     edge_scalars]`` and ``node_scalars`` ``[1, nodes, node_scalars]``, if it has such scalars; one of :class:`flashcliff.nn.CEMLP` the input ``x`` ``[blades, rows, in_channels]``.
@@ -95,9 +95,9 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     if not isinstance(module, nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
     what = f"save_network of {type(module).__name__}"
-    if isinstance(module, LoadedNetwork):
+    if isinstance(module, CoreNetwork):
         if mask:
-            raise ValueError(f"{what}: expected mask=False, because the inputs are those of the file")
+            raise ValueError(f"{what}: expected mask=False, because its network has no attention, or that of the file")
         _save(path, what, *module.stored())
         return
     variant = _variant(module, what, mask)

@@ -1,9 +1,9 @@
-"""Networks of files as modules."""
+"""Networks that the core describes as modules: those of files, and those of models."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from .described.draft import Slot
 from .described.stored import Ends, StoredCall, StoredNetwork
 from .ragged import Sequences, paired
 
-__all__ = ["LoadedNetwork", "load_network"]
+__all__ = ["CoreNetwork", "LoadedNetwork", "load_network"]
 
 Axes = dict[str, tuple[str, ...]]
 """For each name its axes: sizes, and names of those that are open."""
@@ -78,11 +78,11 @@ def load_network(
 
 @calls.stands_for
 class Weights(nn.Module):
-    """The parameters of a file whose names begin with the same words. It has no call."""
+    """The parameters of a network whose names begin with the same words. It has no call."""
 
 
-class LoadedNetwork(nn.Module):
-    """A network of a file, as :func:`flashcliff.load_network` makes it.
+class CoreNetwork(nn.Module):
+    """A network that the core describes. It is one function of autograd, whose gradients are networks, too.
 
     Attributes:
         inputs: the names of inputs, and their axes.
@@ -90,22 +90,44 @@ class LoadedNetwork(nn.Module):
         outputs: the name of the output, and its axes.
     """
 
-    def __init__(self, json: str) -> None:
+    _what: str
+    """The network in messages of errors."""
+
+    _describe: Callable[..., _core.StoredNetwork]
+    """Makes the description, of the options of the module, which copies of it make again."""
+
+    def __init__(self, *options: Any) -> None:
         super().__init__()
-        self._json = json
+        self._options = options
         self._make()
         core = self._network.core
         self.inputs: Axes = {name: tuple(axes) for name, axes in core.inputs}
         self.outputs: Axes = {name: tuple(axes) for name, axes in core.outputs}
         self.relations = {name: (start, end) for name, start, end in core.relations}
         self._names = [tuple(name.split(".")) for name in core.parameters]
+        seen = core.shapes(_NO_ROWS)[0][len(self.inputs) :]
+        stored = [shape for shape, *_ in core.starts] or seen
+        # State dicts may have axes of one element more than the network.
+        self._shapes = list(zip(map(torch.Size, stored), map(torch.Size, seen), strict=True))
 
     def _make(self) -> None:
-        self._network = StoredNetwork(_core.StoredNetwork.of_json(self._json))
+        self._network = StoredNetwork(type(self)._describe(*self._options))
         self._function = self._network.core.function()
 
+    def _begin(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        """Adds parameters as the description says that they begin."""
+        core = self._network.core
+        for name, (shape, kind, number) in zip(core.parameters, core.starts, strict=True):
+            own = torch.empty(shape, device=device, dtype=dtype)
+            if kind == "normal":
+                nn.init.normal_(own, std=number)
+            elif kind == "uniform":
+                nn.init.uniform_(own, -number, number)
+            else:
+                nn.init.constant_(own, number)
+            self._add(name, nn.Parameter(own))
+
     def __getstate__(self) -> dict[str, Any]:
-        # The description is text, of which the network is made again.
         return {k: v for k, v in self.__dict__.items() if k not in ("_network", "_function")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -129,49 +151,37 @@ class LoadedNetwork(nn.Module):
             yield module, leaf
 
     def _weights(self) -> list[Tensor]:
-        """The parameters of a call; those that a parametrization computes, too."""
-        return [
+        """The parameters of a call in the shapes of the network; those that a parametrization computes, too."""
+        found = [
             getattr(module, leaf) if (own := module._parameters.get(leaf)) is None else own
             for module, leaf in self._slots()
         ]
+        for at, (own, (shape, seen)) in enumerate(zip(found, self._shapes, strict=True)):
+            if own.shape != shape:
+                name = ".".join(self._names[at])
+                raise ValueError(f"{name}: expected {list(shape)}, got {list(own.shape)}")
+            if shape != seen:
+                found[at] = own.view(seen)
+        return found
 
     def stored(self) -> tuple[_core.NetworkFunction, list[Tensor]]:
         """The network for a file and its parameters, after a comparison with those that were read."""
         why = calls.why_other(self)
-        found, shapes = self._weights(), self._network.core.shapes(_NO_ROWS)[0]
-        shapes = shapes[len(self.inputs) :]
-        if why is None and [list(own.shape) for own in found] != shapes:
-            why = "a parameter has another shape than in the file"
         if why is not None:
             raise _core.UnsupportedError(f"save_network of {type(self).__name__}: {why}")
-        return self._function, found
+        return self._function, self._weights()
 
     # A compiler runs the call as it is, between its graphs.
     @torch._disable_dynamo
-    def forward(
+    def _call(
         self,
-        *,
+        given: Mapping[str, Any],
         samples: int = 1,
         graph_count: int | None = None,
         cu_seqlens: Tensor | Sequences | None = None,
         cu_seqlens_key: Tensor | Sequences | None = None,
-        **given: Any,
     ) -> Tensor:
-        """The result.
-
-        Args:
-            samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
-            graph_count: the number of graphs, for networks on graphs. Without it, it is that of a :class:`~flashcliff.graphs.Relation` to graphs, or 1.
-            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows, ``[sequences + 1]``, as :class:`~flashcliff.nn.transformer.SelfAttention` takes them.
-            cu_seqlens_key: those of the context rows.
-            given: a tensor for each input. For each relation a :class:`~flashcliff.graphs.Relation`, or the target of each row as integers, which are sorted in
-                each call.
-
-        Raises:
-            TypeError: an input or a relation is missing, or is none of the network's; types that differ from each other or from the parameters'.
-            ValueError: shapes that do not belong to one batch.
-            UnsupportedError: tensors without memory of their own, such as those of ``torch.func`` and of forward mode.
-        """
+        """The result, from a tensor for each input and the rows of each relation."""
         self._check_names(given)
         inputs: list[Tensor] = [given[name] for name in self.inputs]
         weights = self._weights()
@@ -181,12 +191,12 @@ class LoadedNetwork(nn.Module):
         except Unready:
             found = ", ".join(sorted({str(x.dtype) for x in inputs}))
             raise TypeError(
-                f"a network of a file: expected inputs of one type of floating-point numbers, got {found}"
+                f"{self._what}: expected inputs of one type of floating-point numbers, got {found}"
             ) from None
         if not types.parameters.issuperset(own.dtype for own in weights):
             found = ", ".join(sorted({str(own.dtype) for own in weights}))
             raise TypeError(
-                f"a network of a file: expected parameters of {inputs[0].dtype}, as the inputs are, got {found}; convert the network or the inputs with `.to()`"
+                f"{self._what}: expected parameters of {inputs[0].dtype}, as the inputs are, got {found}; convert the network or the inputs with `.to()`"
             )
         sizes = self._sizes(inputs, given, samples, graph_count)
         rows = _rows(sizes)
@@ -208,7 +218,7 @@ class LoadedNetwork(nn.Module):
         expected = [*self.inputs, *self.relations]
         if set(expected) != set(given):
             raise TypeError(
-                f"a network of a file: expected the inputs and relations {', '.join(expected)}, got {', '.join(given) or 'none'}"
+                f"{self._what}: expected the inputs and relations {', '.join(expected)}, got {', '.join(given) or 'none'}"
             )
         for name in self.inputs:
             if not isinstance(given[name], Tensor):
@@ -219,17 +229,17 @@ class LoadedNetwork(nn.Module):
         for own in (*inputs, *weights):
             if own.device != device:
                 raise RuntimeError(
-                    f"a network of a file: expected all inputs and parameters on {device}, got one on {own.device}"
+                    f"{self._what}: expected all inputs and parameters on {device}, got one on {own.device}"
                 )
         if not (device.type == "cpu" or device.type == "cuda" and _core.CUDA):
             raise _core.UnsupportedError(
-                f"a network of a file: expected tensors on the CPU, or on CUDA with a build that has its kernels, got {device}"
+                f"{self._what}: expected tensors on the CPU, or on CUDA with a build that has its kernels, got {device}"
             )
         if not doors.opens(*inputs, *weights):
             raise _core.UnsupportedError(
-                "a network of a file: expected plain tensors with memory of their own, got such as a transform of torch.func, forward mode, a trace or a mode follows"
+                f"{self._what}: expected plain tensors with memory of their own, got such as a transform of torch.func, forward mode, a trace or a mode follows"
             )
-        doors.check("a network of a file", [*inputs, *weights], [*self.inputs])
+        doors.check(self._what, [*inputs, *weights], [*self.inputs])
 
     def _sizes(
         self,
@@ -304,7 +314,46 @@ class LoadedNetwork(nn.Module):
             found = (f"{name} [{start}] to {end}" for name, (start, end) in self.relations.items())
             lines.insert(1, f"relations: {', '.join(found)}")
         lines.append(f"parameters: {len(own)}, of {sum(x.numel() for x in own)} numbers, {of}")
-        return "\n".join(["LoadedNetwork(", *(f"  {line}" for line in lines), ")"])
+        return "\n".join([f"{type(self).__name__}(", *(f"  {line}" for line in lines), ")"])
+
+
+class LoadedNetwork(CoreNetwork):
+    """A network of a file, as :func:`flashcliff.load_network` makes it.
+
+    Attributes:
+        inputs: the names of inputs, and their axes.
+        relations: the names of relations, with the axes of their rows and of their targets.
+        outputs: the name of the output, and its axes.
+    """
+
+    _what = "a network of a file"
+    _describe = _core.StoredNetwork.of_json
+
+    def forward(
+        self,
+        *,
+        samples: int = 1,
+        graph_count: int | None = None,
+        cu_seqlens: Tensor | Sequences | None = None,
+        cu_seqlens_key: Tensor | Sequences | None = None,
+        **given: Any,
+    ) -> Tensor:
+        """The result.
+
+        Args:
+            samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
+            graph_count: the number of graphs, for networks on graphs. Without it, it is that of a :class:`~flashcliff.graphs.Relation` to graphs, or 1.
+            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows, ``[sequences + 1]``, as :class:`~flashcliff.nn.transformer.SelfAttention` takes them.
+            cu_seqlens_key: those of the context rows.
+            given: a tensor for each input. For each relation a :class:`~flashcliff.graphs.Relation`, or the target of each row as integers, which are sorted in
+                each call.
+
+        Raises:
+            TypeError: an input or a relation is missing, or is none of the network's; types that differ from each other or from the parameters'.
+            ValueError: shapes that do not belong to one batch.
+            UnsupportedError: tensors without memory of their own, such as those of ``torch.func`` and of forward mode.
+        """
+        return self._call(given, samples, graph_count, cu_seqlens, cu_seqlens_key)
 
 
 def _rows(sizes: Mapping[str, int]) -> tuple[int, ...]:
