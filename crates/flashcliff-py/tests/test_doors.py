@@ -307,6 +307,23 @@ def test_tensors_of_other_kinds(way, kind):
     torch.testing.assert_close(found[both], want[both], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("grad", [False, True])
+def test_known_zeros_reach_no_fused_attention(monkeypatch, at, grad):
+    """Which reads past their memory: in PyTorch 2.6 it often has the right numbers by chance."""
+    given = [torch.randn(3, 2, 5, 8, requires_grad=grad) for _ in range(3)]
+    given[at] = torch.zeros(3, 2, 5, 8)
+    want = gt.attend(*given)
+
+    def refuse(*_, **__):
+        raise AssertionError("zeros without memory came to a fused kernel")
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", refuse)
+    monkeypatch.setattr(torch, "_fused_sdp_choice", refuse)
+    given[at] = torch._efficientzerotensor((3, 2, 5, 8))
+    near(gt.attend(*given).detach(), want.detach())
+
+
 def test_dead_wrappers_of_transforms():
     kept = []
     torch.func.vmap(lambda x: kept.append(x) or x)(torch.randn(2, 16, 5, 3))

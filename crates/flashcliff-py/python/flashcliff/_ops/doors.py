@@ -34,6 +34,7 @@ __all__ = [
     "follows",
     "has_memory",
     "hold",
+    "is_known_zero",
     "lies_in_memory",
     "opens",
     "opens_on_cuda",
@@ -119,12 +120,12 @@ def lies_in_memory(tensor: Tensor) -> bool:
     if there:
         return True
     odd = tensor.is_meta or _is_wrapped(tensor) or torch._is_functional_tensor(tensor)
-    return not (odd or _is_zero(tensor))
+    return not (odd or torch._is_zerotensor(tensor))
 
 
-def _is_zero(tensor: Tensor) -> bool:
-    """Whether PyTorch knows a tensor to be zero and gives it no memory."""
-    return bool(torch._is_zerotensor(tensor))
+def is_known_zero(*tensors: Tensor) -> bool:
+    """Whether PyTorch knows one of the tensors to be zero and gives it no memory."""
+    return not _compiles() and any(map(torch._is_zerotensor, tensors))
 
 
 def hold(tensors: Sequence[Tensor | None]) -> bool:
