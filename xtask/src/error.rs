@@ -54,6 +54,9 @@ pub(crate) enum Error {
     /// The guide has links that lead nowhere, or code that nothing runs.
     #[error("docs/guide/src:\n{}", faults.join("\n"))]
     Guide { faults: Vec<String> },
+    /// New lines of Markdown or comments have habits of which CONTRIBUTING.md warns.
+    #[error("prose:\n{}", faults.join("\n"))]
+    Prose { faults: Vec<String> },
     /// A tool failed.
     #[error("`{command}` failed: {output}")]
     Tool { command: String, output: String },

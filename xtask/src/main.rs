@@ -18,6 +18,7 @@ mod layering;
 mod marked;
 mod packages;
 mod pins;
+mod prose;
 mod release;
 mod surface;
 
@@ -56,6 +57,15 @@ enum Task {
     Layering,
     /// Check the guide, `docs/guide`: contents, links, pictures, and that a test runs each block of code.
     Guide,
+    /// Find bad habits of English in the lines that a change adds to Markdown and comments, and say what to write.
+    Prose {
+        /// The commit or branch that the change begins at: lines count that differ from the last commit shared with it.
+        #[arg(default_value = "HEAD")]
+        base: String,
+        /// Fail if there are any.
+        #[arg(long)]
+        check: bool,
+    },
     /// Install a CUDA toolkit into the build folder, for machines without one, and print its nvcc.
     CudaToolkit,
     /// Make the Rust declarations of the C interface of the CUDA kernels.
@@ -125,6 +135,7 @@ fn main() -> ExitCode {
         Task::Figures { check } => figures::run(&root, check),
         Task::Layering => layering::run(&root),
         Task::Guide => guide::run(&root),
+        Task::Prose { base, check } => prose::run(&root, &base, check),
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
         Task::CudaCheck {

@@ -52,7 +52,13 @@ fn read(metadata: &Value) -> Vec<Published> {
 fn crate_of(package: &Value) -> Published {
     let text = |field: &str| package[field].as_str().unwrap_or_default().to_owned();
     let mut faults = Vec::new();
-    for field in ["description", "license", "readme", "rust_version"] {
+    for field in [
+        "description",
+        "license",
+        "readme",
+        "repository",
+        "rust_version",
+    ] {
         if text(field).is_empty() {
             faults.push(format!("expected the field {field}, found none"));
         }
@@ -190,7 +196,7 @@ mod tests {
             .iter()
             .map(|name| json!({"name": name, "path": "/p", "req": "^1"}));
         json!({
-            "name": name, "version": "1.0.0", "description": "d", "license": "MIT", "readme": "r",
+            "name": name, "version": "1.0.0", "description": "d", "license": "MIT", "readme": "r", "repository": "a",
             "rust_version": "1.95", "publish": null, "dependencies": needs.collect::<Vec<_>>(),
         })
     }
