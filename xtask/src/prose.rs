@@ -7,47 +7,47 @@ use std::path::Path;
 use crate::Error;
 use crate::git::git;
 
-/// Words in a row, the words after which they are good English, and what to write instead.
+/// Words in a row, when the words before and after them make them good English, and what to write instead.
 struct Habit {
     words: &'static [&'static str],
-    unless: fn(&str) -> bool,
+    unless: fn(&str, &str) -> bool,
     better: &'static str,
 }
 
 const HABITS: [Habit; 7] = [
     Habit {
         words: &["those", "of"],
-        unless: |_| false,
+        unless: |_, _| false,
         better: "the noun again, or its plural",
     },
     Habit {
         words: &["of", "its", "own"],
-        unless: |_| false,
+        unless: |_, _| false,
         better: "its own X, or a separate X",
     },
     Habit {
         words: &["of", "their", "own"],
-        unless: |_| false,
+        unless: |_, _| false,
         better: "their own X",
     },
     Habit {
         words: &["of", "one's", "own"],
-        unless: |_| false,
+        unless: |_, _| false,
         better: "your own X, or a custom X",
     },
     Habit {
         words: &["has", "not"],
-        unless: |next| next == "been" || next.ends_with("ed") || next.ends_with("en"),
+        unless: |_, next| next == "been" || next.ends_with("ed") || next.ends_with("en"),
         better: "lacks, or does not have",
     },
     Habit {
         words: &["is", "no"],
-        unless: |next| matches!(next, "longer" | "more"),
+        unless: |before, next| before == "there" || matches!(next, "longer" | "more"),
         better: "is not a, or there is no",
     },
     Habit {
         words: &["behind"],
-        unless: |next| matches!(next, "a" | "an"),
+        unless: |_, next| matches!(next, "a" | "an"),
         better: "after",
     },
 ];
@@ -187,13 +187,15 @@ fn faults_in(name: &str, text: &str, prose: &[String], ranges: &[Range<usize>]) 
             .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()))
             .collect();
         for habit in HABITS {
+            let word = |at: usize| words.get(at).copied().unwrap_or_default();
             let places = words.windows(habit.words.len()).enumerate();
             let places = places.filter(|(_, window)| *window == habit.words);
-            let next = |at: usize| words.get(at + habit.words.len()).copied();
-            let bad = places.filter(|(at, _)| !(habit.unless)(next(*at).unwrap_or_default()));
-            for _ in bad {
-                let words = habit.words.join(" ");
-                fault(format!("`{words}`: write {}", habit.better));
+            for (at, _) in places {
+                let before = at.checked_sub(1).map_or("", word);
+                if !(habit.unless)(before, word(at + habit.words.len())) {
+                    let words = habit.words.join(" ");
+                    fault(format!("`{words}`: write {}", habit.better));
+                }
             }
         }
         let length = line.chars().count();
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn good_english_and_code_are_left_alone() {
         for line in [
-            "It has not been measured, has not changed, is no longer there.",
+            "It has not been measured, has not changed, is no longer there. There is no release.",
             "Kernels behind a C interface. The habits `is no` and `has not`.",
             "```text\nIt is no number.\n```",
         ] {
@@ -254,7 +256,7 @@ mod tests {
         for (name, text, lines) in [
             (
                 "a.rs",
-                "let is = no; // It is no number.\nlet a = \"is no\";",
+                "let is = no;\u{20}// It is no number.\nlet a = \"is no\";",
                 vec![1],
             ),
             ("a.rs", "/// A kernel\n/// of its own.", vec![2]),
