@@ -195,7 +195,7 @@ pub static OWN_NORM: Setting = setting(
     "norm",
     Kind::Choice(&NORMS),
     "invariant",
-    "The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do.",
+    "The form of `|x_g|^2`.",
 );
 
 /// The number under the root of a norm.

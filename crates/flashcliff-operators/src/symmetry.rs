@@ -47,6 +47,19 @@ impl Symmetry {
     }
 }
 
+impl Symmetry {
+    /// The group with its name.
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::Versors => "all versors, Pin(p, q, r)",
+            Self::EvenVersors => "even versors, Spin(p, q, r)",
+            Self::Orthogonal => "orthogonal versors, O(p) x O(q)",
+            Self::Rotations => "orthogonal versors of determinant 1",
+            Self::None => "no transformation",
+        }
+    }
+}
+
 impl fmt::Display for Symmetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -3,6 +3,7 @@
 use flashcliff_operators::{CHOICES, Choice, Input, Kind, Operator, Presence, Section, Setting};
 use flashcliff_program::operators::OPERATORS;
 
+use super::accepted;
 use super::text::{Markup, wrap};
 use crate::Error;
 use crate::marked::with_block;
@@ -62,7 +63,7 @@ fn entry(operator: &Operator) -> String {
     let mut settings = operator.options.settings();
     settings.extend(operator.python_settings);
     if !settings.is_empty() {
-        text += &item("Options", &list(&settings, |setting| option(setting)));
+        text += &item("Options", &list(&settings, |setting| option(operator, setting)));
     }
     if !operator.source.is_empty() {
         text += &item("Source", operator.source);
@@ -78,11 +79,12 @@ fn input(input: &Input) -> String {
     format!("`{}` `{}`{absent}", input.name, input.shape)
 }
 
-fn option(setting: &Setting) -> String {
-    let Kind::Choice(choices) = setting.kind else {
+fn option(operator: &Operator, setting: &Setting) -> String {
+    let Kind::Choice(_) = setting.kind else {
         return format!("`{}` ({})", setting.name, setting.default);
     };
-    let others = choices.values.iter().map(|choice| choice.name);
+    let accepted = accepted::choices(operator, setting).into_iter();
+    let others = accepted.map(|choice| choice.name);
     let others: Vec<String> = others
         .filter(|name| *name != setting.default)
         .map(|name| format!("`{name}`"))

@@ -1,5 +1,6 @@
 //! Files that are derived from the table of operators.
 //!
+//! * `accepted` - the values that an operator takes of an option.
 //! * `text` - markup and line breaks.
 //! * `rust` - `flashcliff::ops`: functions, options, operators by name.
 //! * `candle` - functions of candle tensors.
@@ -9,6 +10,7 @@
 //! * `symmetry` - the table of symmetries, in the library and on its page.
 //! * `guide` - the reference in the guide's chapter of operators.
 
+mod accepted;
 mod c;
 mod candle;
 mod guide;

@@ -1,9 +1,10 @@
 //! The Python package: functions of PyTorch tensors, of arrays of JAX and of any arrays, and the rows behind them.
 
+mod documentation;
+mod example;
+
 use flashcliff_operators::{Choice, Choices, Kind, Operator, Presence, Setting};
 use flashcliff_program::operators::OPERATORS;
-
-use super::text::{PYTHON, rename, wrap};
 
 const WIDTH: usize = 100;
 const HEADER: &str =
@@ -105,7 +106,7 @@ fn functions(module: &Module) -> String {
     for operator in OPERATORS {
         text += &format!("\n\n{}", function(operator, module));
         for (_, choice) in operator.functions() {
-            text += &format!("\n\n{}", function_of_choice(choice, module));
+            text += &format!("\n\n{}", function_of_choice(operator, choice, module));
         }
     }
     text
@@ -160,12 +161,17 @@ fn function(operator: &Operator, module: &Module) -> String {
     before.extend(after);
     let mut text = signature(name, &before, module.tensor);
     text += &match module.documents {
-        Documents::All => documentation(operator, takes_grades) + &native(operator, takes_grades),
-        Documents::As(differs) => {
-            format!("    \"\"\"As :func:`flashcliff.functional.{name}`{differs}.\"\"\"\n")
+        Documents::All => {
+            documentation::of_operator(operator, takes_grades) + &native(operator, takes_grades)
         }
+        Documents::As(differs) => as_functional(name, differs),
     };
     text + &body(operator, takes_grades)
+}
+
+/// Where a function is documented, and in what it differs.
+fn as_functional(name: &str, differs: &str) -> String {
+    format!("    \"\"\"As :func:`flashcliff.functional.{name}`{differs}.\"\"\"\n")
 }
 
 /// The call by the compiled path, which gives `None` for what it leaves to the code below it.
@@ -253,92 +259,6 @@ fn default(setting: &Setting) -> String {
     }
 }
 
-/// A text of the table with the names that tensors have in Python.
-fn renamed(operator: &Operator, text: &str) -> String {
-    let inputs = operator
-        .inputs
-        .iter()
-        .filter(|input| input.name != input.python);
-    inputs.fold(text.to_owned(), |text, input| {
-        rename(&text, input.name, input.python)
-    })
-}
-
-fn documentation(operator: &Operator, takes_grades: bool) -> String {
-    let render = |text: &str| PYTHON.render(&renamed(operator, text));
-    let paragraph = |text: &str| wrap(text, "    ", WIDTH);
-    let title = render(operator.title);
-    let mut text = paragraph(&format!("\"\"\"{title}"));
-    if !operator.formula.is_empty() {
-        text += &format!(
-            "\n{}",
-            paragraph(&format!("``{}``", renamed(operator, operator.formula)))
-        );
-    }
-    if !operator.details.is_empty() {
-        text += &format!("\n{}", paragraph(&render(operator.details)));
-    }
-    text += &format!("\n{}", shapes(operator));
-    let settings = settings(operator);
-    if !settings.is_empty() || takes_grades {
-        text += "\n    Args:\n";
-    }
-    for setting in settings {
-        let about = format!("{}: {}{}", setting.python, setting.doc, choices(setting));
-        let wrapped = wrap(&render(&about), "            ", WIDTH);
-        text += &wrapped.replacen("            ", "        ", 1);
-    }
-    if takes_grades {
-        text += "        grades: The grades that ``x`` carries; ``None`` is all of them.\n";
-    }
-    if !operator.source.is_empty() {
-        text += &format!(
-            "\n{}",
-            paragraph(&format!("Source: {}", render(operator.source)))
-        );
-    }
-    text + "    \"\"\"\n"
-}
-
-/// The names of a setting, with what they stand for.
-fn choices(setting: &Setting) -> String {
-    let Kind::Choice(choices) = setting.kind else {
-        return match setting.kind {
-            Kind::Grades => " `None` is all of them.".to_owned(),
-            _ => String::new(),
-        };
-    };
-    // Whether there is a bias at all, the tensor says.
-    let named = choices
-        .values
-        .iter()
-        .filter(|choice| choice.name != "none" || setting.python == setting.name);
-    let named = named.map(|choice| format!("`{}`: {}", choice.name, choice.doc));
-    format!(" {}.", named.collect::<Vec<_>>().join("; "))
-}
-
-/// A table of shapes.
-fn shapes(operator: &Operator) -> String {
-    let shape = |shape: &str| format!("``{}``", shape.replace("batch", "*batch"));
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for input in operator.inputs {
-        let absent = match input.presence {
-            Presence::Always => "",
-            _ => ", or ``None``",
-        };
-        rows.push((input.python.to_owned(), shape(input.shape) + absent));
-    }
-    rows.push(("output".to_owned(), shape(operator.output)));
-    let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let second = rows.iter().map(|(_, shape)| shape.len()).max().unwrap_or(0);
-    let rule = format!("    {}  {}\n", "=".repeat(first), "=".repeat(second));
-    let mut text = format!("{rule}    {:first$}  shape\n{rule}", "tensor");
-    for (name, shape) in rows {
-        text += &format!("    {name:first$}  {shape}\n");
-    }
-    text + &rule
-}
-
 fn body(operator: &Operator, takes_grades: bool) -> String {
     let constant = operator.name.to_uppercase();
     if takes_grades {
@@ -396,7 +316,7 @@ fn checked(setting: &Setting) -> String {
     }
 }
 
-fn function_of_choice(choice: &Choice, module: &Module) -> String {
+fn function_of_choice(operator: &Operator, choice: &Choice, module: &Module) -> String {
     let arguments = [
         format!("x: {}", module.tensor),
         format!("y: {}", module.tensor),
@@ -405,11 +325,12 @@ fn function_of_choice(choice: &Choice, module: &Module) -> String {
         "left: Grades = None".to_owned(),
         "right: Grades = None".to_owned(),
     ];
-    let doc = PYTHON.render(choice.doc);
-    let mut doc = doc.replacen("the ", "The ", usize::from(doc.starts_with("the ")));
-    doc += "; see :func:`product`.";
+    let doc = match module.documents {
+        Documents::All => documentation::of_choice(operator, choice),
+        Documents::As(differs) => as_functional(choice.function, differs),
+    };
     signature(choice.function, &arguments, module.tensor)
-        + &format!("    \"\"\"{doc}\"\"\"\n")
+        + &doc
         + &format!(
             "    return product(x, y, algebra, \"{}\", left=left, right=right)\n",
             choice.name

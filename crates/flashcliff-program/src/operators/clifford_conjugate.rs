@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
         name: "clifford_conjugate",
         title: "The Clifford conjugate: grade `k` times `(-1)^(k(k+1)/2)`.",
         gradient: Gradient::LINEAR,
+        source: "The grade involution of the reverse; `gamma` in CGENN's code.",
         ..PLAIN
     },
     symmetry: &[Law::VERSORS],

@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
                   ways: a layer that mixes a multivector with its dual is not equivariant under them. The \
                   regressive product of two multivectors is equivariant, up to a sign under reflections.",
         gradient: Gradient::LINEAR,
+        source: "Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the right complement.",
         ..PLAIN
     },
     symmetry: &[Law {

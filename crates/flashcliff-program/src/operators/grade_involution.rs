@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
         name: "grade_involution",
         title: "The grade involution: grade `k` times `(-1)^k`.",
         gradient: Gradient::LINEAR,
+        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2; `alpha` in CGENN's code.",
         ..PLAIN
     },
     symmetry: &[Law::VERSORS],

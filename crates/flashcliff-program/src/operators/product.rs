@@ -26,6 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
         options: Options::Each(&[&PRODUCT_KIND, &LEFT, &RIGHT]),
         errors: "[`Error::UnsupportedGrades`] for operands without grades.",
         autocast: true,
+        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section 3).",
         ..PLAIN
     },
     symmetry: &[

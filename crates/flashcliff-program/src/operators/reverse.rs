@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
         name: "reverse",
         title: "The reverse: grade `k` times `(-1)^(k(k-1)/2)`.",
         gradient: Gradient::LINEAR,
+        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2; `beta` in CGENN's code.",
         ..PLAIN
     },
     symmetry: &[Law::VERSORS],

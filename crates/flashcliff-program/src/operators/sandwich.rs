@@ -33,6 +33,7 @@ pub(super) const ENTRY: Entry = Entry {
         options: Options::Each(&[&LEFT, &RIGHT]),
         errors: "[`Error::UnsupportedGrades`] for operands without grades.",
         autocast: true,
+        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 7.",
         ..PLAIN
     },
     symmetry: &[Law::VERSORS],

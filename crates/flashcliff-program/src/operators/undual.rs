@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
         name: "undual",
         title: "The inverse of {dual}, the left complement; both commute with the same transformations.",
         gradient: Gradient::LINEAR,
+        source: "Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the left complement.",
         ..PLAIN
     },
     symmetry: &[Law {

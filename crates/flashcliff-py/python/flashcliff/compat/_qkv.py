@@ -70,7 +70,9 @@ class Split(_Projection):
         additional_qk_features_mv: Tensor | None = None,
         additional_qk_features_s: Tensor | None = None,
     ) -> Six:
-        """Projects; values see what queries and keys see besides."""
+        """The multivectors ``[*batch, heads, items, channels, 16]`` and scalars ``[*batch, heads, items, scalars]``
+        of queries, keys and values; values see what queries and keys see besides.
+        """
         seen = _with(multivectors, scalars, additional_qk_features_mv, additional_qk_features_s)
         return _six(self._heads(self.in_linear(*seen), 3, self.config.num_heads))
 
@@ -91,7 +93,9 @@ class Shared(_Projection):
         additional_qk_features_mv: Tensor | None = None,
         additional_qk_features_s: Tensor | None = None,
     ) -> Six:
-        """Projects; keys and values have one head, and values see the items alone."""
+        """The multivectors ``[*batch, heads, items, channels, 16]`` and scalars ``[*batch, heads, items, scalars]``
+        of queries, keys and values; keys and values have one head, and values see the items alone.
+        """
         seen = _with(multivectors, scalars, additional_qk_features_mv, additional_qk_features_s)
         query = self._heads(self.q_linear(*seen), 1, self.config.num_heads)
         key = self._heads(self.k_linear(*seen), 1, 1)

@@ -28,6 +28,14 @@ class Graph:
     Raises:
         TypeError: ``edge_index`` is no tensor of int32 or int64.
         ValueError: ``edge_index`` has another shape, or a number out of range.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.graphs import Graph, gather, segment_sum
+        >>> edges = Graph(torch.tensor([[0, 1, 2], [1, 1, 0]]), num_nodes=3)
+        >>> x = torch.tensor([[1.0], [2.0], [3.0]]).expand(1, 3, 1)
+        >>> segment_sum(gather(x, edges.senders), edges.receivers).flatten()
+        tensor([3., 3., 0.])
     """
 
     receivers: Relation

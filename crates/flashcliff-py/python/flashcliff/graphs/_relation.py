@@ -36,6 +36,13 @@ class Relation:
     Raises:
         TypeError: ``index`` is no tensor of int32 or int64.
         ValueError: ``index`` has another shape, or a number out of range.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.graphs import Relation, segment_sum
+        >>> graphs = Relation(torch.tensor([0, 0, 1]), 2)
+        >>> segment_sum(torch.tensor([[1.0], [2.0], [3.0]]), graphs, dim=0).flatten()
+        tensor([3., 3.])
     """
 
     targets: Tensor

@@ -25,7 +25,16 @@ Grades = Iterable[int]
 
 
 class CliffordModule(torch.nn.Module):
-    """A module of one algebra. Multivectors are ``[blades, *batch, channels]``."""
+    """A module of one algebra. Multivectors are ``[blades, *batch, channels]``.
+
+    Example:
+        >>> from flashcliff import nn
+        >>> class Squares(nn.CliffordModule):
+        ...     def forward(self, x):
+        ...         return (x * x).sum(0)
+        >>> Squares((3, 0, 0)).algebra
+        Algebra(3, 0, 0)
+    """
 
     algebra: Algebra
     """The algebra as it was given, if it is a module, whose tables are part of the state dict."""

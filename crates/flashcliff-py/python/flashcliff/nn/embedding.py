@@ -75,6 +75,13 @@ class PointEmbedding(CliffordModule):
 
     Source: the first layer of CGENN's models, ``MVLinear(..., subspaces=False)`` after
     ``embed_grade(points, 1)``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.PointEmbedding((3, 0, 0), 5, 16)
+        >>> layer(torch.randn(32, 5, 3)).shape
+        torch.Size([8, 32, 16])
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class PointEmbedding(CliffordModule):
             torch.nn.init.zeros_(self.bias)
 
     def forward(self, points: Tensor) -> Tensor:
+        """Points ``[*batch, in_features, dim]`` to multivectors ``[blades, *batch, out_features]``."""
         vectors = torch.nn.functional.linear(_vectors(points, self.algebra), self.weight)
         scalar = vectors.new_zeros(1, *vectors.shape[1:])
         if self.bias is not None:

@@ -29,6 +29,14 @@ class FCGPNorm(FusedProduct):
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, section 4) and its start.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> x = torch.randn(8, 32, 4)
+        >>> layer = nn.FCGPNorm((3, 0, 0), 4, 16)
+        >>> layer(x, x).shape
+        torch.Size([8, 32, 16])
     """
 
     def __init__(
@@ -59,6 +67,9 @@ class FCGPNorm(FusedProduct):
         torch.nn.init.normal_(self.weight, std=1 / math.sqrt(fan))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The normed sum of products of ``x`` and ``y`` ``[blades, *batch, in_features]``:
+        ``[reachable blades, *batch, out_features]``.
+        """
         return F.fcgp_norm(
             x,
             y,

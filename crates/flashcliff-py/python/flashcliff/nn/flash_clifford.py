@@ -53,6 +53,13 @@ class FlashCliffordLayer(Normed):
             it has no effect.
 
     Source: flash-clifford, ``modules/layer.py``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.FlashCliffordLayer((3, 0, 0), 4)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     _warns_of_bias: ClassVar[bool] = True
@@ -97,6 +104,7 @@ class FlashCliffordLayer(Normed):
             torch.nn.init.zeros_(self.linear_bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The normed product of ``x`` ``[blades, *batch, features]`` with its linear map, in the same shape."""
         bias = None if self.linear_bias is None else self.linear_bias.view(-1)
         bias_mode = "every_blade" if self.bias_mode == "every_blade" else "scalar"
         if self.fully_connected:

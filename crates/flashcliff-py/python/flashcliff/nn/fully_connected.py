@@ -40,6 +40,13 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
 
     Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, section 4),
     with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.FullyConnectedSteerableGeometricProduct((3, 0, 0), 4, 16)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 16])
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         torch.nn.init.normal_(self.weight, std=1 / math.sqrt(fan))
 
     def forward(self, x: Tensor) -> Tensor:
+        """From ``x`` ``[blades, *batch, in_features]`` to ``[blades, *batch, out_features]``."""
         right = self.normalization(self.linear_right(x))
         # The state dict has [out, in, paths]; the operator reads [paths, in, out].
         weight = self.weight.permute(2, 1, 0).contiguous()

@@ -19,6 +19,13 @@ class MVGate(CliffordModule):
     the scalar becomes GELU of itself.
 
     Source: flash-clifford's ``MVGELU``; ``"gelu_tanh"`` is that of clifford-equivariant CNNs.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.MVGate((3, 0, 0), "silu")
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(self, algebra: AlgebraLike, gate: str = "gelu") -> None:
@@ -26,6 +33,7 @@ class MVGate(CliffordModule):
         self.gate = check_choice("gate", gate, GATES)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[blades, *batch, channels]`` times its gate, in the same shape."""
         return F.gate(x, self._algebra, gate=self.gate)
 
     def extra_repr(self) -> str:

@@ -24,6 +24,13 @@ class GradeNorm(CliffordModule):
         - ``a`` ``[features, grades]``; starts at ``init``: at 0 half of the way
 
     Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.GradeNorm((3, 0, 0), 4)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -46,6 +53,7 @@ class GradeNorm(CliffordModule):
         torch.nn.init.constant_(self.a, self.init)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[blades, *batch, features]``, normalised, in the same shape."""
         return F.grade_norm(x, self.a, self._algebra)
 
     def extra_repr(self) -> str:

@@ -18,6 +18,13 @@ class GradeRMSNorm(Normed):
     channels]``.
 
     Source: the norm of flash-clifford's fused functions.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.GradeRMSNorm((3, 0, 0))
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -28,6 +35,7 @@ class GradeRMSNorm(Normed):
         self.eps = checks.epsilon("eps", eps)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[blades, *batch, channels]``, normalised over channels, in the same shape."""
         return F.grade_rms(x, self._algebra, norm=self.norm, eps=self.eps)
 
     def extra_repr(self) -> str:

@@ -24,6 +24,13 @@ class MVLayerNorm(CliffordModule):
         - ``a`` ``[1, features]``; starts at 1
 
     Source: CGENN's ``MVLayerNorm``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.MVLayerNorm((3, 0, 0), 4)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -43,6 +50,7 @@ class MVLayerNorm(CliffordModule):
         torch.nn.init.ones_(self.a)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[blades, *batch, features]``, normalised over channels, in the same shape."""
         return F.mv_layer_norm(x, self.a.view(-1, 1), self._algebra)
 
     def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:

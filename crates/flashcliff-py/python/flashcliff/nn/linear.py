@@ -52,6 +52,13 @@ class MVLinear(CliffordModule):
             these grades only, and ``weight`` a matrix for each of them.
 
     Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4), with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.MVLinear((3, 0, 0), 4, 16)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 16])
     """
 
     def __init__(
@@ -94,6 +101,9 @@ class MVLinear(CliffordModule):
             torch.nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """From ``x`` ``[blades, *batch, in_features]`` to ``[blades, *batch, out_features]``, with the blades of
+        ``grades``.
+        """
         return F.mv_linear(
             x,
             self.weight,

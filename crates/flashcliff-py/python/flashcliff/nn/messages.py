@@ -63,6 +63,15 @@ class EGCL(CliffordModule, Networked):
     Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's (arXiv 2402.10011) is the
     same. CGENN sums messages
     at the first row of its edges, :class:`flashcliff.graphs.Graph` at the second, as PyTorch Geometric does.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff import nn
+        >>> edges = flashcliff.graphs.Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> layer = nn.EGCL((3, 0, 0), 4, edge_scalars=1)
+        >>> layer(torch.randn(8, 3, 4), edges, torch.randn(3, 1)).shape
+        torch.Size([8, 3, 4])
     """
 
     variants = MessageVariant
@@ -105,7 +114,7 @@ class EGCL(CliffordModule, Networked):
         edge_scalars: Tensor | None = None,
         node_scalars: Tensor | None = None,
     ) -> Tensor:
-        """The nodes after the messages.
+        """The nodes ``[blades, *batch, nodes, channels]`` after the messages.
 
         Args:
             h: the nodes.

@@ -40,6 +40,13 @@ class CEMLP(CliffordModule, Networked):
         layers: the number of layers, at least 1.
 
     Source: CGENN's ``CEMLP``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.CEMLP((3, 0, 0), 4, 8, 16)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 16])
     """
 
     variants = MessageVariant
@@ -76,6 +83,7 @@ class CEMLP(CliffordModule, Networked):
         return self._parts()[0]
 
     def forward(self, x: Tensor) -> Tensor:
+        """From ``x`` ``[blades, *batch, in_channels]`` to ``[blades, *batch, out_channels]``."""
         found = None
         if x.dim() > 2:
             rows = MessageGiven(x.flatten(1, -2))

@@ -73,6 +73,19 @@ class Potential(torch.nn.Module):
     Source: sums over neighbours with radial functions and angular momentum as in ACE and MACE (arXiv 2206.07697); polynomials of
     Chebyshev as in moment tensor potentials (arXiv 1512.06054); the cut-off of DimeNet (arXiv 2003.03123); messages of CGENN (arXiv
     2305.11141); tensors of rank 2 beside multivectors as in CliffordSTF.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff import nn
+        >>> import flashcliff.atoms
+        >>> structures = flashcliff.atoms.Structures(
+        ...     torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 1.1]]),
+        ...     species=torch.tensor([0, 1]),
+        ...     edge_index=torch.tensor([[0, 1], [1, 0]]),
+        ... )
+        >>> nn.Potential([1, 8], cutoff=4.0)(structures).shape
+        torch.Size([1])
     """
 
     numbers: tuple[int, ...]

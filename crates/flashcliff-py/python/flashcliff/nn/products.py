@@ -25,6 +25,14 @@ class Product(CliffordModule):
             ``"right_contraction"``, ``"scalar"`` or ``"commutator"``.
         left: the grades of ``x``.
         right: the grades of ``y``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> v = torch.randn(3, 32, 4)  # vectors
+        >>> layer = nn.Product((3, 0, 0), "exterior", left=[1], right=[1])
+        >>> layer(v, v).shape
+        torch.Size([3, 32, 4])
     """
 
     def __init__(
@@ -41,6 +49,9 @@ class Product(CliffordModule):
         self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product of ``x`` and ``y`` ``[blades of left or right, *batch, channels]``:
+        ``[reachable blades, *batch, channels]``.
+        """
         return F.product(x, y, self._algebra, self.kind, left=self.left, right=self.right)
 
     def extra_repr(self) -> str:
@@ -52,6 +63,13 @@ class Sandwich(CliffordModule):
     with the odd grades of ``y`` negated (:func:`flashcliff.functional.sandwich`).
 
     ``x`` and ``y`` are ``[blades, *batch, channels]`` of the grades ``left`` and ``right``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.Sandwich((3, 0, 0), left=[0, 2], right=[1])
+        >>> layer(torch.randn(4, 32, 4), torch.randn(3, 32, 4)).shape
+        torch.Size([3, 32, 4])
     """
 
     def __init__(
@@ -62,6 +80,9 @@ class Sandwich(CliffordModule):
         self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sandwich of ``x`` and ``y`` ``[blades of left or right, *batch, channels]``:
+        ``[reachable blades, *batch, channels]``.
+        """
         return F.sandwich(x, y, self._algebra, left=self.left, right=self.right)
 
     def extra_repr(self) -> str:

@@ -25,6 +25,14 @@ class SGPNorm(FusedProduct):
 
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
     section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> x = torch.randn(8, 32, 4)
+        >>> layer = nn.SGPNorm((3, 0, 0), 4)
+        >>> layer(x, x).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -49,6 +57,9 @@ class SGPNorm(FusedProduct):
         torch.nn.init.normal_(self.weight, std=1 / math.sqrt(self.algebra.grade_count))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The normed product of ``x`` and ``y`` ``[blades of left or right, *batch, features]``:
+        ``[reachable blades, *batch, features]``.
+        """
         return F.sgp_norm(
             x,
             y,

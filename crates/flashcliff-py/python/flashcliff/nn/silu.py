@@ -27,6 +27,13 @@ class MVSiLU(CliffordModule):
         - ``b`` ``[1, features, grades]``; starts at 0
 
     Source: CGENN's ``MVSiLU``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.MVSiLU((3, 0, 0), 4)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class MVSiLU(CliffordModule):
         torch.nn.init.zeros_(self.b)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[blades, *batch, features]`` times the gates of its grades, in the same shape."""
         a, b = self.a.squeeze(0), self.b.squeeze(0)
         return F.mv_silu(x, a, b, self._algebra, invariant=self.invariant)
 

@@ -43,6 +43,13 @@ class SteerableGeometricProduct(CliffordModule):
 
     Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 3.3), with the
     names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn
+        >>> layer = nn.SteerableGeometricProduct((3, 0, 0), 4)
+        >>> layer(torch.randn(8, 32, 4)).shape
+        torch.Size([8, 32, 4])
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class SteerableGeometricProduct(CliffordModule):
         torch.nn.init.normal_(self.weight, std=1 / math.sqrt(self.algebra.grade_count))
 
     def forward(self, x: Tensor) -> Tensor:
+        """The product of ``x`` ``[blades, *batch, features]`` with its linear map, in the same shape."""
         right = self.linear_right(x)
         a = None
         if _is_plain(self.normalization):

@@ -75,6 +75,14 @@ class AdamW(Fused):
         flashcliff.UnsupportedError: for devices other than the CPU and CUDA, on CUDA in a build without its kernels, and for steps within
             transforms, traces, and modes that make fake tensors.
         flashcliff.CaptureError: where a graph records the first step, or a learning rate on the CPU.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn, optim
+        >>> layer = nn.MVLinear((3, 0, 0), 4, 4)
+        >>> optimizer = optim.AdamW(layer.parameters(), lr=1e-3)
+        >>> layer(torch.randn(8, 32, 4)).square().mean().backward()
+        >>> optimizer.step()
     """
 
     _rule = ADAMW

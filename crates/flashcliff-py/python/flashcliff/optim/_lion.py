@@ -46,6 +46,14 @@ class Lion(Fused):
 
     Raises:
         TypeError, ValueError, RuntimeError, flashcliff.UnsupportedError, flashcliff.CaptureError: as :class:`AdamW`.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn, optim
+        >>> layer = nn.MVLinear((3, 0, 0), 4, 4)
+        >>> optimizer = optim.Lion(layer.parameters(), lr=1e-4)
+        >>> layer(torch.randn(8, 32, 4)).square().mean().backward()
+        >>> optimizer.step()
     """
 
     _rule = LION

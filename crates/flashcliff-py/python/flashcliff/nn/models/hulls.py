@@ -20,6 +20,12 @@ class Hulls(torch.nn.Module):
     Points ``[batch, points, 5]`` give ``[batch]``. 58,849 parameters by default.
 
     Source: CGENN's ``ConvexHullCGMLP``, with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.nn import models
+        >>> models.Hulls(points=8)(torch.randn(2, 8, 5)).shape
+        torch.Size([2])
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class Hulls(torch.nn.Module):
         )
 
     def forward(self, points: Tensor) -> Tensor:
+        """From points ``[batch, points, 5]`` to an estimate of the volume of each hull, ``[batch]``."""
         norms = torch.linalg.vector_norm(self.net(points), dim=0)
         volume: Tensor = self.mlp(norms)
         return volume.squeeze(-1)

@@ -54,6 +54,16 @@ class CGLayer(CliffordModule):
         layer_type: ``"fc"`` for fully connected products, ``"gpmlp"`` for products of each channel behind a linear map and a gate.
 
     Source: CGENN's ``CGLayer``, of its experiment with jets (arXiv 2305.11141, section 5), with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff.nn import models
+        >>> edges = flashcliff.graphs.Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> layer = models.CGLayer((1, 3, 0), channels=4, scalars=6)
+        >>> x, h = layer(torch.randn(16, 3, 4), torch.randn(3, 6), edges)
+        >>> x.shape, h.shape
+        (torch.Size([16, 3, 4]), torch.Size([3, 6]))
     """
 
     def __init__(
@@ -121,7 +131,7 @@ class CGLayer(CliffordModule):
         node_x: Tensor | None = None,
         node_h: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The multivectors and the scalars of nodes after the messages.
+        """The multivectors ``[blades, nodes, channels]`` and the scalars ``[nodes, scalars]`` after the messages.
 
         Args:
             x: the multivectors of nodes.
@@ -187,6 +197,16 @@ class JetTagger(torch.nn.Module):
         layers: the number of layers.
         dropout: the probability of dropout in the last perceptron.
         aggregation, gates, residual, normalization_init, layer_type: as for :class:`CGLayer`.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff.nn import models
+        >>> edges = flashcliff.graphs.Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> jets = flashcliff.graphs.Relation(torch.tensor([0, 0, 0]), 1)
+        >>> tagger = models.JetTagger(layers=1)
+        >>> tagger(torch.rand(3, 4), torch.rand(3, 2), edges, jets).shape
+        torch.Size([1, 2])
     """
 
     def __init__(

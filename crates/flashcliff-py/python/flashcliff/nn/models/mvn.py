@@ -34,6 +34,15 @@ class MVNBody(CoreNetwork):
     have no calls. Its gradients are such networks, too, of every order.
 
     Source: MVN's ``NBody_MVN`` (arXiv 2406.04052), with the names of its state dict. A node without edges gets messages of 0, where MVN's are not a number.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff.nn import models
+        >>> edges = flashcliff.graphs.Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> charges, positions, velocities = torch.randn(3), torch.randn(3, 3), torch.randn(3, 3)
+        >>> models.MVNBody(layers=1)(charges, positions, velocities, edges).shape
+        torch.Size([3, 3])
     """
 
     _what = "MVNBody"

@@ -39,6 +39,15 @@ class NBody(Networked):
     something follows or changes them, as hooks do, and for tensors of 16 bits. A plan belongs to numbers of nodes, edges and graphs: the last 16 stay.
 
     Source: CGENN's network of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> import flashcliff
+        >>> from flashcliff.nn import models
+        >>> edges = flashcliff.graphs.Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> charges, positions, velocities = torch.randn(3), torch.randn(3, 3), torch.randn(3, 3)
+        >>> models.NBody(channels=8)(charges, positions, velocities, edges).shape
+        torch.Size([3, 3])
     """
 
     variants = MessageVariant

@@ -19,6 +19,12 @@ class Regression(torch.nn.Module):
     Points ``[batch, 2, 5]`` give ``[batch]``. Width 580 (344,077 parameters) is CGENN's.
 
     Source: CGENN's ``O5CGMLP``, with the names of its state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.nn import models
+        >>> models.Regression(width=32)(torch.randn(4, 2, 5)).shape
+        torch.Size([4])
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class Regression(torch.nn.Module):
         )
 
     def forward(self, points: Tensor) -> Tensor:
+        """From pairs of vectors ``[batch, 2, 5]`` to a value of each pair, ``[batch]``."""
         value: Tensor = self.mlp(self.gp(points)[0])
         return value.squeeze(-1)
 

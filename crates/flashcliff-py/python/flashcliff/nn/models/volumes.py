@@ -22,6 +22,12 @@ class Volumes(torch.nn.Module):
 
     Source: CGENN's ``O3CGMLP`` with 96 features and 4 layers (3 gates), with the names of its
     state dict.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.nn import models
+        >>> models.Volumes(features=8)(torch.randn(4, 3, 3)).shape
+        torch.Size([4])
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class Volumes(torch.nn.Module):
         )
 
     def forward(self, points: Tensor) -> Tensor:
+        """From vectors ``[batch, points, 3]`` to a pseudoscalar of each set, ``[batch]``."""
         x: Tensor = self.net(embed_points(points, self.algebra))
         return x[-1].squeeze(-1)
 

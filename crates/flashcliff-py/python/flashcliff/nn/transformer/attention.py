@@ -78,6 +78,16 @@ class GeometricAttention(nn.Module):
         dtype: the type of features, such as ``torch.bfloat16``: of queries, keys, values and of what they attend to.
             ``None`` is the type of the items. Softmax and sums are in float32 at least. A squared distance is a sum of
             features as large as the squares of coordinates: in 16 bits it is off by some thousandths of these.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import GeometricAttention
+        >>> item = torch.randn(16, 10, 4, 2), torch.randn(10, 2, 8)
+        >>> layer = GeometricAttention(Algebra(3, 0, 1), channels=4, heads=2)
+        >>> mv, s = layer(item, item, item)
+        >>> mv.shape, s.shape
+        (torch.Size([16, 10, 4, 2]), torch.Size([10, 2, 8]))
     """
 
     log_weights: Tensor | None

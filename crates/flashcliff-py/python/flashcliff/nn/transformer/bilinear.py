@@ -82,6 +82,15 @@ class GeometricBilinear(Networked):
         out_scalars: scalar channels of the output.
 
     Source: GATr (arXiv 2305.18415, section 3) and L-GATr (arXiv 2405.14806, section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import GeometricBilinear
+        >>> layer = GeometricBilinear(Algebra(1, 3, 0), 4, 6, in_scalars=8, out_scalars=8)
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -127,7 +136,9 @@ class GeometricBilinear(Networked):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Applies the layer. ``reference`` is that of :func:`equi_join`."""
+        """From multivectors ``[blades, *batch, in_channels]`` and scalars ``[*batch, in_scalars]`` to
+        ``out_channels`` and ``out_scalars``. ``reference`` is that of :func:`equi_join`.
+        """
         given = Given((multivectors, scalars), reference)
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found

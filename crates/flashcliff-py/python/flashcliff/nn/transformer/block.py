@@ -65,6 +65,17 @@ class Block(WithNorms):
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
             norm; or ``"items"`` alone: all but PyTorch's attention and linear layers that run as dense matrix products.
         shared_norm: whether both norms are one module ``norm``, as in GATr; otherwise they are ``norm1`` and ``norm2``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import Block
+        >>> from flashcliff.nn.transformer import join_reference
+        >>> x, scalars = torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8)
+        >>> layer = Block(Algebra(3, 0, 1), 4, 8, attention={"heads": 2})
+        >>> mv, s = layer(x, scalars, reference=join_reference(x))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     norm_names = "norm1", "norm2"
@@ -120,6 +131,12 @@ class Block(WithNorms):
         reference: Tensor | None = None,
         **options: object,
     ) -> Pair:
+        """Multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the
+        block, in the same shapes.
+
+        ``extra_multivectors`` and ``extra_scalars`` are seen by queries and keys alone; ``reference`` is that of
+        joins; ``options`` are those of :func:`attend`.
+        """
         given = Given(
             (multivectors, scalars),
             reference,
@@ -219,6 +236,16 @@ class ConditionalBlock(WithNorms):
         mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout: as for :class:`Block`.
         shared_norm: whether all norms are one module ``norm``, as in lgatr 1.4; otherwise there are ``norm1``, ``norm2``
             and ``norm3``, and ``norm_cond`` of the condition.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ConditionalBlock
+        >>> x, condition = torch.randn(16, 2, 10, 4), torch.randn(16, 2, 6, 3)
+        >>> layer = ConditionalBlock(Algebra(1, 3, 0), 4, 8, 3, 5, attention={"heads": 2}, cross_attention={"heads": 2})
+        >>> mv, s = layer(x, condition, torch.randn(2, 10, 8), torch.randn(2, 6, 5))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     norm_names = "norm1", "norm2", "norm3", "norm_cond"
@@ -282,7 +309,11 @@ class ConditionalBlock(WithNorms):
         options: Mapping[str, Any] | None = None,
         cross_options: Mapping[str, Any] | None = None,
     ) -> Pair:
-        """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
+        """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the
+        block, in the same shapes; the condition is ``[blades, *batch, others, other_channels]`` and
+        ``[*batch, others, other_scalars]``. ``options`` and ``cross_options`` are those of
+        :func:`attend`.
+        """
         given = Given(
             (multivectors, scalars),
             reference,

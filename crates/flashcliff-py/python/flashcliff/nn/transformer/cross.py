@@ -90,7 +90,11 @@ class CrossBlock(WithNorms):
         reference: Tensor | None = None,
         **options: Any,
     ) -> Pair:
-        """Applies the block to items that attend to others. ``reference`` is that of joins, for the items; ``options`` are those of :func:`attend`."""
+        """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` that
+        attended to others ``[blades, *batch, others, other_channels]`` and ``[*batch, others, other_scalars]``, in
+        the shapes of the former. ``reference`` is that of joins, for the items; ``options`` are those of
+        :func:`attend`.
+        """
         own = {name: options[name] for name in ("cu_seqlens",) if name in options}
         given = Given(
             (multivectors, scalars),

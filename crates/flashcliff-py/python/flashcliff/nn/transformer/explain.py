@@ -17,7 +17,14 @@ __all__ = ["Paths", "explain"]
 
 @dataclass
 class Paths:
-    """The result of :func:`explain`."""
+    """The result of :func:`explain`.
+
+    Example:
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import Block, explain
+        >>> list(explain(Block(Algebra(3, 0, 1), 4, 8)).blocks)
+        ['']
+    """
 
     blocks: dict[str, str] = field(default_factory=dict)
     """For each block, and each network, layer and perceptron of messages, by its name in the module, the way in which it runs."""

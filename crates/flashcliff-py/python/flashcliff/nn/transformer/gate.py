@@ -48,6 +48,15 @@ class ScalarGate(nn.Module):
             ``"gelu_tanh"`` and ``"gelu"``.
 
     Source: GATr (arXiv 2305.18415, section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ScalarGate
+        >>> layer = ScalarGate()
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     def __init__(self, activation: str = "gelu_tanh", scalar_activation: str | None = None) -> None:
@@ -58,6 +67,9 @@ class ScalarGate(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]`` after the gate, in the same
+        shapes.
+        """
         check_floating("multivectors", multivectors)
         if scalars is not None:
             check_floating("scalars", scalars)
@@ -92,6 +104,15 @@ class GradeDropout(nn.Module):
 
     Each grade of each channel and item is zero with probability ``p`` and scaled by ``1 / (1 - p)`` otherwise. Random numbers follow from
     the generator of PyTorch.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import GradeDropout
+        >>> layer = GradeDropout(Algebra(3, 0, 1), p=0.1)
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     drops = "p"
@@ -107,6 +128,9 @@ class GradeDropout(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``; in training some grades and
+        scalars are 0.
+        """
         if not self.training or self.p == 0:
             return multivectors, scalars
         doors.check_open("GradeDropout", (multivectors, scalars), _NAMES)

@@ -25,6 +25,13 @@ class Geometry:
     """The group, the maps, the products and the norms of a geometric algebra transformer.
 
     :func:`geometry_of` returns the choices of the published networks.
+
+    Example:
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import geometry_of
+        >>> geometry = geometry_of(Algebra(3, 0, 1))
+        >>> geometry.group, geometry.join, geometry.distances
+        ('pin', True, True)
     """
 
     algebra: Algebra

@@ -204,6 +204,15 @@ class SelfAttention(Networked):
         eps, dtype: see :class:`GeometricAttention`.
 
     Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806), with the names of their state dicts.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import SelfAttention
+        >>> layer = SelfAttention(Algebra(3, 0, 1), 4, 8, heads=2)
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -287,7 +296,10 @@ class SelfAttention(Networked):
         extra_scalars: Tensor | None = None,
         **options: object,
     ) -> Pair:
-        """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
+        """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after
+        attention; the channels are ``out_channels`` and ``out_scalars`` if the layer has them. ``options`` are those
+        of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
+        """
         extra = extra_multivectors, extra_scalars
         given = Given((multivectors, scalars), None, extra, options=options)
         found = attempt(self, self.geometry, given, self._composed)
@@ -330,6 +342,16 @@ class CrossAttention(Networked):
         head_norm: whether queries, keys and values are normalised; as the geometry says by default. L-GATr 1.4 does not
             normalise them in cross-attention.
         heads, ratio, multi_query, head_scale, bias, dropout, initialization, eps, dtype: as for :class:`SelfAttention`.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import CrossAttention
+        >>> other = torch.randn(16, 2, 6, 3)
+        >>> layer = CrossAttention(Algebra(3, 0, 1), 4, 8, 3, 5, heads=2)
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), other, torch.randn(2, 10, 8), torch.randn(2, 6, 5))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -427,8 +449,11 @@ class CrossAttention(Networked):
         other_scalars: Tensor | None = None,
         **options: object,
     ) -> Pair:
-        """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``,
-        ``cu_seqlens_key``."""
+        """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` that
+        attended to others ``[blades, *batch, others, other_channels]`` and ``[*batch, others, other_scalars]``; the
+        channels are ``out_channels`` and ``out_scalars`` if the layer has them. ``options`` are those of
+        :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``, ``cu_seqlens_key``.
+        """
         own = {name: options[name] for name in ("cu_seqlens",) if name in options}
         given = Given(
             (multivectors, scalars),

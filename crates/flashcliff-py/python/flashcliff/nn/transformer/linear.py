@@ -85,6 +85,15 @@ class EquiLinear(Networked):
 
     Gradients of every order exist. Sources: GATr (arXiv 2305.18415, appendix A) and L-GATr (arXiv 2405.14806,
     section 3), with the names of their state dicts.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import EquiLinear
+        >>> layer = EquiLinear(Algebra(3, 0, 1), 4, 6, 8, 8)
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     bias: Tensor | None
@@ -178,6 +187,9 @@ class EquiLinear(Networked):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """From multivectors ``[blades, *batch, in_channels]`` and scalars ``[*batch, in_scalars]`` to
+        ``out_channels`` and ``out_scalars``; ``None`` stands for no scalars.
+        """
         check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
         self._check_scalars(scalars, multivectors)
         given = Given((multivectors, scalars if self.in_scalars else None))

@@ -29,6 +29,15 @@ class GeometricMLP(Networked):
         activation: the activation of gates, see :class:`ScalarGate`.
         scalar_activation: the activation of scalars.
         dropout: probability of :class:`GradeDropout` after each layer.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import GeometricMLP
+        >>> layer = GeometricMLP(Algebra(1, 3, 0), (4, 8, 4), (8, 16, 8))
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -77,6 +86,9 @@ class GeometricMLP(Networked):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> Pair:
+        """From multivectors ``[blades, *batch, channels[0]]`` and scalars ``[*batch, scalars[0]]`` to the last of
+        both; ``reference`` is that of the join.
+        """
         given = Given((multivectors, scalars), reference)
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found

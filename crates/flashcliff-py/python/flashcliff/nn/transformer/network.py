@@ -151,7 +151,8 @@ class GATransformer(Networked):
         reference: Tensor | None = None,
         **options: Any,
     ) -> Pair:
-        """Applies the network.
+        """From ``[blades, batch, items, in_channels]`` and ``[batch, items, in_scalars]`` to ``out_channels`` and
+        ``out_scalars``.
 
         Args:
             multivectors: the input.

@@ -76,6 +76,15 @@ class EquiLayerNorm(Networked):
         affine: whether there is a gain ``weight_mv`` ``[channels, grades]`` for each channel and grade, and
             ``weight_s`` ``[scalars]``, which start at 1 (L-GATr since 2.0).
         eps: the smallest mean norm of multivectors. The layer norm of scalars has 1e-5.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import EquiLayerNorm
+        >>> layer = EquiLayerNorm(Algebra(3, 0, 1))
+        >>> mv, s = layer(torch.randn(16, 2, 10, 4), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([16, 2, 10, 4]), torch.Size([2, 10, 8]))
     """
 
     weight_mv: Tensor | None
@@ -109,6 +118,9 @@ class EquiLayerNorm(Networked):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, normalised, in the same
+        shapes.
+        """
         given = Given((multivectors, scalars))
         found = attempt(self, self.geometry, given, self._composed)
         return self._composed(given) if found is None else found

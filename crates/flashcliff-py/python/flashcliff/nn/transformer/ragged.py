@@ -27,6 +27,12 @@ class Sequences:
         bounds: ``[sequences + 1]`` integers, ascending from 0 to the number of items.
         longest: the length of the longest sequence, or more. Only CUDA needs it.
         name: the argument that an error names.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.nn.transformer import Sequences
+        >>> len(Sequences(torch.tensor([0, 3, 8])).bounds)
+        3
     """
 
     def __init__(

@@ -23,6 +23,12 @@ class RotaryEncoding(nn.Module):
     in float32 at least, and in float64 where the input is.
 
     Source: Su et al. 2021 (arXiv 2104.09864), in the form of GATr.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.nn.transformer import RotaryEncoding
+        >>> RotaryEncoding(8)(torch.randn(2, 10, 4, 8)).shape
+        torch.Size([2, 10, 4, 8])
     """
 
     inv_freq: Tensor
@@ -39,6 +45,7 @@ class RotaryEncoding(nn.Module):
         self._last: _Found | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        """``x`` ``[*batch, items, heads, channels]``, turned, in the same shape and type."""
         wide = torch.promote_types(x.dtype, torch.float32)
         positions = torch.arange(x.shape[-3], device=x.device, dtype=wide)
         angles = (positions[:, None] * self._frequencies(x.device, wide)).unsqueeze(1)

@@ -59,6 +59,9 @@ class EquiLinear(transformer.EquiLinear):
         add_empty(self, in_s_channels, out_s_channels)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
+        ``out_mv_channels`` and ``out_s_channels``.
+        """
         mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
@@ -81,6 +84,7 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
         self.mv_channel_dim = mv_channel_dim
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``, normalised, in the same shapes."""
         mv = enter("multivectors", multivectors)
         # The blades have moved from the last axis to the first.
         axes = mv.dim()
@@ -107,6 +111,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
         return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
@@ -121,4 +126,7 @@ class GradeDropout(transformer.GradeDropout):
         super().__init__(ALGEBRA, p)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]``; in training some grades and scalars are
+        0.
+        """
         return leave(super().forward(enter_any("multivectors", multivectors), scalars))

@@ -99,7 +99,9 @@ class GeoMLP(transformer.GeometricMLP):
     def forward(  # type: ignore[override]
         self, multivectors: Tensor, scalars: Tensor | None, reference_mv: Tensor
     ) -> Pair:
-        """Applies the layers; ``reference_mv`` is that of :class:`GeometricBilinear`."""
+        """The multivectors ``[*batch, mv_channels, 16]`` and scalars ``[*batch, s_channels]`` after the layers;
+        ``reference_mv`` is that of :class:`GeometricBilinear`.
+        """
         mv = enter("multivectors", multivectors, self.in_mv_channels)
         return leave(super().forward(mv, scalars, component_of("reference_mv", reference_mv, mv)))
 

@@ -70,7 +70,9 @@ class GeometricAttention(nn.Module):
         v_s: Tensor,
         attention_mask: Any = None,
     ) -> Pair:
-        """Attends; see :func:`flashcliff.compat.gatr.primitives.geometric_attention`."""
+        """The values ``[*batch, heads, items, channels, 16]`` and ``[*batch, heads, items, scalars]`` by the weights
+        of queries and keys; see :func:`flashcliff.compat.gatr.primitives.geometric_attention`.
+        """
         weights = self.log_weights.exp()
         return geometric_attention(
             q_mv, k_mv, v_mv, q_s, k_s, v_s, self.normalizer, weights, attention_mask

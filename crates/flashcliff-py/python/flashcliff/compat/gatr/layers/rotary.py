@@ -26,6 +26,7 @@ class ApplyRotaryPositionalEncoding(transformer.RotaryEncoding):
         self.item_dim = item_dim
 
     def forward(self, scalars: Tensor) -> Tensor:
+        """Scalars ``[..., num_channels]`` with the items at the axis ``item_dim``, turned, in the same shape."""
         axes = scalars.dim()
         if scalars.shape[-1] != self.num_channels:
             raise ValueError(

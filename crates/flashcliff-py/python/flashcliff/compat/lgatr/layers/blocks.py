@@ -29,7 +29,9 @@ class SelfBlock(transformer.Block):
         additional_qk_features_s: Tensor | None = None,
         **attn_kwargs: Any,
     ) -> Pair:
-        """Applies the block; the arguments are those of :class:`SelfAttention`."""
+        """The multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items, s_channels]`` after
+        the block, in the same shapes; the arguments are those of :class:`SelfAttention`.
+        """
         extra = additional_qk_features_mv
         out = super().forward(
             enter("multivectors", multivectors, self.attention.out_linear.out_channels),

@@ -69,6 +69,9 @@ class EquiLinear(transformer.EquiLinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
+        ``out_mv_channels`` and ``out_s_channels``.
+        """
         mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
@@ -110,6 +113,7 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``, normalised, in the same shapes."""
         mv = enter("multivectors", multivectors)
         if self.mv_channel_dim in (-2, mv.dim() - 2):
             out, out_s = super().forward(mv, scalars)
@@ -142,6 +146,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(activation(nonlinearity))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
         return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
@@ -156,6 +161,9 @@ class GradeDropout(transformer.GradeDropout):
         super().__init__(ALGEBRA, p)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]``; in training some grades and scalars are
+        0.
+        """
         return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
@@ -194,6 +202,9 @@ class GeometricBilinear(transformer.GeometricBilinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
+        ``out_mv_channels`` and ``out_s_channels``.
+        """
         mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
@@ -223,4 +234,7 @@ class GeoMLP(transformer.GeometricMLP):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        """Multivectors ``[*batch, mv_channels, 16]`` and scalars ``[*batch, s_channels]`` after the layers, in the
+        same shapes.
+        """
         return leave(super().forward(enter("multivectors", multivectors, self.channels), scalars))

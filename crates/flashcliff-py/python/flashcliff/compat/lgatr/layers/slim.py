@@ -51,6 +51,7 @@ class SlimDropout(nn.Module):
         return network.dropout(SLIM, self, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        """Vectors ``[*batch, 4, v_channels]`` and scalars ``[*batch, s_channels]``; in training some of them are 0."""
         if not self.training or self.dropout_prob == 0:
             return vectors, scalars
         p, grades = self.dropout_prob, (1, vectors.shape[-1])
@@ -108,6 +109,9 @@ class SlimRMSNorm(nn.Module):
 
     @in_float32
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        """Vectors ``[*batch, 4, v_channels]`` and scalars ``[*batch, s_channels]``, normalised together, in the same
+        shapes.
+        """
         given = Given(inward((vectors, scalars)))
         found = attempt(self, SLIM, given, self._composed)
         return outward(self._composed(given) if found is None else found)
@@ -205,6 +209,9 @@ class SlimLinear(nn.Module):
         return F.linear(vectors, self.weight_v)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        """From vectors ``[*batch, 4, in_v_channels]`` and scalars ``[*batch, in_s_channels]`` to ``out_v_channels``
+        and ``out_s_channels``.
+        """
         out = self._of_vectors(vectors)
         if self.linear_s is None:
             return out, scalars.new_zeros(*scalars.shape[:-1], self.out_s_channels)
@@ -257,6 +264,9 @@ class SlimGLU(nn.Module):
         return network.lanes(operator, made, each, (1, 1))
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        """From vectors ``[*batch, 4, in_v_channels]`` and scalars ``[*batch, in_s_channels]`` to ``out_v_channels``
+        and ``out_s_channels``.
+        """
         given, found = Given(inward((vectors, scalars))), None
         # Under autocast the linear map of scalars has its type.
         if not lowers(vectors):
@@ -332,6 +342,9 @@ class SlimMLP(nn.Module):
         return network.calls(self.layers, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        """Vectors ``[*batch, 4, v_channels]`` and scalars ``[*batch, s_channels]`` after the layers, in the same
+        shapes.
+        """
         for layer in self.layers:
             vectors, scalars = layer(vectors, scalars)
         return vectors, scalars

@@ -153,7 +153,9 @@ class SlimSelfAttention(_Heads):
         return self._describe(network, network.call(self.linear_in, x))
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """The vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items, s_channels]`` after
+        attention, in the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         query, key, value = self._packed(3, *self.linear_in(vectors, scalars))
         return self._finish(*self._attended(query, key, value, **attention_options(attn_kwargs)))
 
@@ -205,7 +207,9 @@ class SlimCrossAttention(_Heads):
         scalars_kv: Tensor,
         **attn_kwargs: Any,
     ) -> VectorsScalars:
-        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """Vectors ``[*batch, items, 4, q_v_channels]`` and scalars ``[*batch, items, q_s_channels]`` that attended
+        to the others, in the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         (query,) = self._packed(1, *self.linear_in_q(vectors_q, scalars_q))
         key, value = self._packed(2, *self.linear_in_kv(vectors_kv, scalars_kv))
         options = attention_options(attn_kwargs, cross=True)

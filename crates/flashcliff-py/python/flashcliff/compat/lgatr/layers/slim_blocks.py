@@ -85,7 +85,9 @@ class SlimBlock(_Block):
         )
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """The vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items, s_channels]`` after the
+        block, in the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         here = vectors, scalars
         given = Given(inward(here), options=attention_options(attn_kwargs))
         found = attempt(self, SLIM, given, self._composed)
@@ -178,7 +180,8 @@ class ConditionalSlimBlock(_Block):
         attn_kwargs: Mapping[str, Any] | None = None,
         crossattn_kwargs: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
-        """Applies the block. The condition is not normalised.
+        """The vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items, s_channels]`` after the
+        block, in the same shapes. The condition is not normalised.
 
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.

@@ -180,7 +180,8 @@ class ConditionalLGATr(Conditional):
         attn_kwargs: Mapping[str, Any] | None = None,
         crossattn_kwargs: Mapping[str, Any] | None = None,
     ) -> Pair:
-        """Applies the network.
+        """From multivectors ``[*batch, items, in_mv_channels, 16]`` and scalars ``[*batch, items, in_s_channels]``
+        to ``out_mv_channels`` and ``out_s_channels``.
 
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.

@@ -107,7 +107,8 @@ class ConditionalLGATrSlim(Slim):
         attn_kwargs: Mapping[str, Any] | None = None,
         crossattn_kwargs: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
-        """Applies the network.
+        """From vectors ``[*batch, items, in_v_channels, 4]`` and scalars ``[*batch, items, in_s_channels]`` to
+        ``out_v_channels`` and ``out_s_channels``.
 
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.

@@ -25,7 +25,10 @@ class Network(transformer.GATransformer):
     def forward(  # type: ignore[override]
         self, multivectors: Tensor, scalars: Tensor | None = None, **attn_kwargs: Any
     ) -> Pair:
-        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """From multivectors ``[*batch, items, in_mv_channels, 16]`` and scalars ``[*batch, items, in_s_channels]``
+        to ``out_mv_channels`` and ``out_s_channels``; for ``attn_kwargs`` see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         out, out_s = leave(super().forward(mv, scalars, **attention_options(attn_kwargs)))
         return out.contiguous(), out_s

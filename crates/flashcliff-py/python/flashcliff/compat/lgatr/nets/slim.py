@@ -103,5 +103,8 @@ class LGATrSlim(Slim):
             compile_network(self, compile_kwargs, activation_memory_budget)
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """From vectors ``[*batch, items, in_v_channels, 4]`` and scalars ``[*batch, items, in_s_channels]`` to
+        ``out_v_channels`` and ``out_s_channels``; for ``attn_kwargs`` see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         return self.run((vectors, scalars), attn_kwargs)

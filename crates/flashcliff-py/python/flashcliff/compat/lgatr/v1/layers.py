@@ -64,6 +64,9 @@ class EquiLinear(transformer.EquiLinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
+        ``out_mv_channels`` and ``out_s_channels``.
+        """
         mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
@@ -92,6 +95,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
         return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
@@ -129,6 +133,9 @@ class GeometricBilinear(transformer.GeometricBilinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
+        ``out_mv_channels`` and ``out_s_channels``.
+        """
         mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
@@ -156,5 +163,8 @@ class GeoMLP(transformer.GeometricMLP):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        """Multivectors ``[*batch, mv_channels, 16]`` and scalars ``[*batch, s_channels]`` after the layers, in the
+        same shapes.
+        """
         mv = enter("multivectors", multivectors, self.config.mv_channels)
         return leave(super().forward(mv, scalars))

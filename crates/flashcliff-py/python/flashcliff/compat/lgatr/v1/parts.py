@@ -61,5 +61,7 @@ class GeometricAttention(nn.Module):
         v_s: Tensor | None,
         **attn_kwargs: Any,
     ) -> Pair:
-        """Attends; see :func:`flashcliff.compat.lgatr.v1.primitives.sdp_attention`."""
+        """The values ``[*batch, heads, items, channels, 16]`` and ``[*batch, heads, items, scalars]`` by the weights
+        of queries and keys; see :func:`flashcliff.compat.lgatr.v1.primitives.sdp_attention`.
+        """
         return sdp_attention(q_mv, k_mv, v_mv, q_s, k_s, v_s, **attn_kwargs)

@@ -130,7 +130,10 @@ class LGATrSlim(_Slim):
         )
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """From vectors ``[*batch, items, in_v_channels, 4]`` and scalars ``[*batch, items, in_s_channels]`` to
+        ``out_v_channels`` and ``out_s_channels``; for ``attn_kwargs`` see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         return self.run((vectors, scalars), attn_kwargs)
 
 
@@ -213,7 +216,8 @@ class ConditionalLGATrSlim(_Slim):
         attn_kwargs: Mapping[str, Any] | None = None,
         crossattn_kwargs: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
-        """Applies the network.
+        """From vectors ``[*batch, items, in_v_channels, 4]`` and scalars ``[*batch, items, in_s_channels]`` to
+        ``out_v_channels`` and ``out_s_channels``.
 
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.

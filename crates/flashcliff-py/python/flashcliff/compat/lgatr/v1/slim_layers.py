@@ -130,7 +130,9 @@ class SelfAttention(SlimSelfAttention):
         add_metrics(self)
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` after attention, in
+        the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
 
 
@@ -167,7 +169,9 @@ class CrossAttention(SlimCrossAttention):
         scalars_condition: Tensor,
         **attn_kwargs: Any,
     ) -> VectorsScalars:
-        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` that attended to the
+        condition, in the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         here, other = _enter("vectors", vectors), _enter("vectors_condition", vectors_condition)
         return _leave(super().forward(here, other, scalars, scalars_condition, **attn_kwargs))
 
@@ -227,7 +231,9 @@ class LGATrSlimBlock(SlimBlock):
         add_metrics(self)
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` after the block, in
+        the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
         return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
 
 
@@ -280,7 +286,9 @@ class ConditionalLGATrSlimBlock(ConditionalSlimBlock):
         attn_kwargs: Mapping[str, Any] | None = None,
         crossattn_kwargs: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
-        """Applies the block; for the options see :class:`flashcliff.compat.lgatr.v1.ConditionalLGATrSlim`."""
+        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` after the block, in
+        the same shapes; for the options see :class:`flashcliff.compat.lgatr.v1.ConditionalLGATrSlim`.
+        """
         here, other = _enter("vectors", vectors), _enter("vectors_condition", vectors_condition)
         options = attn_kwargs, crossattn_kwargs
         return _leave(super().forward(here, other, scalars, scalars_condition, *options))

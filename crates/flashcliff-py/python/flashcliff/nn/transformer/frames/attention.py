@@ -40,6 +40,16 @@ class FrameAttention(Networked):
         dropout: the probability of dropout of components of the output.
 
     Source: LLoCa (arXiv 2505.20280, section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import FrameAttention
+        >>> frames = torch.eye(4).expand(2, 10, 4, 4)
+        >>> layer = FrameAttention(Algebra(1, 3, 0), 6, 8, heads=2)
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8), frames)
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -86,7 +96,10 @@ class FrameAttention(Networked):
     def forward(
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: object
     ) -> Pair:
-        """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
+        """The vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after attention,
+        in the same shapes; frames are ``[*batch, items, dim, dim]``. ``options`` are those of :func:`attend`:
+        ``mask``, ``is_causal``, ``cu_seqlens``.
+        """
         check_vectors("vectors", vectors, self.geometry, self.channels)
         check_frames(frames, vectors)
         given = Given((vectors, scalars), options=options, frames=frames)

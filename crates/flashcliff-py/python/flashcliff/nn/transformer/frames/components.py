@@ -57,6 +57,15 @@ class ComponentLinear(nn.Linear):
         geometry: an algebra without null vectors.
         in_channels, out_channels: vector channels.
         in_scalars, out_scalars: scalar channels.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ComponentLinear
+        >>> layer = ComponentLinear(Algebra(1, 3, 0), 6, 3, 8, 5)
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 3]), torch.Size([2, 10, 5]))
     """
 
     def __init__(
@@ -95,13 +104,26 @@ class ComponentLinear(nn.Linear):
         return network.of_components(made, (self.out_channels, self.out_scalars))
 
     def forward(self, vectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        """From vectors ``[dim, *batch, in_channels]`` and scalars ``[*batch, in_scalars]`` to ``out_channels`` and
+        ``out_scalars``.
+        """
         found = F.linear(components(vectors, scalars), self.weight, self.bias)
         return of_components(found, vectors.shape[0], self.out_channels)
 
 
 @path.stands_for
 class ComponentNorm(nn.Module):
-    """The layer norm of all components of an item, without gains."""
+    """The layer norm of all components of an item, without gains.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ComponentNorm
+        >>> layer = ComponentNorm()
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
+    """
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the norm to a network."""
@@ -109,6 +131,9 @@ class ComponentNorm(nn.Module):
         return network.of_components(made, x.channels)
 
     def forward(self, vectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Vectors ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]``, normalised together, in the same
+        shapes.
+        """
         return _mapped(scalar_layer_norm, vectors, scalars)
 
 
@@ -118,6 +143,15 @@ class ComponentGelu(nn.Module):
 
     Args:
         tanh: whether in the form with a hyperbolic tangent.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ComponentGelu
+        >>> layer = ComponentGelu()
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     def __init__(self, tanh: bool = False) -> None:
@@ -131,6 +165,7 @@ class ComponentGelu(nn.Module):
         return network.of_components(made, x.channels)
 
     def forward(self, vectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """GELU of vectors ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]``, in the same shapes."""
         return _mapped(ACTIVATIONS[self.activation], vectors, scalars)
 
 
@@ -141,6 +176,15 @@ class ComponentDropout(nn.Module):
     Args:
         geometry: an algebra without null vectors.
         p: the probability.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ComponentDropout
+        >>> layer = ComponentDropout(Algebra(1, 3, 0), p=0.1)
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     drops = "p"
@@ -159,6 +203,7 @@ class ComponentDropout(nn.Module):
         return network.of_components(made, x.channels)
 
     def forward(self, vectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Vectors ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]``; in training some components are 0."""
         if not self.training or self.p == 0:
             return vectors, scalars
         return _mapped(self._drop, vectors, scalars)
@@ -178,6 +223,15 @@ class ComponentMLP(nn.Module):
         scalars: scalar channels.
         ratio: hidden channels for each channel.
         dropout: the probability of :class:`ComponentDropout` behind each map.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import ComponentMLP
+        >>> layer = ComponentMLP(Algebra(1, 3, 0), 6, 8)
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8))
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     def __init__(
@@ -206,6 +260,7 @@ class ComponentMLP(nn.Module):
         return network.calls(self.layers, x)
 
     def forward(self, vectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Vectors ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]`` after the maps, in the same shapes."""
         pair = vectors, scalars
         for layer in self.layers:
             pair = layer(*pair)

@@ -34,6 +34,16 @@ class FrameBlock(WithNorms):
         dropout: the probability of dropout of components.
 
     Source: LLoCa (arXiv 2505.20280).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import Algebra
+        >>> from flashcliff.nn.transformer import FrameBlock
+        >>> frames = torch.eye(4).expand(2, 10, 4, 4)
+        >>> layer = FrameBlock(Algebra(1, 3, 0), 6, 8, attention={"heads": 2})
+        >>> mv, s = layer(torch.randn(4, 2, 10, 6), torch.randn(2, 10, 8), frames)
+        >>> mv.shape, s.shape
+        (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
     norm_names = "norm1", "norm2"
@@ -70,7 +80,9 @@ class FrameBlock(WithNorms):
     def forward(
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
     ) -> Pair:
-        """Applies the block to items in their frames, as :class:`FrameAttention` does. ``options`` are those of :func:`attend`."""
+        """The vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the block,
+        in their frames ``[*batch, items, dim, dim]``. ``options`` are those of :func:`attend`.
+        """
         check_frames(frames, vectors)
         given = Given((vectors, scalars), options=options, frames=frames)
         found = attempt(self, self.geometry, given, self._composed)
@@ -169,7 +181,10 @@ class FrameTransformer(Networked):
     def forward(
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
     ) -> Pair:
-        """Applies the network. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
+        """From vectors ``[dim, *batch, items, in_channels]``, scalars ``[*batch, items, in_scalars]`` and frames
+        ``[*batch, items, dim, dim]`` to ``out_channels`` and ``out_scalars``. ``options`` are those of
+        :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
+        """
         check_vectors("vectors", vectors, self.geometry, self.in_channels)
         check_frames(frames, vectors)
         if options.get("cu_seqlens") is not None:
