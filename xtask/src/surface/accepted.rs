@@ -2,7 +2,7 @@
 
 use cayley::{Algebra, Signature};
 use flashcliff_operators::{Choice, Kind, Operator, Setting};
-use flashcliff_program::operators::{Settings, Value, find};
+use flashcliff_program::operators::{Settings, find};
 
 /// The names that an operator takes of a setting: those for which it has a program. None if the setting has no names.
 pub(super) fn choices(operator: &Operator, setting: &Setting) -> Vec<&'static Choice> {

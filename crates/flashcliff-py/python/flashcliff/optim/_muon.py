@@ -59,6 +59,14 @@ class Muon(_Base):  # type: ignore[misc]
     Raises:
         ValueError: for parameters of other numbers of axes than their group says, ``axes`` that are no order of three; options out of range.
         flashcliff.UnsupportedError: for PyTorch before 2.9, which has no Muon.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import nn, optim
+        >>> layer = nn.MVLinear((3, 0, 0), 4, 4, bias=False)
+        >>> optimizer = optim.Muon(optim.split_matrices(layer).matrices, lr=0.02)
+        >>> layer(torch.randn(8, 32, 4)).square().mean().backward()
+        >>> optimizer.step()
     """
 
     def __init__(
@@ -122,7 +130,7 @@ def _matrices(stack: Tensor, axes: Axes | None) -> Iterable[Tensor]:
 
 
 class Matrices(NamedTuple):
-    """The parameters of a network by what they are."""
+    """The parameters of a network by what they are, from :func:`split_matrices`, which has an example."""
 
     matrices: list[dict[str, Any]]
     """Groups for :class:`Muon`, with names: matrices, and stacks of them."""
@@ -132,11 +140,6 @@ class Matrices(NamedTuple):
 
 def split_matrices(network: nn.Module, rest: Iterable[nn.Module] = ()) -> Matrices:
     """Splits the parameters of a network that require gradients into matrices, for :class:`Muon`, and the rest.
-
-    ::
-
-        matrices, rest = split_matrices(network, rest=[network.embedding, network.head])
-        optimisers = [Muon(matrices, lr=0.02), AdamW(rest, lr=1e-3)]
 
     Matrices are the weights by which these layers sum over input channels: ``torch.nn.Linear``, :class:`flashcliff.nn.MVLinear`,
     :class:`flashcliff.nn.PointEmbedding`, :class:`flashcliff.nn.FullyConnectedSteerableGeometricProduct`, :class:`flashcliff.nn.FCGPNorm`,
@@ -148,6 +151,13 @@ def split_matrices(network: nn.Module, rest: Iterable[nn.Module] = ()) -> Matric
 
     Raises:
         ValueError: for a module in ``rest`` that is not within the network.
+
+    Example:
+        >>> from flashcliff import nn, optim
+        >>> matrices, rest = optim.split_matrices(nn.MVLinear((3, 0, 0), 4, 8))
+        >>> [name for name, _ in rest]
+        ['bias']
+        >>> optimisers = [optim.Muon(matrices, lr=0.02), optim.AdamW(rest, lr=1e-3)]
     """
     others = {id(parameter) for module in _within(network, rest) for parameter in module.parameters()}
     groups: dict[Axes | None, list[tuple[str, Tensor]]] = {}

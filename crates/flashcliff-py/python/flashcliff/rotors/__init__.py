@@ -132,6 +132,10 @@ def normalized(x: Tensor, algebra: AlgebraLike, *, odd: bool = False) -> Tensor:
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
+
+    >>> import torch
+    >>> normalized(torch.tensor([[[3.0]], [[4.0]]]), (2, 0, 0)).flatten()
+    tensor([0.6000, 0.8000])
     """
     name = check_versors("normalized", "x", x, algebra, odd)
     found = _maps.result_of("normalized", name, x, odd)
@@ -154,6 +158,10 @@ def inverse(x: Tensor, algebra: AlgebraLike, *, odd: bool = False) -> Tensor:
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
+
+    >>> import torch
+    >>> inverse(torch.tensor([[[3.0]], [[4.0]]]), (2, 0, 0)).flatten()
+    tensor([ 0.1200, -0.1600])
     """
     name = check_versors("inverse", "x", x, algebra, odd)
     found = _maps.result_of("inverse", name, x, odd)
@@ -180,6 +188,11 @@ def interpolate(
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
+
+    >>> import torch
+    >>> one, half = torch.tensor([[[1.0]], [[0.0]]]), torch.tensor([[[0.0]], [[1.0]]])
+    >>> interpolate(one, half, 0.5, (2, 0, 0)).flatten()
+    tensor([0.7071, 0.7071])
     """
     name = check_versors("interpolate", "a", a, algebra, odd)
     check_versors("interpolate", "b", b, algebra, odd)
@@ -227,6 +240,11 @@ def action(
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
+
+    >>> import torch
+    >>> vector, half_turn = torch.tensor([[[1.0]], [[2.0]]]), torch.tensor([[[0.0]], [[1.0]]])
+    >>> action(vector, half_turn, torch.ones(1, 1), (2, 0, 0), grades=[1]).flatten()
+    tensor([-1., -2.])
     """
     found = supported("action", as_algebra(algebra))
     kept = grades_of(found, "grades", grades) or tuple(range(found.grade_count))

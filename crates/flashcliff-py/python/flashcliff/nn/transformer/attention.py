@@ -87,7 +87,7 @@ class GeometricAttention(nn.Module):
         >>> layer = GeometricAttention(Algebra(3, 0, 1), channels=4, heads=2)
         >>> mv, s = layer(item, item, item)
         >>> mv.shape, s.shape
-        (torch.Size([16, 10, 4, 2]), torch.Size([10, 2, 8]))
+        (torch.Size([16, 10, 8]), torch.Size([10, 16]))
     """
 
     log_weights: Tensor | None
