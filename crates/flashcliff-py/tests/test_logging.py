@@ -49,6 +49,31 @@ def test_warnings_are_seen_by_default():
     assert done.stderr.startswith(SAYS) and done.stderr.count("\n") == 1
 
 
+def test_what_leaves_the_fast_way_says_so_once():
+    program = """
+import torch
+from flashcliff import Algebra
+from flashcliff.nn.transformer import GATransformer
+
+net = GATransformer(Algebra(1, 3, 0), 1, 1, 4, blocks=2, attention={"heads": 2})
+x = torch.randn(16, 2, 3, 1)
+net(x)
+print("plain")
+for block in net.blocks:
+    block.mlp.register_forward_hook(lambda *_: None)
+for _ in range(2):
+    net(x)
+"""
+    done = run(program)
+    assert done.stdout == "plain\n"
+    said = done.stderr.splitlines()
+    assert said and len(set(said)) == len(said)
+    calls = " calls its layers one by one, which takes longer than one function: "
+    kinds = {line.partition(calls)[0] for line in said}
+    assert kinds == {"Block", "GATransformer"}
+    assert all("has hooks (forward_hooks)" in line for line in said)
+
+
 def test_loggers_decide():
     quiet = "import logging; logging.getLogger('flashcliff').setLevel(logging.ERROR)\n"
     done = run(quiet + "import flashcliff" + CALL, **REFUSED)

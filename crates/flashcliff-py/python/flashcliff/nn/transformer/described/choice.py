@@ -7,6 +7,7 @@ attributes, which :class:`~..path.Watch` watches. Parameters may be exchanged be
 from __future__ import annotations
 
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from .messages import MessageVariant, Multivectors
 __all__ = ["attempt", "attempt_on_graph", "known_of", "run_chain"]
 
 AnyVariant = Variant | MessageVariant
+_LOG = logging.getLogger("flashcliff")
 
 
 def attempt(
@@ -87,7 +89,7 @@ def attempt_on_graph(
         )
         found = apply(call, lambda own: (composed(own), None), parameters, places)[0]
     except (Unready, _core.UnsupportedError) as error:
-        known.last = str(error)
+        known.leave(owner, str(error))
         return None
     known.last = None
     return found
@@ -169,7 +171,7 @@ def _attempt(
         found = apply(call, composed(function.stop), parameters, places)
     except (Unready, _core.UnsupportedError) as error:
         # There may be no plan: for an algebra on a GPU, or of a gradient of what the result does not depend on.
-        known.last = str(error)
+        known.leave(owner, str(error))
         return None
     known.last = None
     assert found[0] is not None
@@ -298,6 +300,11 @@ class Known:
             raise Unready(found)
         return found
 
+    def leave(self, owner: nn.Module, why: str) -> None:
+        """Notes that a call leaves the fast way, and logs it once for each class and reason."""
+        self.last = why
+        _log_slow_call(type(owner).__name__, why)
+
     def _drop(self) -> bool:
         """Whether layers drop channels in a call now: all that have a probability, or none."""
         found = {own["training"] for own, name in self._drops if own[name] > 0}
@@ -354,6 +361,11 @@ class Known:
 
     def _note(self, description: Draft) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}
+
+
+@functools.lru_cache(maxsize=256)
+def _log_slow_call(kind: str, why: str) -> None:
+    _LOG.warning("%s calls its layers one by one, which takes longer than one function: %s", kind, why)
 
 
 def _drops_of(owner: nn.Module) -> list[Slot]:

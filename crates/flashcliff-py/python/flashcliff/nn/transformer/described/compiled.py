@@ -154,8 +154,12 @@ class Networks(_Asked):  # type: ignore[misc]
     def refuse(self, why: str | None) -> None:
         """Notes why layers are called, if they are."""
         owner = self._owner()
-        if owner is not None:
-            choice.known_of(owner).last = why
+        if owner is None:
+            return
+        known = choice.known_of(owner)
+        known.last = why
+        if why is not None:
+            known.leave(owner, why)
 
 
 def _answer(owner: nn.Module, function: Any) -> Answer:
