@@ -111,7 +111,8 @@ impl Plan {
         }
     }
 
-    /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations; then the memory.
+    /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations; then the memory, and the
+    /// [advice](Self::advice).
     pub fn explain(&self) -> String {
         self.page(None)
     }
@@ -154,6 +155,9 @@ impl Plan {
             all.flops as f64 / 1e9,
             in_mib(self.kept_bytes() + self.arena_bytes())
         );
+        for line in self.advice() {
+            let _ = writeln!(page, "faster on a GPU: {line}");
+        }
         page
     }
 

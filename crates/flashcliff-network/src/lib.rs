@@ -14,6 +14,7 @@
 //! The names of tensors, shapes and operators are those of [`flashcliff`]. Results do not depend on the number of threads, and are the same
 //! bit for bit in each run.
 
+mod advice;
 pub mod cache;
 mod cpu;
 #[cfg(feature = "cuda")]

@@ -1,7 +1,8 @@
 //! Networks and plans as text.
 
 use flashcliff::Dtype;
-use flashcliff_network::{Activation, Keep, Machine, Network};
+use flashcliff_network::tokens::{AttentionOptions, Channels, Geometry, Transformer};
+use flashcliff_network::{Activation, Axis, Keep, Machine, Network, Rows};
 
 use crate::networks::{self, CHANNELS};
 
@@ -116,4 +117,70 @@ fn times_of_a_model_are_those_of_bytes_or_of_operations() {
     let cut = |line: &str| line.split(", modelled").next().unwrap().to_owned();
     let rest: Vec<String> = page.lines().filter(without).map(cut).collect();
     assert_eq!(rest, plan.explain().lines().collect::<Vec<_>>());
+}
+
+fn advice_for(options: &Transformer, dtype: Dtype) -> Vec<String> {
+    let (network, ends) = options.network().unwrap();
+    let plan = network
+        .plan(&[ends.output], Rows::new(2, 3), [dtype; 2])
+        .unwrap();
+    let advice = plan.advice();
+    let page = plan.explain();
+    let lines = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("faster on a GPU: "));
+    assert_eq!(lines.collect::<Vec<_>>(), advice);
+    advice
+}
+
+#[test]
+fn a_page_says_what_would_be_faster_on_a_gpu() {
+    let ends = Channels::new(1, 0);
+    let hidden = |multivectors, scalars| {
+        let geometry = Geometry::gatr().unwrap();
+        let hidden = Channels::new(multivectors, scalars);
+        let attention = AttentionOptions {
+            heads: 8,
+            ..AttentionOptions::default()
+        };
+        Transformer {
+            blocks: 1,
+            attention,
+            ..Transformer::new(geometry, ends, ends, hidden)
+        }
+    };
+    assert_eq!(advice_for(&hidden(16, 32), Dtype::F32), [""; 0]);
+    let found = advice_for(&hidden(16, 32), Dtype::F64);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("features are f64"), "{found:?}");
+    // 16 x 16 + 36 numbers are no whole units.
+    let found = advice_for(&hidden(16, 36), Dtype::F32);
+    assert!(
+        !found.is_empty() && found.iter().all(|line| line.starts_with("linear maps of ")),
+        "{found:?}"
+    );
+    assert!(found.iter().any(|line| line.contains("292")), "{found:?}");
+    let masked = Transformer {
+        mask: Some([Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), Axis::Items]),
+        ..hidden(16, 32)
+    };
+    let found = advice_for(&masked, Dtype::F32);
+    assert!(
+        found.iter().any(|line| line.contains("with a mask")),
+        "{found:?}"
+    );
+    let wide = Transformer {
+        attention: AttentionOptions {
+            heads: 1,
+            ..AttentionOptions::default()
+        },
+        ..hidden(16, 32)
+    };
+    let found = advice_for(&wide, Dtype::F32);
+    assert!(
+        found
+            .iter()
+            .any(|line| line.contains("up to 96 features need none")),
+        "{found:?}"
+    );
 }
