@@ -12,8 +12,8 @@ use crate::{Error, Value};
 /// The sizes of MVN's network for the motion of charged bodies in space, with scalars beside multivectors. It commutes with rotations, reflections and
 /// translations.
 ///
-/// A linear map of the charge to scalars, one of three channels (the position from the centre of the graph and the velocity as vectors, the charge as a scalar) to
-/// multivectors, layers of messages, and a linear map to one channel, whose vector is added to the centre. For each edge from `i` to `j`
+/// A linear map of the charge to scalars, one of three channels (the position from the centre of the graph and the velocity as vectors, the charge as a
+/// scalar) to multivectors, layers of messages, and a linear map to one channel, whose vector is added to the centre. For each edge from `i` to `j`
 ///
 /// ```text
 /// v = v_linear([v_i, v_j]),  s = edge_model_s([s_i, s_j, sum over blades of v^2])
