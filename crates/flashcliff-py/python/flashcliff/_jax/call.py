@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from .._ops.carried import Carried
 from .._ops.op import Op
-from ..algebra import AlgebraLike, Grades, as_algebra, grades_of
+from ..algebra import AlgebraLike, Grades, as_algebra
 from . import primitives
 from .which import Which, of_row
 
@@ -75,17 +76,8 @@ def unary(op: Op, x: Any, algebra: AlgebraLike, grades: Grades) -> Array:
     if grades is None:
         return call(op, (x,), algebra, ())
     algebra = as_algebra(algebra)
-    carried = grades_of(algebra, "grades", grades) or ()
-    dim = algebra.dim
-    sizes = [math.comb(dim, grade) for grade in range(dim + 1)]
-    count = sum(sizes[grade] for grade in carried)
     x = _array(op.name, "x", x)
-    if x.ndim < 2 or x.shape[0] != count:
-        raise ValueError(
-            f"{op.name}: tensor `x` must be [{count}, *batch, channels], got {list(x.shape)}"
-        )
-    places = jnp.asarray(algebra.blades_of(carried))
+    carried = Carried.of(op, algebra, grades, x.shape)
+    places = jnp.asarray(algebra.blades_of(carried.given))
     whole = jnp.zeros((len(algebra.blades), *x.shape[1:]), x.dtype).at[places].set(x)
-    dual = op.name in ("dual", "undual")
-    reached = sorted(dim - grade for grade in carried) if dual else carried
-    return call(op, (whole,), algebra, ())[jnp.asarray(algebra.blades_of(reached))]
+    return call(op, (whole,), algebra, ())[jnp.asarray(algebra.blades_of(carried.reached))]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, grades_of
+from ..algebra import Algebra, AlgebraLike, Grades, as_algebra
 from . import remedies, run, surprises
+from .carried import Carried
 from .eager import call as call_flat
 from .op import Op
 
@@ -60,24 +60,14 @@ def unary(op: Op, x: Tensor, algebra: AlgebraLike, grades: Grades) -> Tensor:
     """An involution or a dual; of some grades by way of all."""
     if grades is None:
         return call(op, (x,), algebra, ())
-    algebra = as_algebra(algebra)
-    carried = grades_of(algebra, "grades", grades) or ()
-    dim = algebra.dim
-    sizes = [math.comb(dim, grade) for grade in range(dim + 1)]
-    count = sum(sizes[grade] for grade in carried)
     if not isinstance(x, Tensor):
         raise TypeError(f"{op.name}: `x` must be a torch.Tensor, got {type(x).__name__}")
-    if x.dim() < 2 or x.shape[0] != count:
-        raise ValueError(
-            f"{op.name}: tensor `x` must be [{count}, *batch, channels], got {list(x.shape)}"
-        )
+    carried, reached, sizes = Carried.of(op, algebra, grades, x.shape)
     # Without an index, which would be copied from the host.
     given = iter(x.split([sizes[grade] for grade in carried]))
     parts = [
-        next(given) if grade in carried else x.new_zeros((sizes[grade], *x.shape[1:]))
-        for grade in range(dim + 1)
+        next(given) if grade in carried else x.new_zeros((size, *x.shape[1:]))
+        for grade, size in enumerate(sizes)
     ]
     output = call(op, (torch.cat(parts),), algebra, ()).split(sizes)
-    dual = op.name in ("dual", "undual")
-    reached = sorted(dim - grade for grade in carried) if dual else carried
     return torch.cat([output[grade] for grade in reached])
