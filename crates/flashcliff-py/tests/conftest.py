@@ -85,6 +85,17 @@ def pytest_configure(config):
 
 
 @pytest.fixture
+def x64():
+    """JAX has arrays of float64."""
+    import jax
+
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
 def double():
     """Tensors are made in float64 by default."""
     before = torch.get_default_dtype()

@@ -23,7 +23,10 @@ from flashcliff import jax as fj  # noqa: E402
 from flashcliff._jax import primitives, which  # noqa: E402
 from flashcliff.operators import Multivector, PerChannel, operator  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::flashcliff.EquivarianceWarning")
+pytestmark = [
+    pytest.mark.usefixtures("x64"),
+    pytest.mark.filterwarnings("ignore::flashcliff.EquivarianceWarning"),
+]
 
 R3 = (3, 0, 0)
 ONE_EACH = list({case.name: case for case in reversed(SPACE)}.values())
@@ -31,14 +34,6 @@ ONE_EACH = list({case.name: case for case in reversed(SPACE)}.values())
 
 every = pytest.mark.parametrize("case", SPACE, ids=lambda case: case.id)
 each = pytest.mark.parametrize("case", ONE_EACH, ids=lambda case: case.name)
-
-
-@pytest.fixture(autouse=True)
-def _x64():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def numbers(*shape, seed=0, dtype=np.float64):

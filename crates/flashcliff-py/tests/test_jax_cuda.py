@@ -28,20 +28,13 @@ def _has_gpu():
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not _has_gpu(), reason="JAX finds no GPU"),
+    pytest.mark.usefixtures("x64"),
     pytest.mark.filterwarnings("ignore::flashcliff.EquivarianceWarning"),
 ]
 
 R3 = (3, 0, 0)
 every = pytest.mark.parametrize("case", SPACE, ids=lambda case: case.id)
 ONE_EACH = list({case.name: case for case in reversed(SPACE)}.values())
-
-
-@pytest.fixture(autouse=True)
-def _x64():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def to_jax(tensor):

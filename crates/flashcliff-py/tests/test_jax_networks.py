@@ -23,13 +23,7 @@ from flashcliff import jax as fj  # noqa: E402
 from flashcliff import nn  # noqa: E402
 from flashcliff.graphs import Relation  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.fixture
