@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from nn_common import disturb, random
+from nn_common import SIZES, disturb, random
 from test_files import GATR, LGATR, RECEIVERS, SENDERS, apart, leaf, network, tokens
 from test_load_network import rewritten
 
@@ -21,6 +23,8 @@ from jax.test_util import check_grads  # noqa: E402
 import flashcliff  # noqa: E402
 from flashcliff import jax as fj  # noqa: E402
 from flashcliff import nn  # noqa: E402
+from flashcliff._jax import primitives, sequences  # noqa: E402
+from flashcliff.compat import lgatr  # noqa: E402
 from flashcliff.graphs import Relation  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -59,20 +63,236 @@ def compare(net, given, out, leaves, **more):
         assert same(found[name], wanted), name
 
 
+BOUNDS = [0, 2, 2, 5, 12]
+
+
+def slim():
+    sizes = {"in_v_channels": 2, "out_v_channels": 3, "hidden_v_channels": 4}
+    sizes |= {"in_s_channels": 3, "out_s_channels": 2, "hidden_s_channels": 6}
+    return disturb(lgatr.LGATrSlim(**sizes, num_blocks=2, num_heads=2).double())
+
+
+def of_slim(module, rows, batch, bounds):
+    v, s = apart(rows, batch, (2, 3), 4)
+    ends = None if bounds is None else {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": 7, "max_seqlen_k": 7}
+    v, s = module(v.movedim(0, -1), s, **({} if ends is None else {"backend": "flash", **ends}))
+    return tokens(v.movedim(-1, 0), s)
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["equal", "ragged"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
-def test_transformers_have_the_bits_of_pytorch(signature, dtype, loaded):
-    module = network(signature, affine=True, scalar_activation="gelu").to(dtype)
-    rows = leaf(random(3 * 4, 16 * 2 + 3).to(dtype))
-    mv, s = apart(rows, (3, 4), (2, 3))
-    given, more = {"tokens": rows}, {}
-    if module.geometry.join:
-        given["reference"] = leaf(random(12, seed=1).to(dtype))
-        more["reference"] = given["reference"].view(3, 4, 1)
+@pytest.mark.parametrize("kind", [GATR, LGATR, "slim"], ids=str)
+def test_transformers_have_the_bits_of_pytorch(kind, dtype, ragged, loaded):
+    batch, bounds = ((1, 12), torch.tensor(BOUNDS)) if ragged else ((3, 4), None)
+    if kind == "slim":
+        module = slim().to(dtype)
+        given = {"tokens": leaf(random(12, 4 * 2 + 3).to(dtype))}
+        out = of_slim(module, given["tokens"], batch, bounds)
+    else:
+        module = network(kind, affine=True, scalar_activation="gelu").to(dtype)
+        given, more = {"tokens": leaf(random(12, 16 * 2 + 3).to(dtype))}, {}
+        if module.geometry.join:
+            given["reference"] = leaf(random(12, seed=1).to(dtype))
+            more["reference"] = given["reference"].view(*batch, 1)
+        out = tokens(*module(*apart(given["tokens"], batch, (2, 3)), cu_seqlens=bounds, **more))
     net = loaded(module)
-    assert net.inputs["tokens"] == ("rows", "35")
+    assert net.inputs["tokens"] == ("rows", str(given["tokens"].shape[1]))
     assert net.parameters.keys() == dict(module.named_parameters()).keys()
-    compare(net, given, tokens(*module(mv, s, **more)), dict(module.named_parameters()), samples=3)
+    options = {"cu_seqlens": array(bounds)} if ragged else {"samples": 3}
+    compare(net, given, out, dict(module.named_parameters()), **options)
+
+
+def test_conditions_of_ragged_batches(loaded):
+    condition = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
+    module = disturb(lgatr.ConditionalLGATr(**SIZES, **condition).double())
+    given = {"tokens": leaf(random(8, 16 * 2 + 3)), "context": leaf(random(6, 16 * 3 + 2, seed=1))}
+    (mv, s), (other, other_s) = apart(given["tokens"], (1, 8), (2, 3)), apart(given["context"], (1, 6), (3, 2))
+    own, keys = torch.tensor([0, 3, 8]), torch.tensor([0, 4, 6])
+    options = {
+        "attn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": own},
+        "crossattn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": keys},
+    }
+    mv, s = module(mv.movedim(0, -1), other.movedim(0, -1), s, other_s, **options)
+    out, net = tokens(mv.movedim(-1, 0), s), loaded(module)
+    compare(net, given, out, dict(module.named_parameters()), cu_seqlens=array(own), cu_seqlens_key=array(keys))
+    inputs = {name: array(x) for name, x in given.items()}
+    with pytest.raises(ValueError, match="cu_seqlens: expected ascending boundaries from 0 to 6, got"):
+        net(net.parameters, **inputs, cu_seqlens=array(own))
+    with pytest.raises(ValueError, match="cu_seqlens_key: expected 3 boundaries, as cu_seqlens has, got 2"):
+        net(net.parameters, **inputs, cu_seqlens=array(own), cu_seqlens_key=array(keys)[:2])
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.int64])
+def test_boundaries_are_traced(dtype, loaded):
+    """One program serves all boundaries of as many sequences, and its sequences do not see each other."""
+    net, x = loaded(network(LGATR)), array(random(12, 35))
+    traces = []
+
+    @jax.jit
+    def gradients(parameters, x, bounds):
+        traces.append(bounds)
+        call = lambda p, x: net(p, tokens=x, cu_seqlens=bounds)  # noqa: E731
+        return call(parameters, x), jax.grad(lambda p, x: jnp.sin(call(p, x)).sum(), (0, 1))(parameters, x)
+
+    for bounds in (BOUNDS, [0, 0, 12, 12, 12], [0, 3, 6, 9, 12]):
+        found = gradients(net.parameters, x, jnp.array(bounds, dtype))
+
+        def alone(p, x, bounds=bounds):
+            return jnp.concatenate([net(p, tokens=x[a:b]) for a, b in zip(bounds, bounds[1:]) if b > a])
+
+        by = jax.grad(lambda p, x: jnp.sin(alone(p, x)).sum(), (0, 1))(net.parameters, x)
+        for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves((alone(net.parameters, x), by)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-10)
+    assert len(traces) == 1
+
+
+def test_ragged_batches_have_second_derivatives_and_loops(loaded):
+    net, x = loaded(network(LGATR, blocks=1)), array(random(2, 5, 35))
+    bounds = jnp.array([[0, 2, 5], [0, 4, 5]])
+
+    def energy(x, bounds):
+        return jnp.sin(net(net.parameters, tokens=x, cu_seqlens=bounds)).sum()
+
+    check_grads(lambda x: energy(x, bounds[0]), (x[0],), order=2, modes=["rev"], eps=1e-5, atol=1e-4, rtol=1e-4)
+    found = jax.jit(jax.vmap(jax.grad(energy)))(x, bounds)
+    for at in range(2):
+        assert np.array_equal(found[at], jax.grad(energy)(x[at], bounds[at]))
+
+
+def test_wrong_boundaries(loaded):
+    net, x = loaded(network(LGATR, blocks=1)), array(random(6, 35))
+
+    def call(bounds, **more):
+        return net(net.parameters, tokens=x, cu_seqlens=bounds, **more)
+
+    of = lambda *bounds: jnp.array(bounds)  # noqa: E731
+    for bounds in (of(0, 2, 5), of(1, 6), of(0, 4, 3, 6), of(0, 7), of(-1, 6)):
+        with pytest.raises(ValueError, match="cu_seqlens: expected ascending boundaries from 0 to 6, got"):
+            call(bounds)
+        # The program sees them when it runs.
+        with pytest.raises(jax.errors.JaxRuntimeError, match="sequences: expected offsets of . that ascend from 0 to 6, of a plan of one sample, got"):
+            jax.jit(call)(bounds).block_until_ready()
+    with pytest.raises(ValueError, match=r"cu_seqlens: expected boundaries \[sequences \+ 1\], got the shape \[1, 2\]"):
+        call(of(0, 6)[None])
+    with pytest.raises(TypeError, match="cu_seqlens: expected an array of int32 or int64, got float64"):
+        call(of(0.0, 6.0))
+    with pytest.raises(TypeError, match="cu_seqlens: expected an array of int32 or int64, got list"):
+        call([0, 6])
+    with pytest.raises(ValueError, match="cu_seqlens: expected one sample of all rows, of a network that is not on graphs, got 2"):
+        call(of(0, 6), samples=2)
+    with pytest.raises(ValueError, match="longest: expected at least 4, the length of a sequence of cu_seqlens, got 3"):
+        call(of(0, 4, 6), longest=3)
+    with pytest.raises(ValueError, match="longest: expected at least 6 in 2 sequences of cu_seqlens, got 2 in each"):
+        jax.jit(lambda bounds: call(bounds, longest=2))(of(0, 2, 6))
+    with pytest.raises(ValueError, match="cu_seqlens: expected boundaries, since there is cu_seqlens_key, got None"):
+        net(net.parameters, tokens=x, cu_seqlens_key=of(0, 6))
+    with pytest.raises(ValueError, match="cu_seqlens_key: expected None, because the network has no context"):
+        call(of(0, 6), cu_seqlens_key=of(0, 6))
+
+
+def test_boundaries_that_no_host_reads_are_within_the_rows():
+    """What GPUs get: kernels read no other rows, and wrong boundaries show."""
+    right, x = jnp.array([0, 2, 2, 6]), jnp.ones((6, 2))
+    assert sequences.bounded(right, 6).tolist() == right.tolist()
+    assert sequences.poisoned(x, sequences.fits(right, 6, 4)).tolist() == x.tolist()
+    for wrong in ([0, 2, 2, 5], [1, 2, 2, 6], [0, 4, 3, 6], [-3, 2, 2, 6], [0, 9, 2, 6], [0, 1, 1, 6]):
+        bounds = jnp.array(wrong)
+        made = sequences.bounded(bounds, 6)
+        assert made[0] == 0 and made[-1] == 6 and (jnp.diff(made) >= 0).all()
+        assert jnp.isnan(sequences.poisoned(x, sequences.fits(bounds, 6, 4))).all()
+
+
+def calls_of(function, *arrays):
+    """The foreign calls of a compiled program, by their names."""
+    compiled = jax.jit(function).lower(*arrays).compile().as_text()
+    return Counter(re.findall(r'custom_call_target="flashcliff_(\w+)"', compiled))
+
+
+@pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["equal", "ragged"])
+def test_a_gradient_runs_the_forward_pass_once(bounds, loaded):
+    net, x = loaded(network(LGATR)), array(random(12, 35))
+    more = {"samples": 3} if bounds is None else {"cu_seqlens": jnp.array(bounds)}
+
+    def call(parameters, x):
+        return net(parameters, tokens=x, **more)
+
+    def loss(parameters, x):
+        return jnp.sin(call(parameters, x)).sum()
+
+    both = {"network": 1, "network_backward": 1}
+    for by in (0, 1, (0, 1)):
+        assert calls_of(jax.grad(loss, by), net.parameters, x) == both
+        assert calls_of(jax.value_and_grad(jax.checkpoint(loss, policy=jax.checkpoint_policies.everything_saveable), by), net.parameters, x) == both
+    assert calls_of(loss, net.parameters, x) == {"network": 1}
+    # The plain call keeps nothing: its result is all that it writes.
+    assert "ui8" not in jax.jit(call).lower(net.parameters, x).as_text()
+    kept = jax.jit(jax.grad(loss)).lower(net.parameters, x).as_text()
+    assert re.search(r"@flashcliff_network\(.*-> \(tensor<12x50xf64>, tensor<\d+xui8>\)", kept)
+    # Without what is kept a recomputing checkpoint has a second forward pass.
+    again = jax.grad(jax.checkpoint(loss, prevent_cse=True))
+    assert calls_of(again, net.parameters, x)["network_backward"] == 1
+
+
+def test_only_gradients_that_are_asked_for_are_computed(loaded):
+    """By parts, within each other, and through conditions in batches, whose branches keep something else."""
+    net, x = loaded(network(LGATR, blocks=1)), array(random(3, 4, 35))
+
+    def loss(parameters, x):
+        return jnp.sin(net(parameters, tokens=x)).sum()
+
+    whole = jax.jit(jax.grad(loss, (0, 1)))(net.parameters, x[0])
+    for by in (0, 1):
+        for got, wanted in zip(jax.tree.leaves(jax.grad(loss, by)(net.parameters, x[0])), jax.tree.leaves(whole[by]), strict=True):
+            assert np.array_equal(got, wanted)
+
+    def either(x, choice):
+        small = lambda x: loss(net.parameters, x)  # noqa: E731
+        return jax.lax.cond(choice, small, lambda x: 2 * jax.checkpoint(small)(x[::-1]), x)
+
+    choices = jnp.array([True, False, True])
+    found = jax.jit(jax.vmap(jax.grad(either)))(x, choices)
+    for at in range(3):
+        np.testing.assert_allclose(found[at], jax.grad(either)(x[at], choices[at]), rtol=1e-12, atol=1e-12)
+
+    def summed(parameters, x):
+        step = lambda total, one: (total + loss(parameters, one), None)  # noqa: E731
+        return jax.lax.scan(step, 0.0, x)[0]
+
+    found = jax.jit(jax.grad(summed))(net.parameters, x)
+    parts = [jax.grad(loss)(net.parameters, one) for one in x]
+    for got, *each in zip(*map(jax.tree.leaves, (found, *parts)), strict=True):
+        np.testing.assert_allclose(got, sum(each), rtol=1e-12, atol=1e-12)
+
+
+def test_energies_and_forces_have_the_gradients_of_pytorch(loaded, tmp_path):
+    """The first backward pass reads what is kept for inputs, and the gradient of both losses what is kept for parameters."""
+    net = loaded(network(LGATR, blocks=1))
+    module = flashcliff.load_network(tmp_path / "network.safetensors")
+    rows = leaf(random(4, 35))
+    out = module(tokens=rows)
+    (force,) = torch.autograd.grad(out.sin().sum(), rows, create_graph=True)
+    total = out.square().sum() + force.square().sum()
+    named = dict(module.named_parameters())
+    wanted = torch.autograd.grad(total, [rows, *named.values()])
+
+    def loss(parameters, x):
+        out = net(parameters, tokens=x)
+        force = jax.grad(lambda x: jnp.sin(net(parameters, tokens=x)).sum())(x)
+        return (out**2).sum() + (force**2).sum()
+
+    of_parameters, by_rows = jax.jit(jax.grad(loss, (0, 1)))(net.parameters, array(rows))
+    for got, own in zip([by_rows, *(of_parameters[name] for name in named)], wanted, strict=True):
+        np.testing.assert_allclose(got, own.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_kept_is_as_long_as_the_plan_says(loaded):
+    """A backward pass refuses the bytes of another plan."""
+    net, x = loaded(network(LGATR, blocks=1)), array(random(4, 35))
+    jaxpr = jax.make_jaxpr(jax.grad(lambda x: net(net.parameters, tokens=x).sum()))(x)
+    (of,) = {e.params["of"] for e in jaxpr.eqns if e.primitive.name == "flashcliff_backward"}
+    arrays = [x, *net.parameters.values(), jnp.zeros((4, 50)), jnp.zeros(64, jnp.uint8), jnp.ones((4, 50))]
+    with pytest.raises(jax.errors.JaxRuntimeError, match="what a forward pass keeps: expected .* bytes aligned to 8, got 64"):
+        jax.block_until_ready(primitives.bound(primitives.backward_p, *arrays, of=of, wanted=of.wanted, tf32=False))
 
 
 def test_bodies_on_graphs(loaded):
@@ -174,7 +394,8 @@ def test_programs_are_stored(loaded, tmp_path):
     net = loaded(network(LGATR, blocks=1))
     x = array(random(4, 35))
     gradient = jax.jit(jax.grad(lambda x, p: jnp.sin(net(p, tokens=x)).sum()))
-    checks = [export.DisabledSafetyCheck.custom_call("flashcliff_network")]
+    names = "flashcliff_network", "flashcliff_network_backward"
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in names]
     stored = export.export(gradient, disabled_checks=checks)(x, net.parameters)
     (tmp_path / "program").write_bytes(stored.serialize())
     np.savez(tmp_path / "arrays.npz", x=x, **net.parameters)

@@ -207,7 +207,7 @@ impl Gpu {
     ///
     /// # Safety
     /// Each output is the address of memory on the device of the plan, with the elements and the type of the output, aligned to 16 bytes; what is
-    /// kept is that of as many bytes as the plan says, aligned to 256, with what the earlier stages left there. All of it stays allocated until
+    /// kept is that of as many bytes as the plan says, aligned to 128, with what the earlier stages left there. All of it stays allocated until
     /// the work is done, and nothing else uses it meanwhile, but for work in the order of the stream.
     /// The addresses of sequences, of relations and of the number of the pass are on that device too, and hold what their fields say.
     pub unsafe fn run<E: From<Error>>(

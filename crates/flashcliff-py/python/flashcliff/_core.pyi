@@ -531,7 +531,7 @@ def jax_handlers() -> list[tuple[str, str, Any]]:
 def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
     """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
 
-def jax_prepare_network(digest: str, target: str, ordinal: int) -> int:
+def jax_prepare_network(digest: str, target: str, ordinal: int | None) -> tuple[int, tuple[int, int]]:
     """Plans a network on a GPU, and gives the bytes of workspace that a call needs there."""
 
 def native_table() -> int:

@@ -18,6 +18,15 @@ pub(super) const ALIGNMENT: usize = 256;
 /// The address of a list of `i32`, and its length.
 pub(super) type List = (usize, usize);
 
+/// Arguments or results by their element types, each kind in order.
+pub(super) struct Arrays {
+    pub(super) tensors: Vec<View>,
+    /// Those of `i32`.
+    pub(super) lists: Vec<List>,
+    /// Those of bytes: what a pass keeps for another, and workspaces.
+    pub(super) bytes: Vec<Space>,
+}
+
 /// A call that XLA makes.
 pub(super) struct Call<'a> {
     frame: &'a Frame,
@@ -37,30 +46,23 @@ impl<'a> Call<'a> {
         views.map(view).collect()
     }
 
-    /// Lists of `i32`, as addresses and lengths, and the arguments behind them.
-    pub(super) fn lists_and_inputs(&self, count: usize) -> Result<(Vec<List>, Vec<View>), Failure> {
-        let buffers = buffers(&self.frame.arguments)?;
-        let Some((lists, inputs)) = buffers.split_at_checked(count) else {
-            return Err(Failure::refused(format!(
-                "expected {count} lists, got {}",
-                buffers.len()
-            )));
-        };
-        let lists = lists.iter().map(|&buffer| list(buffer));
-        let inputs = inputs.iter().map(|&buffer| view(buffer));
-        Ok((
-            lists.collect::<Result<_, _>>()?,
-            inputs.collect::<Result<_, _>>()?,
-        ))
+    /// The arguments of any kind.
+    pub(super) fn arguments(&self) -> Result<Arrays, Failure> {
+        Arrays::of(&self.frame.arguments)
+    }
+
+    /// The results of any kind.
+    pub(super) fn results(&self) -> Result<Arrays, Failure> {
+        Arrays::of(&self.frame.results)
     }
 
     /// The results: tensors, and with a workspace behind them, if there is one, bytes.
     pub(super) fn outputs(&self) -> Result<(Vec<View>, Space), Failure> {
         let mut buffers = buffers(&self.frame.results)?;
         let bytes = buffers.pop_if(|last| last.element == element::U8);
-        let space = bytes.map(space).transpose()?;
+        let space = bytes.map(raw).transpose()?;
         let views = buffers.into_iter().map(view).collect::<Result<_, _>>()?;
-        Ok((views, space.unwrap_or_default()))
+        Ok((views, aligned(space.unwrap_or_default())))
     }
 
     /// An attribute that is a text.
@@ -129,6 +131,26 @@ impl<'a> Call<'a> {
     }
 }
 
+impl Arrays {
+    fn of(values: &Values) -> Result<Self, Failure> {
+        let mut made = Self {
+            tensors: Vec::new(),
+            lists: Vec::new(),
+            bytes: Vec::new(),
+        };
+        for buffer in buffers(values)? {
+            match buffer.element {
+                element::S32 => made
+                    .lists
+                    .push((buffer.data.expose_provenance(), count(buffer)?)),
+                element::U8 => made.bytes.push(raw(buffer)?),
+                _ => made.tensors.push(view(buffer)?),
+            }
+        }
+        Ok(made)
+    }
+}
+
 /// At `start` there are `count` elements, unless it is none.
 ///
 /// # Safety
@@ -168,17 +190,8 @@ fn shape(buffer: &Buffer) -> Result<Vec<usize>, Failure> {
     sizes.map_err(|_| Failure::refused(format!("expected axes of known sizes, got {dims:?}")))
 }
 
-fn list(buffer: &Buffer) -> Result<List, Failure> {
-    if buffer.element != element::S32 {
-        return Err(Failure::refused(format!(
-            "expected a list of int32, got the element type {} of XLA",
-            buffer.element
-        )));
-    }
-    Ok((
-        buffer.data.expose_provenance(),
-        shape(buffer)?.iter().product(),
-    ))
+fn count(buffer: &Buffer) -> Result<usize, Failure> {
+    Ok(shape(buffer)?.iter().product())
 }
 
 fn view(buffer: &Buffer) -> Result<View, Failure> {
@@ -189,15 +202,20 @@ fn view(buffer: &Buffer) -> Result<View, Failure> {
     })
 }
 
-/// The aligned part of a workspace.
-fn space(buffer: &Buffer) -> Result<Space, Failure> {
-    let start = buffer.data.expose_provenance();
-    let address = start.next_multiple_of(ALIGNMENT);
-    let bytes: usize = shape(buffer)?.iter().product();
+fn raw(buffer: &Buffer) -> Result<Space, Failure> {
     Ok(Space {
-        address,
-        bytes: bytes.saturating_sub(address - start),
+        address: buffer.data.expose_provenance(),
+        bytes: count(buffer)?,
     })
+}
+
+/// The aligned part of a workspace.
+pub(super) fn aligned(own: Space) -> Space {
+    let address = own.address.next_multiple_of(ALIGNMENT);
+    Space {
+        address,
+        bytes: own.bytes.saturating_sub(address - own.address),
+    }
 }
 
 fn dtype(number: c_int) -> Result<Dtype, Failure> {

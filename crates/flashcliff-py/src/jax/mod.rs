@@ -41,7 +41,7 @@ use crate::error;
 const CAPSULE: &std::ffi::CStr = c"xla._CUSTOM_CALL_TARGET";
 
 /// The handlers: name, platform, function.
-const HANDLERS: [(&str, &str, Handler); 10] = [
+const HANDLERS: [(&str, &str, Handler); 12] = [
     (
         "flashcliff_forward",
         "cpu",
@@ -74,6 +74,16 @@ const HANDLERS: [(&str, &str, Handler); 10] = [
         "CUDA",
         handler::<NETWORK, true, false>,
     ),
+    (
+        "flashcliff_network_backward",
+        "cpu",
+        handler::<NETWORK_BACKWARD, false, false>,
+    ),
+    (
+        "flashcliff_network_backward",
+        "CUDA",
+        handler::<NETWORK_BACKWARD, true, false>,
+    ),
     // Those that XLA may record into a graph of CUDA and replay.
     (
         "flashcliff_forward_graph",
@@ -92,6 +102,7 @@ const FORWARD: u8 = 0;
 const BACKWARD: u8 = 1;
 const RUN: u8 = 2;
 const NETWORK: u8 = 3;
+const NETWORK_BACKWARD: u8 = 4;
 
 const fn compute(pass: u8) -> Compute {
     match pass {
@@ -226,8 +237,13 @@ unsafe fn called(frame: &Frame, pass: u8, cuda: bool) -> Result<(), Failure> {
             return Err(Failure::refused(message));
         }
         let call = Call::new(frame, &*frame.api);
-        if pass == NETWORK {
-            return threads::at_most(usize::MAX, || network::run(&call, cuda));
+        let of_network = match pass {
+            NETWORK => Some(Pass::Forward),
+            NETWORK_BACKWARD => Some(Pass::Backward),
+            _ => None,
+        };
+        if let Some(pass) = of_network {
+            return threads::at_most(usize::MAX, || network::run(&call, pass, cuda));
         }
         let target = Target::of(call.text("digest")?, call.text("target")?)?;
         let gpu = cuda.then(|| call.gpu(target.pass.tf32)).transpose()?;

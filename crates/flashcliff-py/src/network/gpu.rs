@@ -45,20 +45,16 @@ impl OnGpu {
         self.gpu.plan()
     }
 
+    /// The bytes of memory that each stage needs while it runs.
     pub(super) fn spaces(&self) -> [usize; 2] {
-        [0, 1].map(|stage| self.space(stage))
-    }
-
-    /// The bytes of memory that a stage needs while it runs.
-    pub(crate) fn space(&self, stage: usize) -> usize {
-        self.gpu.memory_bytes(stage)
+        [0, 1].map(|stage| self.gpu.memory_bytes(stage))
     }
 
     /// Launches a stage.
     ///
     /// # Safety
-    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes of the plan; `kept` and `space` are aligned
-    /// to 256. The stream belongs to the primary context of the device, and orders the uses of all memory.
+    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes of the plan; `kept` is aligned
+    /// to 128, and `space` to 256. The stream belongs to the primary context of the device, and orders the uses of all memory.
     pub(crate) unsafe fn run(
         &self,
         planned: &Planned,

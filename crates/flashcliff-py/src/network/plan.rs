@@ -33,12 +33,12 @@ pub(crate) struct NetworkFunction {
 pub(super) type PyGpu = (usize, bool);
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Key {
-    pub(super) rows: Rows,
-    pub(super) dtype: Dtype,
+pub(crate) struct Key {
+    pub(crate) rows: Rows,
+    pub(crate) dtype: Dtype,
     /// For each input and parameter whether its gradient is computed.
-    pub(super) wanted: Vec<bool>,
-    pub(super) gpu: Option<PyGpu>,
+    pub(crate) wanted: Vec<bool>,
+    pub(crate) gpu: Option<PyGpu>,
 }
 
 impl Key {
@@ -115,7 +115,7 @@ impl NetworkFunction {
         }
     }
 
-    fn planned(&self, key: &Key) -> Result<Planned, Error> {
+    pub(crate) fn planned(&self, key: &Key) -> Result<Planned, Error> {
         let own = self.network.differentiated(&[self.output], &key.wanted)?;
         let (network, stages, types) = (own.network(), own.stages(), [key.dtype; 2]);
         let sizes = |&value: &Value| -> Vec<usize> {
@@ -265,11 +265,7 @@ impl NetworkPlan {
     /// The bytes of memory on a GPU that each pass needs while it runs.
     #[getter]
     fn spaces(&self) -> [usize; 2] {
-        match &self.0.on {
-            On::Cpu(_) => [0; 2],
-            #[cfg(feature = "cuda")]
-            On::Gpu(own) => own.spaces(),
-        }
+        self.0.spaces()
     }
 
     /// Writes the result, or each result of a plan of one pass.
@@ -346,27 +342,49 @@ impl NetworkPlan {
 impl NetworkPlan {
     fn run(&self, py: Python<'_>, stage: usize, given: &Given) -> PyResult<()> {
         let planned = &*self.0;
+        // SAFETY: the caller's, who is the Python package itself.
+        let run = || unsafe { planned.run(stage, given) };
         match &planned.on {
-            // SAFETY: the caller's, who is the Python package itself.
-            On::Cpu(plan) => threads::detached(py, || unsafe {
-                match plan.types()[0] {
-                    Dtype::F64 => host::run::<f64>(planned, plan, stage, given),
-                    _ => host::run::<f32>(planned, plan, stage, given),
-                }
-            }),
+            On::Cpu(_) => threads::detached(py, run),
             #[cfg(feature = "cuda")]
-            // SAFETY: the same holds.
-            On::Gpu(own) => detached(py, || unsafe { own.run(planned, stage, given) }),
+            On::Gpu(_) => detached(py, run),
         }
     }
 }
 
 impl Planned {
-    pub(super) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         match &self.on {
             On::Cpu(plan) => plan,
             #[cfg(feature = "cuda")]
             On::Gpu(own) => own.plan(),
+        }
+    }
+
+    /// The bytes of memory on a GPU that each pass needs while it runs.
+    pub(crate) fn spaces(&self) -> [usize; 2] {
+        match &self.on {
+            On::Cpu(_) => [0; 2],
+            #[cfg(feature = "cuda")]
+            On::Gpu(own) => own.spaces(),
+        }
+    }
+
+    /// Runs a pass in the calling thread.
+    ///
+    /// # Safety
+    /// The contract of the run on the device of the plan holds.
+    pub(crate) unsafe fn run(&self, stage: usize, given: &Given) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe {
+            match &self.on {
+                On::Cpu(plan) => match plan.types()[0] {
+                    Dtype::F64 => host::run::<f64>(self, plan, stage, given),
+                    _ => host::run::<f32>(self, plan, stage, given),
+                },
+                #[cfg(feature = "cuda")]
+                On::Gpu(own) => own.run(self, stage, given),
+            }
         }
     }
 

@@ -105,6 +105,14 @@ impl Function {
         axes.map(|&axis| axis_name(axis)).collect()
     }
 
+    /// The function of a network with one result, in two passes.
+    pub(crate) fn in_two_passes(&self) -> Option<NetworkFunction> {
+        match (&self.names[..], &self.results[..]) {
+            ([name], &[output]) => Some(NetworkFunction::new(self.network.clone(), output, name)),
+            _ => None,
+        }
+    }
+
     /// The plan of all results.
     pub(crate) fn planned(
         &self,
@@ -263,19 +271,11 @@ impl StoredNetwork {
 
     /// The function of a network with one result, in two passes.
     fn function(&self) -> PyResult<NetworkFunction> {
-        let Function {
-            network,
-            results,
-            names,
-            ..
-        } = &self.function;
-        match (&names[..], &results[..]) {
-            ([name], &[output]) => Ok(NetworkFunction::new(network.clone(), output, name)),
-            _ => Err(UnsupportedError::new_err(format!(
-                "networks: expected one output, got {}",
-                results.len()
-            ))),
-        }
+        let function = self.function.in_two_passes();
+        function.ok_or_else(|| {
+            let got = self.function.results.len();
+            UnsupportedError::new_err(format!("networks: expected one output, got {got}"))
+        })
     }
 
     /// The plan of all results at once, of one pass, in which no gradient is wanted. Its tensors are the inputs, those behind the parameters too, and then the parameters.

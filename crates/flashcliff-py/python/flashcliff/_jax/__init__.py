@@ -2,6 +2,7 @@
 
 - ``which``: operators and their derivatives by content.
 - ``network``: networks of files, and their gradients, by content.
+- ``sequences``: the sequences of ragged batches of networks.
 - ``primitives``: three primitives of JAX, their shapes, and their derivatives.
 - ``batches``: their batches.
 - ``lowering``: their calls of the compiled half, within programs of XLA.
@@ -24,8 +25,9 @@ primitive           computes                               tangent              
 A gradient by ``jax.grad`` is so the backward pass of the operator, as in PyTorch, with the same bits: the tangent of which it is
 the transpose is never computed.
 
-**A network is one more operator**, without a backward pass of its own: its gradient is a network. Its tangent is a gradient of a
+**A network is one more operator**, with a backward pass for the arguments that move. Further gradients are networks. Its tangent is a gradient of a
 gradient, in the order of differentiation that takes the fewest steps.
 
-**What is saved has a batch axis**, ``[sums, batch]``, and so follows batches, conditions and loops of JAX as any array does.
+**What is saved has a batch axis**, ``[sums, batch]``, and so follows batches, conditions and loops of JAX as any array does. What a network keeps
+is bytes of one call, and a batch of networks is a loop of calls.
 """

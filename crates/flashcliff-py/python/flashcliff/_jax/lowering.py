@@ -25,7 +25,7 @@ def register() -> None:
 
 
 @lru_cache(maxsize=4 * CACHED)
-def _target(of: Any, rest: tuple[tuple[str, Any], ...]) -> tuple[str, str]:
+def target(of: Any, rest: tuple[tuple[str, Any], ...]) -> tuple[str, str]:
     """The digest and the text of what a call computes."""
     text = json.dumps(of.target(dict(rest)))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), text
@@ -49,25 +49,34 @@ def lower(primitive: Any, described: Callable[..., Described]) -> None:
 def _rule(described, platform):
     def rule(ctx, *operands, tf32, **parameters):
         kind, of, rest, count = described(**parameters)
-        digest, target = _target(of, (("tf32", tf32), *rest.items()))
-        name, results = f"flashcliff_{of.handler or kind}", len(ctx.avals_out)
+        digest, text = target(of, (("tf32", tf32), *rest.items()))
+        name, results = f"flashcliff_{of.handler(kind)}", len(ctx.avals_out)
         if platform == "cpu":
             of.check_on_cpu(ctx.avals_in)
         else:
             inputs = ctx.avals_in[:count]
-            space = max(of.prepare(digest, target, kind, inputs, at) for at in _ordinals())
+            space = max(of.prepare(digest, text, kind, inputs, at) for at in ordinals())
             if space:
                 bytes = jax.core.ShapedArray((space,), np.dtype("uint8"))
                 ctx = ctx.replace(avals_out=[*ctx.avals_out, bytes])
             # Kernels of lanes are loaded by now; matrix products choose algorithms in their first call.
             if of.replayable:
                 name += "_graph"
-        made = jax.ffi.ffi_lowering(name)(ctx, *operands, digest=digest, target=target)
+        made = jax.ffi.ffi_lowering(name)(ctx, *operands, digest=digest, target=text)
         return list(made)[:results]
 
     return rule
 
 
-def _ordinals() -> list[int]:
+def ordinals() -> list[int]:
     """The GPUs of this process, as CUDA counts them."""
     return [device.local_hardware_id for device in jax.local_devices(backend="cuda")]
+
+
+def devices() -> list[int | None]:
+    """The devices of this process for which there are kernels: the CPU, and GPUs by their numbers."""
+    try:
+        return [None, *(ordinals() if _core.CUDA else ())]
+    except RuntimeError:
+        # JAX has no GPU.
+        return [None]

@@ -1,14 +1,14 @@
 """Networks of files as functions of JAX.
 
-A run computes all results at once. A gradient is a network, too, which computes the results again that it needs: so a stored program has its memory
-planned by itself, and every order is there that the network has.
+A first gradient is the backward pass of the plan that PyTorch runs, which reads what the forward pass kept: one more result of the call, of bytes that
+only the plan knows. Gradients of gradients are networks, too, which compute again what they need, and so every order is there that the network has.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,8 +20,9 @@ from jax import Array
 from .. import _core
 from .._ops import checks
 from .._ops.op import CACHED
-from . import primitives
+from . import lowering, primitives
 from .call import takes_tf32
+from .sequences import Sequences
 from .which import like
 
 Sizes = tuple[int, int, int, int, int, tuple[int, int, int]]
@@ -36,7 +37,8 @@ Step = tuple[tuple[bool, ...], tuple[bool, ...]]
 
 @dataclass(frozen=True, repr=False)
 class Network:
-    """A network, or a gradient of one. Arguments are three lists for each relation, the inputs, the parameters, then gradients of results."""
+    """A network, or a gradient of one. Arguments are three lists for each relation, the boundaries of sequences, the inputs, the parameters, then
+    gradients of results."""
 
     json: str
     """The network as files have it."""
@@ -44,11 +46,12 @@ class Network:
     float64: bool
     steps: tuple[Step, ...] = ()
     """The steps to a gradient."""
+    longest: int | None = None
+    """Of a ragged batch: the length of the longest sequence, or more."""
+    wanted: tuple[bool, ...] = ()
+    """For each argument but lists whether the backward pass computes its gradient. What the forward pass keeps depends on it."""
 
-    # There are no passes that save something, and no batch that is one axis.
-    row = None
-    linear = saves = reads_output = replayable = False
-    handler = "network"
+    linear = replayable = False
 
     def __repr__(self) -> str:
         return f"network{'.g' * len(self.steps)}"
@@ -60,8 +63,9 @@ class Network:
 
     @property
     def lists(self) -> int:
-        """The number of lists of relations."""
-        return 3 * len(self.core.relations)
+        """The number of lists: those of relations, and the boundaries of sequences."""
+        of_sequences = 0 if self.longest is None else 1 + (self.sizes[2] > 0)
+        return 3 * len(self.core.relations) + of_sequences
 
     @property
     def shapes(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -80,6 +84,25 @@ class Network:
 
     # Derivatives
 
+    @property
+    def has_passes(self) -> bool:
+        """Whether there is a backward pass, which reads what the forward pass keeps."""
+        return any(self.wanted)
+
+    saves = reads_output = has_passes
+
+    def keeping(self, moved: Sequence[bool]) -> Network:
+        """The network with a backward pass for some arguments. Of a gradient there is none."""
+        needed = tuple(moved[self.lists :])
+        if self.steps or not any(needed) or self.has_passes and _covers(self.wanted, needed):
+            return self
+        found = iter(_found(self.json, (), ((True,) * len(self.outputs), needed)))
+        return replace(self, wanted=tuple(own and next(found) for own in needed))
+
+    def wants(self, needed: Sequence[bool]) -> tuple[bool, ...]:
+        """The arguments whose gradients the backward pass computes: all that it has."""
+        return (*(False,) * self.lists, *self.wanted)
+
     def gradient(
         self, there: Sequence[bool], needed: Sequence[bool]
     ) -> tuple[Network, tuple[bool, ...]]:
@@ -88,7 +111,7 @@ class Network:
         return self._then(step), _found(self.json, self.steps, step)
 
     def _then(self, step: Step) -> Network:
-        return Network(self.json, self.sizes, self.float64, (*self.steps, step))
+        return replace(self, steps=(*self.steps, step), wanted=())
 
     def along(
         self, call: Call, moved: Sequence[bool], inputs: Sequence[Any], along: Sequence[Any]
@@ -106,7 +129,7 @@ class Network:
             others = (False,) * len(inputs)
             return self._twice(call, results, moved, (*others, *results), [*inputs, *seeds], along, avals)
         *before, (there, wanted) = self.steps
-        base = Network(self.json, self.sizes, self.float64, tuple(before))
+        base = replace(self, steps=tuple(before))
         count = len(inputs) - sum(there)
         of_arguments, of_seeds = moved[:count], moved[count:]
         found = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
@@ -164,16 +187,26 @@ class Network:
                 raise ValueError(f"network: expected an array {shape}, got {list(aval.shape)}")
         return [like(given[0], shape) for shape in results]
 
+    def saved(self, avals: Sequence[Any], tf32: bool) -> Any:
+        """The shape of what the forward pass keeps: as many bytes as the plan of any device needs that this process has."""
+        return like(avals[self.lists], (_kept(self, tf32),), np.dtype("uint8"))
+
     # Calls
 
+    def handler(self, kind: str) -> str:
+        """The handler of a pass."""
+        return "network_backward" if kind == lowering.BACKWARD else "network"
+
     def target(self, rest: dict[str, Any]) -> dict[str, Any]:
-        """What a call computes, as data."""
+        """What a call computes, as data. It is the same for both passes, which have one plan."""
         return {
             "network": self.json,
             "steps": self.steps,
+            "wanted": self.wanted,
             "sizes": self.sizes,
+            "longest": self.longest,
             "float64": self.float64,
-            **rest,
+            "tf32": rest["tf32"],
         }
 
     def check_on_cpu(self, avals: Sequence[Any]) -> None:
@@ -183,7 +216,7 @@ class Network:
         self, digest: str, target: str, kind: str, avals: Sequence[Any], ordinal: int
     ) -> int:
         """Plans a call on a GPU; the bytes of workspace that it needs."""
-        return _core.jax_prepare_network(digest, target, ordinal)
+        return _core.jax_prepare_network(digest, target, ordinal)[1][kind == lowering.BACKWARD]
 
 
 @lru_cache(maxsize=CACHED)
@@ -198,6 +231,18 @@ def _made(json: str, steps: tuple[Any, ...]) -> _core.StoredNetwork:
 def _found(json: str, steps: tuple[Any, ...], step: tuple[Any, ...]) -> tuple[bool, ...]:
     there, needed = step
     return tuple(_made(json, steps).gradient(list(there), list(needed))[1])
+
+
+def _covers(wanted: Sequence[bool], needed: Sequence[bool]) -> bool:
+    return all(own or not need for own, need in zip(wanted, needed))
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _kept(network: Network, tf32: bool) -> int:
+    of_call = lowering.target(network, (("tf32", tf32),))
+    most = max(_core.jax_prepare_network(*of_call, device)[0] for device in lowering.devices())
+    # So that rows of a batch of these bytes begin where XLA lets arrays begin.
+    return -(-most // 256) * 256
 
 
 @lru_cache(maxsize=CACHED)
@@ -227,7 +272,16 @@ class LoadedNetwork:
         self.relations = {name: (start, end) for name, start, end in core.relations}
 
     def __call__(
-        self, parameters: Mapping[str, Any], /, *, samples: int = 1, graph_count: int = 1, **given: Any
+        self,
+        parameters: Mapping[str, Any],
+        /,
+        *,
+        samples: int = 1,
+        graph_count: int = 1,
+        cu_seqlens: Any = None,
+        cu_seqlens_key: Any = None,
+        longest: int | None = None,
+        **given: Any,
     ) -> Array:
         """The result.
 
@@ -235,12 +289,19 @@ class LoadedNetwork:
             parameters: an array for each parameter, of the type of the inputs.
             samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
             graph_count: the number of graphs, for networks on graphs.
+            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows: ``[sequences + 1]`` of int32 or int64, ascending from 0 to the
+                number of rows. Its numbers are traced; the numbers of sequences and of rows are static, as all shapes are.
+            cu_seqlens_key: those of the context rows; without it they are ``cu_seqlens``.
+            longest: the length of the longest sequence, or more: a static number, which only CUDA reads. Without it sequences may have all rows,
+                which is right, and slower.
             given: an array for each input and, as integers, for each relation: the target of each row. Targets out of range are clipped, as
                 indices of JAX are.
 
         Raises:
             TypeError: an input, a relation or a parameter is missing, or is none of the network's; other element types than float32 and float64.
-            ValueError: shapes that do not belong to one batch.
+            ValueError: shapes that do not belong to one batch; boundaries that do not ascend from 0 to the number of rows, or of sequences that are longer
+                than ``longest``. Boundaries that are traced are compared when the program runs: on the CPU wrong ones are an error of JAX
+                that says the same, and on CUDA, where no host reads them, the result is not a number.
         """
         _check_names("inputs and relations", [*self.inputs, *self.relations], given)
         _check_names("parameters", list(_made(self._json, ()).parameters), parameters)
@@ -250,9 +311,21 @@ class LoadedNetwork:
         inputs = [arrays[name] for name in self.inputs]
         if inputs[0].dtype not in (np.float32, np.float64):
             raise TypeError(f"network: expected arrays of float32 or float64, got {inputs[0].dtype}")
-        of = Network(self._json, sizes, inputs[0].dtype == np.float64)
         weights = [jnp.asarray(parameters[name]) for name in _made(self._json, ()).parameters]
-        return primitives.operator([*lists, *inputs, *weights], of, takes_tf32())[0]
+        sequences = None
+        if cu_seqlens is not None or cu_seqlens_key is not None or longest is not None:
+            if samples != 1 or self.relations:
+                raise ValueError(f"cu_seqlens: expected one sample of all rows, of a network that is not on graphs, got {sizes[0]}")
+            sequences = Sequences.of(cu_seqlens, cu_seqlens_key, longest, (sizes[1], sizes[2]))
+            lists += sequences.bounds
+        of = Network(
+            self._json,
+            sizes,
+            inputs[0].dtype == np.float64,
+            longest=None if sequences is None else sequences.longest,
+        )
+        result = primitives.operator([*lists, *inputs, *weights], of, takes_tf32())[0]
+        return result if sequences is None else sequences.guarded(result)
 
     def _sizes(self, samples: int, graphs: int, arrays: Mapping[str, Array]) -> Sizes:
         found: dict[str, int] = {}
@@ -295,7 +368,7 @@ def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
     """The network of a file of :func:`flashcliff.save_network`, as a function of JAX.
 
     It works within ``jax.jit``, with the derivatives that the network has: first and second ones, in both modes, and of networks of operators every
-    order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples. Its weights are a dictionary, ``parameters``, which is the first
+    order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its weights are a dictionary, ``parameters``, which is the first
     argument of a call.
 
     Args:

@@ -9,7 +9,6 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .._ops.steps import GRADIENT, selecting
 from . import lowering
 from .batches import Kept, Lane, batched
 from .lowering import BACKWARD, FORWARD, RUN
@@ -75,7 +74,7 @@ def _varied(array: Any, axes: frozenset[str]) -> Any:
 
 @operator_p.def_abstract_eval
 def _operator_shapes(*avals, of, saves, tf32):
-    return [*of.results(avals), *([of.saved(avals)] if saves else [])]
+    return [*of.results(avals), *([of.saved(avals, tf32)] if saves else [])]
 
 
 @tangent_p.def_abstract_eval
@@ -92,7 +91,7 @@ def _backward_shapes(*avals, of, wanted, tf32):
 
 
 def _pass_of_operator(of, saves):
-    return RUN if of.row is None else FORWARD, of, {"saved": saves}, len(of.lanes)
+    return FORWARD if of.has_passes else RUN, of, {"saved": saves}, len(of.lanes)
 
 
 def _pass_of_backward(of, wanted):
@@ -143,19 +142,23 @@ def _along(inputs, read, tangents, of, tf32):
 
 
 def _operator_jvp(inputs, tangents, *, of, saves, tf32):
-    results = bound(operator_p, *inputs, of=of, saves=of.saves, tf32=tf32)
-    outputs, saved = results[: len(of.outputs)], results[len(of.outputs) :]
+    count, own = len(of.outputs), of.keeping(_moved(tangents)[0])
+    results = bound(operator_p, *inputs, of=own, saves=own.saves, tf32=tf32)
+    outputs, saved = results[:count], results[count:]
     if all(map(_is_zero, tangents)):
         found = _zeros(outputs)
     elif of.linear:
         found = bound(operator_p, *tangents, of=of, saves=False, tf32=tf32)
     else:
-        read = [*(outputs if of.reads_output else ()), *saved]
-        found = _along(inputs, read, tangents, of, tf32)
+        read = [*(outputs if own.reads_output else ()), *saved]
+        found = _along(inputs, read, tangents, own, tf32)
     if not saves:
         return outputs, found
+    if own != of:
+        # An earlier backward pass, for other inputs, reads what was asked for.
+        saved = bound(operator_p, *inputs, of=of, saves=True, tf32=tf32)[count:]
     # Derivatives of a backward pass are those of a function of inputs and gradients, whatever it reads.
-    return results, [*found, *_zeros(saved)]
+    return [*outputs, *saved], [*found, *_zeros(saved)]
 
 
 def _operator_transpose(cotangents, *_, of, saves, tf32):
@@ -209,15 +212,17 @@ def _tangent_transpose(cotangents, *values, of, moved, tf32):
     there, grads = _moved(cotangents)
     if not grads:
         return [None] * len(values)
-    if of.row is not None:
-        found = bound(backward_p, *inputs, *read, *grads, of=of, wanted=tuple(needed), tf32=tf32)
+    if of.has_passes:
+        made = of.wants(needed)
+        found = bound(backward_p, *inputs, *read, *grads, of=of, wanted=made, tf32=tf32)
     else:
-        gradient, made = of.gradient(there, needed)
-        following = iter(operator([*inputs, *grads], gradient, tf32) if any(made) else [])
-        found = [next(following) if own else None for own in made]
-    following = iter(found)
-    by_along = [next(following) if ad.is_undefined_primal(v) else None for v in along]
-    return [*(None for _ in (*inputs, *read)), *by_along]
+        gradient, by_needed = of.gradient(there, needed)
+        made = _in_place(needed, by_needed, lambda _: False, inputs)
+        found = operator([*inputs, *grads], gradient, tf32) if any(made) else []
+    by_input = _in_place(made, found, lambda _: None, inputs)
+    by_along = [own for own, move in zip(by_input, moved) if move]
+    wanted = [own if ad.is_undefined_primal(v) else None for own, v in zip(by_along, along)]
+    return [*(None for _ in (*inputs, *read)), *wanted]
 
 
 def _backward_parts(of, wanted, values):
@@ -235,7 +240,7 @@ def _backward_jvp(values, tangents, *, of, wanted, tf32):
         if _is_zero(of_grad):
             return results, _zeros(results)
         return results, bound(backward_p, *inputs, *read, of_grad, of=of, wanted=wanted, tf32=tf32)
-    gradient = of.then(GRADIENT, selecting(wanted))
+    gradient, _ = of.gradient((True,), wanted)
     return results, _along([*inputs, grad], [], [*of_inputs, of_grad], gradient, tf32)
 
 
@@ -273,6 +278,8 @@ def _kinds_read(of: Which, inputs: Sequence[Any], dims: Sequence[int | None]) ->
     output = [Lane] if of.reads_output else []
     if not of.saves:
         return output
+    if True not in of.lanes:
+        return [None] * (len(output) + 1)
     if of.core.kept is None:
         return [*output, Lane]
     lane = inputs[of.lanes.index(True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -33,8 +33,6 @@ class Which:
     """The row of the table, if it is an operator with passes of its own, which save what backward reads."""
     reads_output: bool = False
     """Whether the backward pass reads the output."""
-    handler: str | None = field(default=None, init=False)
-    """The handler of all passes; ``None`` where each pass has one."""
 
     def __repr__(self) -> str:
         """A short name, for programs of JAX that are printed."""
@@ -45,6 +43,11 @@ class Which:
     def core(self) -> _core.Operator:
         """The compiled operator."""
         return _made(self)
+
+    @property
+    def has_passes(self) -> bool:
+        """Whether there is a backward pass, which reads what the forward pass saves. Else a gradient is an operator that computes all again."""
+        return self.row is not None
 
     @property
     def linear(self) -> bool:
@@ -69,6 +72,14 @@ class Which:
     def then(self, *steps: str) -> Which:
         """A derivative."""
         return Which(self.content, self.steps + "".join(steps))
+
+    def keeping(self, moved: Sequence[bool]) -> Which:
+        """The operator with a backward pass for some inputs: itself, since it saves the same for all."""
+        return self
+
+    def wants(self, needed: Sequence[bool]) -> tuple[bool, ...]:
+        """The inputs whose gradients a backward pass computes where some are needed."""
+        return tuple(needed)
 
     def along(
         self,
@@ -98,7 +109,7 @@ class Which:
             like(of_kind["batch" in axes], shape_of(axes, sizes)) for _, axes in self.core.outputs
         ]
 
-    def saved(self, avals: Sequence[Any]) -> Any:
+    def saved(self, avals: Sequence[Any], tf32: bool) -> Any:
         """The shape of what the forward pass saves: sums of each batch element, behind the tensor that is kept, if there is one."""
         sizes = self._sizes(avals)
         lane = dict(zip(self.lanes, avals))[True]
@@ -136,6 +147,10 @@ class Which:
             )
 
     # Calls
+
+    def handler(self, kind: str) -> str:
+        """The handler of a pass."""
+        return kind
 
     def target(self, rest: dict[str, Any]) -> dict[str, Any]:
         """What a call computes, as data."""
