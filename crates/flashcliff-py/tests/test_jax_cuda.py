@@ -116,24 +116,39 @@ def test_many_calls_within_one_program():
         assert all(map(np.array_equal, gradient(x, weight, linear), first))
 
 
+RAGGED = np.array([0, 2, 2, 5, 12])
+
+
+@pytest.mark.parametrize("longest", [None, 7, "equal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_networks_are_those_on_the_cpu(dtype, tmp_path):
+def test_networks_are_those_on_the_cpu(dtype, longest, tmp_path):
     module = network((1, 3, 0)).to(dtype)
     flashcliff.save_network(module, tmp_path / "network.safetensors")
     net = fj.load_network(tmp_path / "network.safetensors")
     x = random(12, 35).to(dtype).numpy()
 
     @jax.jit
-    def both(parameters, x):
-        return jax.value_and_grad(lambda p, x: jnp.sin(net(p, tokens=x, samples=3)).sum(), (0, 1))(parameters, x)
+    def both(parameters, x, bounds):
+        options = {"samples": 3} if longest == "equal" else {"cu_seqlens": bounds, "longest": longest}
+        return jax.value_and_grad(lambda p, x: jnp.sin(net(p, tokens=x, **options)).sum(), (0, 1))(parameters, x)
 
     limit = 1e-10 if dtype == torch.float64 else 2e-4
-    places = [jax.device_put((net.parameters, x), jax.devices(name)[0]) for name in ("cpu", "cuda")]
+    places = [jax.device_put((net.parameters, x, RAGGED), jax.devices(name)[0]) for name in ("cpu", "cuda")]
     wanted, *others = (both(*place) for place in (places[0], *[places[1]] * 4))
     for found in others:
         for got, one in zip(jax.tree.leaves(found), jax.tree.leaves(wanted)):
             scale = float(np.abs(one).max()) + 1e-6
             np.testing.assert_allclose(got, one, rtol=limit, atol=limit * scale)
+
+
+@pytest.mark.parametrize("wrong", [[0, 2, 2, 5, 11], [0, 5, 2, 2, 12], [-1, 2, 2, 5, 12], [0, 1, 1, 4, 12]], ids=str)
+def test_wrong_boundaries_give_no_numbers(wrong, tmp_path):
+    flashcliff.save_network(network((1, 3, 0)), tmp_path / "network.safetensors")
+    net = fj.load_network(tmp_path / "network.safetensors")
+    call = jax.jit(lambda p, x, bounds: net(p, tokens=x, cu_seqlens=bounds, longest=7))
+    given = jax.device_put((net.parameters, random(12, 35).numpy()), jax.devices("cuda")[0])
+    assert np.isfinite(call(*given, RAGGED)).all()
+    assert np.isnan(call(*given, np.array(wrong))).all()
 
 
 def test_second_derivatives_of_networks_are_those_on_the_cpu(tmp_path):
