@@ -28,7 +28,7 @@ html_show_sphinx = False
 
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": False}
 napoleon_numpy_docstring = False
 # Attributes are documented where they stand.

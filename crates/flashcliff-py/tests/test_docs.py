@@ -1,8 +1,10 @@
 """The examples of docstrings run, and so do the programs of the pages around them."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from test_guide import check
 import flashcliff
 
 PAGES = Path(__file__).parents[3] / "docs" / "python"
+PACKAGE = Path(flashcliff.__file__).parent
+WITH_EXAMPLES = ("functional", "nn", "nn.models", "nn.transformer", "optim", "rotors")
+"""Modules whose public functions or classes all have an example."""
 PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax"}
 """What modules need that need not be installed, by the starts of their names."""
 in_repository = pytest.mark.skipif(
@@ -35,7 +40,54 @@ def test_examples_of_docstrings():
         result = doctest.testmod(importlib.import_module(name))
         assert result.failed == 0, name
         attempted += result.attempted
-    assert attempted >= 12
+    assert attempted >= 400
+
+
+def undocumented(text):
+    """The public classes of a module without a docstring, and those whose `forward` has none that shows a shape."""
+    found = []
+    for owner in ast.parse(text).body:
+        if isinstance(owner, ast.ClassDef) and not owner.name.startswith("_"):
+            if not ast.get_docstring(owner):
+                found.append(owner.name)
+            for method in owner.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "forward":
+                    if "``[" not in (ast.get_docstring(method) or ""):
+                        found.append(f"{owner.name}.forward")
+    return found
+
+
+@pytest.mark.parametrize("part", ["nn", "compat"])
+def test_layers_say_what_their_calls_return(part):
+    files = [path for path in sorted((PACKAGE / part).rglob("*.py")) if "described" not in path.parts]
+    assert len(files) > 20
+    missing = {str(path.relative_to(PACKAGE)): undocumented(path.read_text(encoding="utf-8")) for path in files}
+    assert not {path: names for path, names in missing.items() if names}
+
+
+def test_a_layer_without_words_is_found():
+    text = 'class Layer:\n    """A layer."""\n    def forward(self, x):\n        """Applies it."""\nclass Bare:\n    pass\n'
+    assert undocumented(text) == ["Layer.forward", "Bare"]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_public_names_have_examples(name):
+    module = importlib.import_module(f"flashcliff.{name}")
+    classes_only = name.startswith("nn")
+    named = {own: getattr(module, own) for own in module.__all__}
+    shown = {own: value for own, value in named.items() if isinstance(value, type) or not classes_only and callable(value)}
+    assert len(shown) >= 5
+    assert [own for own, value in shown.items() if ">>>" not in (inspect.getdoc(value) or "")] == []
+
+
+BLOCK = ("Raises:", "- Types: ", "- Deterministic: ", "- Derivatives: ", "- Commutes with: ", "- Source: ", "Example:")
+
+
+@pytest.mark.parametrize("name", flashcliff.functional.__all__)
+def test_functions_have_the_whole_block(name):
+    text = inspect.getdoc(getattr(flashcliff.functional, name))
+    places = [text.find(part) for part in ("tensor", "algebra: ", *BLOCK)]
+    assert -1 not in places and places == sorted(places)
 
 
 def test_a_wrong_example_is_found():

@@ -3,6 +3,7 @@
 use flashcliff_operators::{Kind, Operator, Presence, Setting};
 use flashcliff_program::operators::OPERATORS;
 
+use super::accepted;
 use super::text::{Markup, wrap};
 
 /// The functions and types, with a line in the place of the operators.
@@ -40,7 +41,7 @@ fn row(operator: &Operator) -> String {
         paragraph(&format!(
             "- setting {}={}: {}; default {}",
             setting.name,
-            values(setting),
+            values(operator, setting),
             setting.doc.trim_end_matches('.'),
             setting.default
         ));
@@ -51,10 +52,11 @@ fn row(operator: &Operator) -> String {
 }
 
 /// The values of a setting.
-fn values(setting: &Setting) -> String {
+fn values(operator: &Operator, setting: &Setting) -> String {
     match setting.kind {
-        Kind::Choice(choices) => {
-            let names: Vec<&str> = choices.values.iter().map(|value| value.name).collect();
+        Kind::Choice(_) => {
+            let accepted = accepted::choices(operator, setting).into_iter();
+            let names: Vec<&str> = accepted.map(|choice| choice.name).collect();
             names.join("|")
         }
         Kind::Number => "NUMBER".to_owned(),

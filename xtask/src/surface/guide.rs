@@ -63,7 +63,10 @@ fn entry(operator: &Operator) -> String {
     let mut settings = operator.options.settings();
     settings.extend(operator.python_settings);
     if !settings.is_empty() {
-        text += &item("Options", &list(&settings, |setting| option(operator, setting)));
+        text += &item(
+            "Options",
+            &list(&settings, |setting| option(operator, setting)),
+        );
     }
     if !operator.source.is_empty() {
         text += &item("Source", operator.source);

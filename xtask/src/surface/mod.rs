@@ -8,6 +8,7 @@
 //! * `python` - functions of PyTorch, of JAX and of arrays, and the rows behind them.
 //! * `readme` - the table of the README.
 //! * `symmetry` - the table of symmetries, in the library and on its page.
+//! * `support` - the table of operators on the page of what runs where.
 //! * `guide` - the reference in the guide's chapter of operators.
 
 mod accepted;
@@ -17,6 +18,7 @@ mod guide;
 mod python;
 mod readme;
 mod rust;
+mod support;
 mod symmetry;
 mod text;
 
@@ -33,6 +35,8 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let chapter_text = fs::read_to_string(&chapter).map_err(Error::at(&chapter))?;
     let page = root.join(symmetry::PAGE);
     let page_text = fs::read_to_string(&page).map_err(Error::at(&page))?;
+    let support_page = root.join(support::PAGE);
+    let support_text = fs::read_to_string(&support_page).map_err(Error::at(&support_page))?;
     Ok(vec![
         ("crates/flashcliff/src/ops/functions.rs", rust::functions()),
         ("crates/flashcliff/src/ops/options.rs", rust::options()),
@@ -65,6 +69,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         ("crates/flashcliff-c/include/flashcliff.h", c::header()),
         ("README.md", readme::with_table(&readme_text)?),
         (symmetry::PAGE, symmetry::with_table(&page_text)?),
+        (support::PAGE, support::with_table(&support_text)?),
         (guide::PAGE, guide::with_reference(&chapter_text)?),
     ])
 }

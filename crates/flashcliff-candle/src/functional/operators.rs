@@ -153,6 +153,10 @@ pub fn steerable_product(algebra: Algebra, x: &Tensor, r: &Tensor, w: &Tensor, a
 ///
 /// * `right`: The grades that `y` carries. Its tensor holds the blades of these grades only. `None`
 ///   is all of them.
+///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3,
+/// 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section
+/// 3).
 pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, right: Option<GradeSet>, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     run(ops::product(algebra, kind, left, right), &[Some(x), Some(y)])
 }
@@ -183,6 +187,8 @@ pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, righ
 ///
 /// * `right`: The grades that `y` carries. Its tensor holds the blades of these grades only. `None`
 ///   is all of them.
+///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 7.
 pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet>, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     run(ops::sandwich(algebra, left, right), &[Some(x), Some(y)])
 }
@@ -193,6 +199,9 @@ pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+/// `beta` in CGENN's code.
 pub fn reverse(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::reverse(algebra), &[Some(x)])
 }
@@ -203,6 +212,9 @@ pub fn reverse(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+/// `alpha` in CGENN's code.
 pub fn grade_involution(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::grade_involution(algebra), &[Some(x)])
 }
@@ -213,6 +225,8 @@ pub fn grade_involution(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: The grade involution of the reverse; `gamma` in CGENN's code.
 pub fn clifford_conjugate(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::clifford_conjugate(algebra), &[Some(x)])
 }
@@ -228,6 +242,9 @@ pub fn clifford_conjugate(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the right
+/// complement.
 pub fn dual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::dual(algebra), &[Some(x)])
 }
@@ -238,6 +255,9 @@ pub fn dual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the left
+/// complement.
 pub fn undual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::undual(algebra), &[Some(x)])
 }
@@ -257,8 +277,7 @@ pub fn undual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
 ///
-/// * `norm`: The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do. The program
-///   and Python take `invariant` by default.
+/// * `norm`: The form of `|x_g|^2`. The program and Python take `invariant` by default.
 ///
 /// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
 ///   instead. The program and Python take `1e-6` by default.

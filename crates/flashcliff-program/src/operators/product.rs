@@ -26,7 +26,9 @@ pub(super) const ENTRY: Entry = Entry {
         options: Options::Each(&[&PRODUCT_KIND, &LEFT, &RIGHT]),
         errors: "[`Error::UnsupportedGrades`] for operands without grades.",
         autocast: true,
-        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section 3).",
+        source: "Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3, 6 and 8; the \
+                 regressive product by complements: Lengyel, Foundations of Game Engine Development, volume 1 (2016), \
+                 chapter 4.",
         ..PLAIN
     },
     symmetry: &[

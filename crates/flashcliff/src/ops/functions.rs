@@ -170,6 +170,10 @@ pub fn steerable_product(algebra: Algebra, options: &SteerableOptions) -> Result
 /// * `right`: The grades that `y` carries. Its tensor holds the blades of these grades only. `None`
 ///   is all of them.
 ///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3,
+/// 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section
+/// 3).
+///
 /// # Errors
 /// [`Error::UnsupportedGrades`] for operands without grades.
 pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, right: Option<GradeSet>) -> Result<Operator, Error> {
@@ -203,6 +207,8 @@ pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, righ
 /// * `right`: The grades that `y` carries. Its tensor holds the blades of these grades only. `None`
 ///   is all of them.
 ///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 7.
+///
 /// # Errors
 /// [`Error::UnsupportedGrades`] for operands without grades.
 pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet>) -> Result<Operator, Error> {
@@ -215,6 +221,9 @@ pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+/// `beta` in CGENN's code.
 ///
 /// # Errors
 /// None.
@@ -229,6 +238,9 @@ pub fn reverse(algebra: Algebra) -> Result<Operator, Error> {
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
 ///
+/// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+/// `alpha` in CGENN's code.
+///
 /// # Errors
 /// None.
 pub fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
@@ -241,6 +253,8 @@ pub fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: The grade involution of the reverse; `gamma` in CGENN's code.
 ///
 /// # Errors
 /// None.
@@ -260,6 +274,9 @@ pub fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
 ///
+/// Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the right
+/// complement.
+///
 /// # Errors
 /// None.
 pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
@@ -272,6 +289,9 @@ pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
 /// |---|---|
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
+///
+/// Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the left
+/// complement.
 ///
 /// # Errors
 /// None.
@@ -294,8 +314,7 @@ pub fn undual(algebra: Algebra) -> Result<Operator, Error> {
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
 ///
-/// * `norm`: The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do. The program
-///   and Python take `invariant` by default.
+/// * `norm`: The form of `|x_g|^2`. The program and Python take `invariant` by default.
 ///
 /// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
 ///   instead. The program and Python take `1e-6` by default.

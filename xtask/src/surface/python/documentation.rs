@@ -9,7 +9,7 @@ use super::{WIDTH, settings};
 use crate::surface::accepted;
 use crate::surface::text::{PYTHON, rename, wrap};
 
-/// What takes the place of a setting's grades where there is no setting.
+/// The argument of the grades of operators that have no setting for them.
 const GRADES: &str = "        grades: The grades that ``x`` carries; ``None`` is all of them.\n";
 
 /// The docstring of an operator.
@@ -40,7 +40,10 @@ pub(super) fn of_operator(operator: &Operator, takes_grades: bool) -> String {
 pub(super) fn of_choice(operator: &Operator, choice: &Choice) -> String {
     let doc = PYTHON.render(choice.doc);
     let doc = doc.replacen("the ", "The ", usize::from(doc.starts_with("the ")));
-    let mut text = paragraph(&format!("\"\"\"{doc}; one kind of :func:`{}`.", operator.name));
+    let mut text = paragraph(&format!(
+        "\"\"\"{doc}; one kind of :func:`{}`.",
+        operator.name
+    ));
     text += &format!("\n{}\n{ALGEBRA}", shapes(operator));
     let (kinds, others): (Vec<&Setting>, Vec<&Setting>) = settings(operator)
         .into_iter()
@@ -56,7 +59,8 @@ pub(super) fn of_choice(operator: &Operator, choice: &Choice) -> String {
     text + "    \"\"\"\n"
 }
 
-const ALGEBRA: &str = "    Args:\n        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.\n";
+const ALGEBRA: &str =
+    "    Args:\n        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.\n";
 
 fn paragraph(text: &str) -> String {
     wrap(text, "    ", WIDTH)
@@ -152,14 +156,10 @@ fn facts(
 }
 
 /// The exceptions, each with its reasons.
-fn errors(
-    entry: &Entry,
-    settings: &[&Setting],
-    takes_grades: bool,
-) -> Vec<(&'static str, String)> {
+fn errors(entry: &Entry, settings: &[&Setting], takes_grades: bool) -> Vec<(&'static str, String)> {
     let mut values = vec!["A shape".to_owned()];
-    let mut types = "An element type, or tensors of several types".to_owned();
-    let mut unsupported = "A sparse or nested tensor".to_owned();
+    let mut types = vec!["An element type", "tensors of several types"];
+    let mut unsupported = vec!["A sparse or nested tensor"];
     if settings.iter().any(|s| matches!(s.kind, Kind::Choice(_))) {
         values.push("an unknown name".to_owned());
     }
@@ -174,27 +174,32 @@ fn errors(
         }
     }
     if takes_grades || !settings.is_empty() {
-        types += ", or an option of another kind";
+        types.push("an option of another kind");
     }
     let has = |name: &str| settings.iter().any(|setting| setting.name == name);
-    if has("left") && entry.lanes.is_some_and(|lanes| !lanes.is_zero_without_result) {
-        unsupported += ", or grades without a product";
+    if has("left")
+        && entry
+            .lanes
+            .is_some_and(|lanes| !lanes.is_zero_without_result)
+    {
+        unsupported.push("grades without a product");
     }
     if has("bias") && has("grades") {
-        unsupported += ", or a scalar bias for grades without 0";
+        unsupported.push("a scalar bias for grades without 0");
     }
     vec![
         ("ValueError", values.join(", ")),
-        ("TypeError", types),
+        ("TypeError", types.join(", ")),
         ("RuntimeError", "Tensors on different devices".to_owned()),
-        ("flashcliff.UnsupportedError", unsupported),
+        ("flashcliff.UnsupportedError", unsupported.join(", ")),
         ("flashcliff.CudaError", "A failure of CUDA".to_owned()),
     ]
 }
 
 /// The element types by device.
 fn types(operator: &Operator) -> String {
-    let mut text = "float32 and float64; on CUDA bfloat16 and float16 too, computed in float32".to_owned();
+    let mut text =
+        "float32 and float64; on CUDA bfloat16 and float16 too, computed in float32".to_owned();
     let parameters = operator.inputs.iter().filter(|input| input.is_parameter());
     let names: Vec<String> = parameters.map(|i| format!("`{}`", i.python)).collect();
     if let Some((last, others)) = names.split_last() {

@@ -56,10 +56,7 @@ pub(super) fn example(operator: &Operator, function: &str, settings: &Settings) 
         false => "(2, 0, 0)",
     };
     let arguments: Vec<&str> = tensors.chain([algebra]).collect();
-    lines.push(format!(
-        "F.{function}({}).flatten()",
-        arguments.join(", ")
-    ));
+    lines.push(format!("F.{function}({}).flatten()", arguments.join(", ")));
     let calls: String = lines
         .iter()
         .map(|line| format!("        >>> {line}\n"))

@@ -75,6 +75,7 @@ def sgp_norm(
     ======  =================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The gate on both operands: every blade times a function of the scalar component.
             An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
             ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
@@ -97,8 +98,33 @@ def sgp_norm(
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
 
-    Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
-    section 4), gate and norm are flash-clifford's.
+    Raises:
+        ValueError: A shape, an unknown name, grades that the algebra lacks, a negative or
+            infinite ``eps``.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor, grades without a product.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+      ``weight`` in the same type or float32. Autocast casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
+      all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere.
+    - Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
+      section 4), gate and norm are flash-clifford's.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> weight = torch.ones(1, 10)  # [C, paths]
+        >>> F.sgp_norm(x, y, weight, (2, 0, 0)).flatten()
+        tensor([1.0000, 0.8192, 0.5735, 1.0000])
     """
     if not is_dynamo_compiling() and (native := table.SGP_NORM.native) is not None:
         output = native(x, y, weight, algebra, gate, norm, eps, left, right)
@@ -148,6 +174,7 @@ def fcgp_norm(
     ======  ===================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The gate on both operands: every blade times a function of the scalar component.
             An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
             ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
@@ -174,8 +201,34 @@ def fcgp_norm(
             tuned, or 256 MiB. Less memory is slower, and gradients of weights are rounded in
             another order: they are sums from block to block. On the CPU it has no effect.
 
-    Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
-    2305.11141, section 4).
+    Raises:
+        ValueError: A shape, an unknown name, grades that the algebra lacks, a negative or
+            infinite ``eps``, ``block_bytes`` below 1.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+      ``weight`` in the same type or float32. Autocast casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU, tuning table, version of cuBLASLt and
+      ``block_bytes``.
+    - Derivatives: every order, reverse and forward mode; those above the first gradient are
+      composed of PyTorch operations.
+    - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
+      all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere.
+    - Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
+      2305.11141, section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 9.0).reshape(4, 1, 2)  # [blades of left, *batch, in]
+        >>> y = torch.arange(9.0, 17.0).reshape(4, 1, 2)  # [blades of right, *batch, in]
+        >>> weight = torch.ones(10, 2, 1)  # [paths, in, out]
+        >>> F.fcgp_norm(x, y, weight, (2, 0, 0)).flatten()
+        tensor([1.0000, 0.8500, 0.5267, 1.0000])
     """
     if not is_dynamo_compiling() and (native := table.FCGP_NORM.native) is not None:
         output = native(x, y, weight, algebra, gate, norm, eps, left, right, block_bytes)
@@ -221,6 +274,7 @@ def mv_linear(
     ======  ===================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         per_grade: A matrix for each grade, or one for all.
         bias_mode: The bias. ``scalar``: on the scalar blade, which keeps the map equivariant;
             ``every_blade``: on every blade, which is not equivariant and is there for
@@ -231,7 +285,32 @@ def mv_linear(
             ``[out, in, grades]``, as in CGENN; ``grade_in_out``: ``[grades, in, out]``, as in
             flash-clifford; on CUDA it saves a copy of larger weights.
 
-    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
+    Raises:
+        ValueError: A shape, an unknown name, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor, a scalar bias for grades without
+            0.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+      ``weight`` and ``bias`` in the same type or float32. Autocast casts multivectors to its type
+      on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU, tuning table and version of cuBLASLt.
+    - Derivatives: every order, reverse and forward mode; those above the first gradient are
+      composed of PyTorch operations.
+    - Commutes with: all versors, Pin(p, q, r); with ``bias_mode="every_blade"`` no transformation.
+    - Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 9.0).reshape(4, 1, 2)  # [blades of grades, *batch, in]
+        >>> weight = torch.ones(1, 2, 3)  # [out, in, grades]
+        >>> bias = torch.ones(1)  # [out]
+        >>> F.mv_linear(x, weight, bias, algebra=(2, 0, 0)).flatten()
+        tensor([ 4.,  7., 11., 15.])
     """
     if not is_dynamo_compiling() and (native := table.MV_LINEAR.native) is not None:
         output = native(x, weight, bias, algebra, per_grade, bias_mode, grades, weight_layout)
@@ -288,6 +367,7 @@ def mv_linear_sgp_norm(
     =============  =================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         per_grade: A matrix for each grade, or one for all.
         bias_mode: The bias. ``scalar``: on the scalar blade, which keeps the map equivariant;
             ``every_blade``: on every blade, which is not equivariant and is there for
@@ -317,7 +397,36 @@ def mv_linear_sgp_norm(
         recompute: Whether the backward pass computes ``y`` again, by one more product of
             matrices, instead of reading it from what the forward pass saved.
 
-    Source: flash-clifford's ``Layer``.
+    Raises:
+        ValueError: A shape, an unknown name, grades that the algebra lacks, a negative or
+            infinite ``eps``.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor, a scalar bias for grades without
+            0.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+      ``linear_weight``, ``linear_bias`` and ``weight`` in the same type or float32. Autocast casts
+      multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU, tuning table and version of cuBLASLt.
+    - Derivatives: every order, reverse and forward mode; those above the first gradient are
+      composed of PyTorch operations.
+    - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
+      all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere; with
+      ``bias_mode="every_blade"`` no transformation.
+    - Source: flash-clifford's ``Layer``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of grades, *batch, C]
+        >>> linear_weight = torch.ones(1, 1, 3)  # [C, C, grades]
+        >>> linear_bias = torch.ones(1)  # [C]
+        >>> weight = torch.ones(1, 10)  # [C, paths]
+        >>> F.mv_linear_sgp_norm(x, linear_weight, linear_bias, weight, (2, 0, 0)).flatten()
+        tensor([-1.0000,  0.5547,  0.8321,  1.0000])
     """
     if not is_dynamo_compiling() and (native := table.MV_LINEAR_SGP_NORM.native) is not None:
         output = native(
@@ -377,7 +486,36 @@ def steerable_product(
     output  ``[blades, *batch, C]``
     ======  ====================================
 
-    Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 4).
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+
+    Raises:
+        ValueError: A shape.
+        TypeError: An element type, tensors of several types.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+      ``weight`` and ``a`` in the same type or float32. Autocast casts multivectors to its type on
+      CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> r = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> weight = torch.ones(1, 10)  # [C, paths]
+        >>> a = torch.ones(1, 3)  # [C, grades]
+        >>> l = torch.arange(9.0, 13.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.steerable_product(x, r, weight, a, l, algebra=(2, 0, 0)).flatten()
+        tensor([ 6.8953,  9.5289, 10.6154, 12.6102])
     """
     if not is_dynamo_compiling() and (native := table.STEERABLE_PRODUCT.native) is not None:
         output = native(x, r, weight, a, l, algebra)
@@ -410,6 +548,7 @@ def product(
     ======  =================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         kind: Which product. ``geometric``: ``x y``; ``exterior``: ``x ^ y``; ``regressive``:
             ``undual(dual(x) ^ dual(y))``; ``left_contraction``: the part of ``<x>_g <y>_h`` of
             grade ``h - g``; ``right_contraction``: the part of ``<x>_g <y>_h`` of grade ``g - h``;
@@ -419,6 +558,33 @@ def product(
             ``None`` is all of them.
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, an unknown name, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r); :func:`regressive_product` even versors, Spin(p, q,
+      r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.product(x, y, (2, 0, 0)).flatten()
+        tensor([ 6., 20., 14., 24.])
     """
     if not is_dynamo_compiling() and (native := table.PRODUCT.native) is not None:
         output = native(x, y, algebra, kind, left, right)
@@ -435,49 +601,343 @@ def product(
 def geometric_product(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """``x y``; see :func:`product`."""
+    """``x y``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.geometric_product(x, y, (2, 0, 0)).flatten()
+        tensor([ 6., 20., 14., 24.])
+    """
     return product(x, y, algebra, "geometric", left=left, right=right)
 
 
 def exterior_product(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """``x ^ y``; see :func:`product`."""
+    """``x ^ y``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.exterior_product(x, y, (2, 0, 0)).flatten()
+        tensor([ 5., 16., 22., 24.])
+    """
     return product(x, y, algebra, "exterior", left=left, right=right)
 
 
 def regressive_product(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """``undual(dual(x) ^ dual(y))``; see :func:`product`."""
+    """``undual(dual(x) ^ dual(y))``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: even versors, Spin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.regressive_product(x, y, (2, 0, 0)).flatten()
+        tensor([24., 40., 52., 32.])
+    """
     return product(x, y, algebra, "regressive", left=left, right=right)
 
 
 def left_contraction(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """The part of ``<x>_g <y>_h`` of grade ``h - g``; see :func:`product`."""
+    """The part of ``<x>_g <y>_h`` of grade ``h - g``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.left_contraction(x, y, (2, 0, 0)).flatten()
+        tensor([  6., -18.,  23.,   8.])
+    """
     return product(x, y, algebra, "left_contraction", left=left, right=right)
 
 
 def right_contraction(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """The part of ``<x>_g <y>_h`` of grade ``g - h``; see :func:`product`."""
+    """The part of ``<x>_g <y>_h`` of grade ``g - h``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.right_contraction(x, y, (2, 0, 0)).flatten()
+        tensor([ 6., 38., -9., 20.])
+    """
     return product(x, y, algebra, "right_contraction", left=left, right=right)
 
 
 def scalar_product(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """The scalar part of ``x y``, without a reverse; see :func:`product`."""
+    """The scalar part of ``x y``, without a reverse; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.scalar_product(x, y, (2, 0, 0)).flatten()
+        tensor([6.])
+    """
     return product(x, y, algebra, "scalar", left=left, right=right)
 
 
 def commutator_product(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """``(x y - y x) / 2``; see :func:`product`."""
+    """``(x y - y x) / 2``; one kind of :func:`product`.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
+      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
+      section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.commutator_product(x, y, (2, 0, 0)).flatten()
+        tensor([ 4., -8., -4.])
+    """
     return product(x, y, algebra, "commutator", left=left, right=right)
 
 
@@ -509,10 +969,35 @@ def sandwich(
     ======  =================================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast
+      casts multivectors to its type on CUDA.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 7.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades of left, *batch, C]
+        >>> y = torch.arange(5.0, 9.0).reshape(4, 1, 1)  # [blades of right, *batch, C]
+        >>> F.sandwich(x, y, (2, 0, 0)).flatten()
+        tensor([184., 160., -96.,  32.])
     """
     if not is_dynamo_compiling() and (native := table.SANDWICH.native) is not None:
         output = native(x, y, algebra, left, right)
@@ -536,7 +1021,32 @@ def reverse(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         grades: The grades that ``x`` carries; ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order, reverse and forward mode; the operator is linear, so those above the
+      first are zero.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+      ``beta`` in CGENN's code.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.reverse(x, (2, 0, 0)).flatten()
+        tensor([ 1.,  2.,  3., -4.])
     """
     if (
         grades is None and not is_dynamo_compiling()
@@ -559,7 +1069,32 @@ def grade_involution(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) 
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         grades: The grades that ``x`` carries; ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order, reverse and forward mode; the operator is linear, so those above the
+      first are zero.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapter 2;
+      ``alpha`` in CGENN's code.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.grade_involution(x, (2, 0, 0)).flatten()
+        tensor([ 1., -2., -3.,  4.])
     """
     if (
         grades is None and not is_dynamo_compiling()
@@ -582,7 +1117,31 @@ def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         grades: The grades that ``x`` carries; ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order, reverse and forward mode; the operator is linear, so those above the
+      first are zero.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: The grade involution of the reverse; ``gamma`` in CGENN's code.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.clifford_conjugate(x, (2, 0, 0)).flatten()
+        tensor([ 1., -2., -3., -4.])
     """
     if (
         grades is None and not is_dynamo_compiling()
@@ -610,7 +1169,33 @@ def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         grades: The grades that ``x`` carries; ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order, reverse and forward mode; the operator is linear, so those above the
+      first are zero.
+    - Commutes with: even versors, Spin(p, q, r) where all vectors square to one sign, orthogonal
+      versors of determinant 1 elsewhere.
+    - Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the right
+      complement.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.dual(x, (2, 0, 0)).flatten()
+        tensor([ 4., -3.,  2.,  1.])
     """
     if grades is None and not is_dynamo_compiling() and (native := table.DUAL.native) is not None:
         output = native(x, algebra)
@@ -630,7 +1215,33 @@ def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         grades: The grades that ``x`` carries; ``None`` is all of them.
+
+    Raises:
+        ValueError: A shape, grades that the algebra lacks.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order, reverse and forward mode; the operator is linear, so those above the
+      first are zero.
+    - Commutes with: even versors, Spin(p, q, r) where all vectors square to one sign, orthogonal
+      versors of determinant 1 elsewhere.
+    - Source: Lengyel, Foundations of Game Engine Development, volume 1 (2016), chapter 4: the left
+      complement.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.undual(x, (2, 0, 0)).flatten()
+        tensor([ 4.,  3., -2.,  1.])
     """
     if grades is None and not is_dynamo_compiling() and (native := table.UNDUAL.native) is not None:
         output = native(x, algebra)
@@ -658,8 +1269,8 @@ def grade_rms(
     ======  =======================
 
     Args:
-        norm: The form of ``|x_g|^2``. ``none`` is an error, since it leaves nothing to do.
-            ``none``: no norm; ``rms``: the sum of the squares of all coefficients, as
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+        norm: The form of ``|x_g|^2``. ``rms``: the sum of the squares of all coefficients, as
             flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
             not equivariant elsewhere, where boosts and translations change it; ``invariant``:
             ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
@@ -669,7 +1280,29 @@ def grade_rms(
         eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
             instead.
 
-    Source: flash-clifford.
+    Raises:
+        ValueError: A shape, an unknown name, a negative or infinite ``eps``.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
+      all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere.
+    - Source: flash-clifford.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.grade_rms(x, (2, 0, 0)).flatten()
+        tensor([1.0000, 0.5547, 0.8321, 1.0000])
     """
     if not is_dynamo_compiling() and (native := table.GRADE_RMS.native) is not None:
         output = native(x, algebra, norm, eps)
@@ -695,13 +1328,35 @@ def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The function of the scalar component that multiplies every blade. ``none``: no
             gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the scalar becomes GELU of
             itself; ``gelu_tanh``: the tanh form of GELU,
             ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
             ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
 
-    Source: flash-clifford.
+    Raises:
+        ValueError: A shape, an unknown name.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: flash-clifford.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.gate(x, (2, 0, 0)).flatten()
+        tensor([0.8413, 1.6827, 2.5240, 3.3654])
     """
     if not is_dynamo_compiling() and (native := table.GATE.native) is not None:
         output = native(x, algebra, gate)
@@ -728,7 +1383,32 @@ def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
     output  ``[blades, *batch, C]``
     ======  =======================
 
-    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+
+    Raises:
+        ValueError: A shape.
+        TypeError: An element type, tensors of several types.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with ``a``
+      in the same type or float32. Autocast on CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> a = torch.ones(1, 3)  # [C, grades]
+        >>> F.grade_norm(x, a, (2, 0, 0)).flatten()
+        tensor([1.0000, 0.6885, 1.0328, 1.2527])
     """
     if not is_dynamo_compiling() and (native := table.GRADE_NORM.native) is not None:
         output = native(x, a, algebra)
@@ -756,10 +1436,34 @@ def mv_silu(
     ======  =======================
 
     Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         invariant: The invariant of the grades above 0. ``mag2``: the quadratic form of the
             grade; ``norm``: the smooth norm of the grade, :func:`grade_norms`.
 
-    Source: CGENN's ``MVSiLU``.
+    Raises:
+        ValueError: A shape, an unknown name.
+        TypeError: An element type, tensors of several types, an option of another kind.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with ``a``
+      and ``b`` in the same type or float32. Autocast on CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``MVSiLU``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> a = torch.ones(1, 3)  # [C, grades]
+        >>> b = torch.ones(1, 3)  # [C, grades]
+        >>> F.mv_silu(x, a, b, (2, 0, 0)).flatten()
+        tensor([0.8808, 2.0000, 3.0000, 4.0000])
     """
     if not is_dynamo_compiling() and (native := table.MV_SILU.native) is not None:
         output = native(x, a, b, algebra, invariant)
@@ -787,7 +1491,32 @@ def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
     output  ``[blades, *batch, C]``
     ======  =======================
 
-    Source: CGENN's ``MVLayerNorm``.
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+
+    Raises:
+        ValueError: A shape.
+        TypeError: An element type, tensors of several types.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with ``a``
+      in the same type or float32. Autocast on CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``MVLayerNorm``.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> a = torch.ones(1, 1)  # [C, 1]
+        >>> F.mv_layer_norm(x, a, (2, 0, 0)).flatten()
+        tensor([0.1826, 0.3651, 0.5477, 0.7303])
     """
     if not is_dynamo_compiling() and (native := table.MV_LAYER_NORM.native) is not None:
         output = native(x, a, algebra)
@@ -808,7 +1537,31 @@ def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
     output  ``[1, *batch, C]``
     ======  =======================
 
-    Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+
+    Raises:
+        ValueError: A shape.
+        TypeError: An element type, tensors of several types.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.norm(x, (2, 0, 0)).flatten()
+        tensor([5.4772])
     """
     if not is_dynamo_compiling() and (native := table.NORM.native) is not None:
         output = native(x, algebra)
@@ -829,7 +1582,31 @@ def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
     output  ``[grades, *batch, C]``
     ======  =======================
 
-    Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
+    Args:
+        algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
+
+    Raises:
+        ValueError: A shape.
+        TypeError: An element type, tensors of several types.
+        RuntimeError: Tensors on different devices.
+        flashcliff.UnsupportedError: A sparse or nested tensor.
+        flashcliff.CudaError: A failure of CUDA.
+
+    - Types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32. Autocast on
+      CUDA leaves the type.
+    - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
+      threads; on CUDA on shapes, alignment, kind of GPU and tuning table.
+    - Derivatives: every order that kernels have room for, at least three in algebras of up to four
+      dimensions, reverse and forward mode.
+    - Commutes with: all versors, Pin(p, q, r).
+    - Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
+
+    Example:
+        >>> import torch
+        >>> from flashcliff import functional as F
+        >>> x = torch.arange(1.0, 5.0).reshape(4, 1, 1)  # [blades, *batch, C]
+        >>> F.grade_norms(x, (2, 0, 0)).flatten()
+        tensor([1.0000, 3.6056, 4.0000])
     """
     if not is_dynamo_compiling() and (native := table.GRADE_NORMS.native) is not None:
         output = native(x, algebra)

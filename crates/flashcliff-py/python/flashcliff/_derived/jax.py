@@ -175,49 +175,49 @@ def product(
 def geometric_product(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """``x y``; see :func:`product`."""
+    """As :func:`flashcliff.functional.geometric_product`."""
     return product(x, y, algebra, "geometric", left=left, right=right)
 
 
 def exterior_product(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """``x ^ y``; see :func:`product`."""
+    """As :func:`flashcliff.functional.exterior_product`."""
     return product(x, y, algebra, "exterior", left=left, right=right)
 
 
 def regressive_product(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """``undual(dual(x) ^ dual(y))``; see :func:`product`."""
+    """As :func:`flashcliff.functional.regressive_product`."""
     return product(x, y, algebra, "regressive", left=left, right=right)
 
 
 def left_contraction(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """The part of ``<x>_g <y>_h`` of grade ``h - g``; see :func:`product`."""
+    """As :func:`flashcliff.functional.left_contraction`."""
     return product(x, y, algebra, "left_contraction", left=left, right=right)
 
 
 def right_contraction(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """The part of ``<x>_g <y>_h`` of grade ``g - h``; see :func:`product`."""
+    """As :func:`flashcliff.functional.right_contraction`."""
     return product(x, y, algebra, "right_contraction", left=left, right=right)
 
 
 def scalar_product(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """The scalar part of ``x y``, without a reverse; see :func:`product`."""
+    """As :func:`flashcliff.functional.scalar_product`."""
     return product(x, y, algebra, "scalar", left=left, right=right)
 
 
 def commutator_product(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
-    """``(x y - y x) / 2``; see :func:`product`."""
+    """As :func:`flashcliff.functional.commutator_product`."""
     return product(x, y, algebra, "commutator", left=left, right=right)
 
 

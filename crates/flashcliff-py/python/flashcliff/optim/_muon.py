@@ -130,7 +130,13 @@ def _matrices(stack: Tensor, axes: Axes | None) -> Iterable[Tensor]:
 
 
 class Matrices(NamedTuple):
-    """The parameters of a network by what they are, from :func:`split_matrices`, which has an example."""
+    """The parameters of a network by what they are.
+
+    Example:
+        >>> from flashcliff import nn, optim
+        >>> len(optim.split_matrices(nn.MVLinear((3, 0, 0), 4, 8)).matrices)
+        1
+    """
 
     matrices: list[dict[str, Any]]
     """Groups for :class:`Muon`, with names: matrices, and stacks of them."""

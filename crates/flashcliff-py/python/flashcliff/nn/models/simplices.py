@@ -50,6 +50,14 @@ class SimplicialHulls(Networked):
         dim: the dimension of space.
         channels: the channels of simplices.
         layers: the layers of messages.
+
+    Example:
+        >>> import torch
+        >>> from flashcliff.graphs import Complexes
+        >>> from flashcliff.nn import models
+        >>> network = models.SimplicialHulls(dim=3, channels=4, layers=1)
+        >>> network(torch.randn(4, 3), Complexes([4], [[(0, 1, 2)]])).shape
+        torch.Size([1])
     """
 
     variants = MessageVariant
