@@ -521,7 +521,7 @@ int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_netwo
  * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
- * - setting norm=none|rms|invariant: The form of |x_g|^2; default invariant
+ * - setting norm=rms|invariant: The form of |x_g|^2; default invariant
  * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
  * magnitude instead; default 1e-6
  */

@@ -155,8 +155,8 @@ pub fn steerable_product(algebra: Algebra, x: &Tensor, r: &Tensor, w: &Tensor, a
 ///   is all of them.
 ///
 /// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3,
-/// 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section
-/// 3).
+/// 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine Development,
+/// volume 1 (2016), chapter 4.
 pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, right: Option<GradeSet>, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     run(ops::product(algebra, kind, left, right), &[Some(x), Some(y)])
 }

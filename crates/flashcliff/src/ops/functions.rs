@@ -171,8 +171,8 @@ pub fn steerable_product(algebra: Algebra, options: &SteerableOptions) -> Result
 ///   is all of them.
 ///
 /// Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2, 3,
-/// 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415, section
-/// 3).
+/// 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine Development,
+/// volume 1 (2016), chapter 4.
 ///
 /// # Errors
 /// [`Error::UnsupportedGrades`] for operands without grades.

@@ -575,8 +575,8 @@ def product(
     - Commutes with: all versors, Pin(p, q, r); :func:`regressive_product` even versors, Spin(p, q,
       r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -633,8 +633,8 @@ def geometric_product(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -682,8 +682,8 @@ def exterior_product(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -731,8 +731,8 @@ def regressive_product(
       dimensions, reverse and forward mode.
     - Commutes with: even versors, Spin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -780,8 +780,8 @@ def left_contraction(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -829,8 +829,8 @@ def right_contraction(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -878,8 +878,8 @@ def scalar_product(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
@@ -927,8 +927,8 @@ def commutator_product(
       dimensions, reverse and forward mode.
     - Commutes with: all versors, Pin(p, q, r).
     - Source: Dorst, Fontijne and Mann, Geometric Algebra for Computer Science (2007), chapters 2,
-      3, 6 and 8; the regressive product by complements is the join of GATr (arXiv 2305.18415,
-      section 3).
+      3, 6 and 8; the regressive product by complements: Lengyel, Foundations of Game Engine
+      Development, volume 1 (2016), chapter 4.
 
     Example:
         >>> import torch
