@@ -34,7 +34,7 @@ class Trained:
         if task == "nbody":
             nodes = torch.arange(SAMPLES * BODIES)
             graphs = nodes // BODIES
-            ends = ((graphs[:, None] == graphs) & (nodes[:, None] != nodes)).nonzero().T
+            ends = ((graphs[:, None] == graphs) & (nodes[:, None] != nodes)).nonzero().T.contiguous()
             relations = Relation(ends[0], len(nodes)), Relation(ends[1], len(nodes)), Relation(graphs, SAMPLES)
             self.relations = dict(zip(("receivers", "senders", "graphs"), relations))
             self.inputs = {"bodies": points.flatten(0, 1)[:, None]}
@@ -82,7 +82,9 @@ def test_the_program_measures_what_pytorch_saves(trained):
 
 def test_jax_has_the_numbers_of_pytorch(trained):
     jnp = pytest.importorskip("jax.numpy")
-    net = flashcliff.jax.load_network(trained.path)
+    from flashcliff import jax as fj
+
+    net = fj.load_network(trained.path)
     relations = {name: jnp.asarray(own.targets.numpy()) for name, own in trained.relations.items()}
     more = {"graph_count": SAMPLES} if relations else {}
     inputs = {name: jnp.asarray(own.numpy()) for name, own in trained.inputs.items()}

@@ -927,7 +927,7 @@ fn tensors_of_other_programs_are_checked() {
     // Axes of one element change nothing.
     let axes = header(&good).0[name]["shape"].clone();
     let axes: Vec<usize> = serde_json::from_value(axes).unwrap();
-    let longer = [&[1], &axes[..1], &[1, 1], &axes[1..]].concat();
+    let longer = [vec![1, axes[0], 1], axes[1..].to_vec()].concat();
     let found = edited(&|header| header[name]["shape"] = longer.clone().into()).unwrap();
     assert_eq!(
         found.network().to_string(),
