@@ -364,8 +364,8 @@ int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_netwo
  * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
  * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
  * invariant
- * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
- * magnitude instead; default 1e-6
+ * - setting eps=NUMBER: Added under the root of the mean; where the quadratic form can be negative,
+ * it smooths the magnitude instead; default 1e-6
  * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
  * only; default all
  * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
@@ -386,8 +386,8 @@ int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_netwo
  * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
  * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
  * invariant
- * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
- * magnitude instead; default 1e-6
+ * - setting eps=NUMBER: Added under the root of the mean; where the quadratic form can be negative,
+ * it smooths the magnitude instead; default 1e-6
  * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
  * only; default all
  * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
@@ -431,8 +431,8 @@ int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_netwo
  * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
  * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
  * invariant
- * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
- * magnitude instead; default 1e-6
+ * - setting eps=NUMBER: Added under the root of the mean; where the quadratic form can be negative,
+ * it smooths the magnitude instead; default 1e-6
  * - setting recompute=true|false: Whether the backward pass computes y again, by one more product
  * of matrices, instead of reading it from what the forward pass saved; default false
  */

@@ -60,11 +60,7 @@ impl Operator {
     /// The choices that have a function of their own, each with its setting.
     pub fn functions(&self) -> impl Iterator<Item = (&'static Setting, &'static Choice)> + use<> {
         self.options.settings().into_iter().flat_map(|setting| {
-            let values: &[Choice] = match setting.kind {
-                Kind::Choice(choices) => choices.values,
-                _ => &[],
-            };
-            let own = values.iter().filter(|choice| !choice.function.is_empty());
+            let own = setting.names().filter(|choice| !choice.function.is_empty());
             own.map(move |choice| (setting, choice))
         })
     }
@@ -167,6 +163,29 @@ pub struct Setting {
     pub default: &'static str,
     /// A sentence or more on its effect.
     pub doc: &'static str,
+    /// The names of the option that are an error here.
+    pub refused: &'static [&'static str],
+    /// Further names that are an error in Python, where the tensors that are given say the same.
+    pub refused_in_python: &'static [&'static str],
+}
+
+impl Setting {
+    /// The names that the setting accepts; none if it is not a choice.
+    pub fn names(&self) -> impl Iterator<Item = &'static Choice> + use<'_> {
+        let values: &'static [Choice] = match self.kind {
+            Kind::Choice(choices) => choices.values,
+            _ => &[],
+        };
+        values
+            .iter()
+            .filter(|choice| !self.refused.contains(&choice.name))
+    }
+
+    /// The names that the setting accepts in Python.
+    pub fn python_names(&self) -> impl Iterator<Item = &'static Choice> + use<'_> {
+        self.names()
+            .filter(|choice| !self.refused_in_python.contains(&choice.name))
+    }
 }
 
 /// The kind of an option.

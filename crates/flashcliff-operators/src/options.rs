@@ -32,6 +32,8 @@ const fn setting(
         kind,
         default,
         doc,
+        refused: &[],
+        refused_in_python: &[],
     }
 }
 
@@ -46,7 +48,7 @@ pub static GATES: Choices = Choices {
         choice("none", "no gate", &[]),
         choice(
             "gelu",
-            "`(1 + erf(x / sqrt 2)) / 2`, by which the scalar becomes GELU of itself",
+            "`(1 + erf(x / sqrt 2)) / 2`; the scalar part of the result is then GELU of the scalar",
             &[],
         ),
         choice(
@@ -71,16 +73,16 @@ pub static NORMS: Choices = Choices {
         choice("none", "no norm", &[]),
         choice(
             "rms",
-            "the sum of the squares of all coefficients, as flash-clifford does: the same, bit for bit, where \
-             all vectors square to one sign, and not equivariant elsewhere, where boosts and translations \
-             change it",
+            "the sum of the squares of all coefficients, as in flash-clifford. It equals `invariant`, bit for \
+             bit, if all vectors square to the same sign. In other algebras it is not equivariant: boosts and \
+             translations change it",
             &[],
         ),
         choice(
             "invariant",
-            "`|<o_g reverse(o_g)>_0|`, which every versor leaves alone, so that the operator is equivariant in \
-             every algebra. Blades with a null vector are left out; the pseudoscalar is measured by its own \
-             square; a form of both signs is smoothed, `sqrt(q^2 + eps^2)`, in place of the `+ eps`",
+            "`|<o_g reverse(o_g)>_0|`, which no versor changes, so that the operator is equivariant in every \
+             algebra. Blades with a null vector are left out; the pseudoscalar is measured by its own square; \
+             where the quadratic form `q` can be negative, `sqrt(q^2 + eps^2)` replaces `|q| + eps`",
             &[],
         ),
     ],
@@ -203,7 +205,7 @@ pub static EPS: Setting = setting(
     "eps",
     Kind::Number,
     "1e-6",
-    "Added under the root of the mean; for a form of both signs it smooths the magnitude instead.",
+    "Added under the root of the mean; where the quadratic form can be negative, it smooths the magnitude instead.",
 );
 
 /// The grades of the left operand.
@@ -233,6 +235,7 @@ pub static PER_GRADE: Setting = setting(
 /// The bias of a linear map.
 pub static BIAS: Setting = Setting {
     python: "bias_mode",
+    refused_in_python: &["none"],
     ..setting("bias", Kind::Choice(&BIASES), "scalar", "The bias.")
 };
 

@@ -6,12 +6,16 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
 from test_guide import check
 
 import flashcliff
+from flashcliff._derived.choices import CHOICES
+from flashcliff._derived.table import OPS
+from flashcliff._ops.op import operator
 
 PAGES = Path(__file__).parents[3] / "docs" / "python"
 PACKAGE = Path(flashcliff.__file__).parent
@@ -94,6 +98,41 @@ def test_a_wrong_example_is_found():
     parser = doctest.DocTestParser()
     test = parser.get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
     assert doctest.DocTestRunner(verbose=False).run(test, out=lambda _: None).failed == 1
+
+
+def accepted(op, option):
+    """The names of an option that an operator of space accepts."""
+    found = set()
+    for name in (*CHOICES[option.name], "none"):
+        options = [name if other is option else other.default for other in op.options]
+        try:
+            operator(op, "cl300", op.everything, tuple(options))
+        except ValueError:
+            continue
+        found.add(name)
+    return found
+
+
+OPTIONS = [(op, option) for op in OPS for option in op.options if option.name in CHOICES]
+options = pytest.mark.parametrize("op, option", OPTIONS, ids=[f"{op.name}-{option.name}" for op, option in OPTIONS])
+
+
+@options
+def test_docstrings_name_what_options_accept(op, option):
+    args = getattr(flashcliff.functional, op.name).__doc__.split("Args:")[1]
+    entry = re.search(rf"^ +{option.name}: (.*?)(?=^ {{4,8}}\w+: |^ {{4}}\w|\Z)", args, re.M | re.S)[1]
+    assert set(re.findall(r"``(\w+)``:", entry)) == accepted(op, option)
+
+
+@in_repository
+@options
+def test_the_guide_names_what_options_accept(op, option):
+    page = (PAGES.parent / "guide/src/operators.md").read_text(encoding="utf-8")
+    entry = page.split(f"#### `{op.name}`\n")[1].split("####")[0]
+    listed = re.search(rf"`{option.native}` \((.*?)\)", " ".join(entry.split()))[1]
+    names, _, refused = listed.partition(", without ")
+    names = names.split("; in Python")[0]
+    assert set(re.findall(r"`(\w+)`", names)) - set(re.findall(r"`(\w+)`", refused)) == accepted(op, option)
 
 
 @in_repository

@@ -316,9 +316,9 @@ def test_wrong_shapes(transform):
         x, weight = x[0], weight[0]
     with pytest.raises(ValueError, match=r"sgp_norm: tensor `weight` must be \[in = 4, 20\], got \[4, 19\]"):
         transform(lambda x, w: fj.sgp_norm(x, x, w, R3))(x, weight[..., :19])
-    with pytest.raises(ValueError, match=r"product: tensor `y` must be \[blades, 3, channels\], got \[8, 2, 4\]"):
+    with pytest.raises(ValueError, match=r"^geometric_product: tensor `y` must be \[blades, 3, channels\], got \[8, 2, 4\]"):
         transform(lambda x: fj.geometric_product(x, x[:, :2], R3))(x)
-    with pytest.raises(ValueError, match="product: tensor `x` must be"):
+    with pytest.raises(ValueError, match="^geometric_product: tensor `x` must be"):
         transform(lambda x: fj.geometric_product(x[:7], x, R3))(x)
 
 

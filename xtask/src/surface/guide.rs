@@ -90,10 +90,26 @@ fn option(operator: &Operator, setting: &Setting) -> String {
     let others = accepted.map(|choice| choice.name);
     let others: Vec<String> = others
         .filter(|name| *name != setting.default)
-        .map(|name| format!("`{name}`"))
+        .map(quoted)
         .collect();
+    let refused: Vec<String> = setting
+        .refused_in_python
+        .iter()
+        .map(|name| quoted(name))
+        .collect();
+    let in_python = match refused.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; in Python `{}`, without {}",
+            setting.python,
+            refused.join(", ")
+        ),
+    };
     let (name, default) = (setting.name, setting.default);
-    format!("`{name}` (`{default}`; or {})", others.join(", "))
+    format!(
+        "`{name}` (`{default}`; or {}{in_python})",
+        others.join(", ")
+    )
 }
 
 fn named(choice: &Choice) -> String {

@@ -339,42 +339,46 @@ fn function_of_choice(operator: &Operator, choice: &Choice, module: &Module) -> 
 
 /// The names that options have, and their earlier spellings.
 pub(super) fn choices_of_options() -> String {
-    let mut options: Vec<(&str, &Choices)> = Vec::new();
+    let mut options: Vec<&Setting> = Vec::new();
     for setting in OPERATORS.iter().flat_map(settings) {
-        if let Kind::Choice(choices) = setting.kind
-            && !options.iter().any(|(name, _)| *name == setting.python)
-        {
-            options.push((setting.python, choices));
+        let is_new = options.iter().all(|known| known.python != setting.python);
+        if matches!(setting.kind, Kind::Choice(_)) && is_new {
+            options.push(setting);
         }
     }
-    let (mut names, mut spellings) = (String::new(), String::new());
-    for (option, choices) in options {
-        let quoted = choices
-            .values
-            .iter()
+    let (mut names, mut spellings, mut functions) = (String::new(), String::new(), String::new());
+    for setting in options {
+        let entry = |open: &str, items: Vec<String>, close: &str| match items.is_empty() {
+            true => String::new(),
+            false => listed(
+                &format!("    \"{}\": ", setting.python),
+                open,
+                &items,
+                close,
+            ),
+        };
+        let pair = |key: &str, value: &str| format!("\"{key}\": \"{value}\"");
+        let quoted = setting
+            .python_names()
             .map(|choice| format!("\"{}\"", choice.name));
-        names += &listed(
-            &format!("    \"{option}\": "),
-            "(",
-            &quoted.collect::<Vec<_>>(),
-            ")",
-        );
-        let old = choices.values.iter().flat_map(|choice| {
-            choice
-                .old
-                .iter()
-                .map(|old| format!("\"{old}\": \"{}\"", choice.name))
-        });
-        let old: Vec<String> = old.collect();
-        if !old.is_empty() {
-            spellings += &listed(&format!("    \"{option}\": "), "{", &old, "}");
-        }
+        names += &entry("(", quoted.collect(), ")");
+        let old = setting
+            .python_names()
+            .flat_map(|choice| choice.old.iter().map(move |old| pair(old, choice.name)));
+        spellings += &entry("{", old.collect(), "}");
+        let own = setting
+            .python_names()
+            .filter(|choice| !choice.function.is_empty());
+        let own = own.map(|choice| pair(choice.name, choice.function));
+        functions += &entry("{", own.collect(), "}");
     }
     format!(
         "{HEADER}\"\"\"The names that options have.\"\"\"\n\nfrom __future__ import annotations\n\n\
          CHOICES: dict[str, tuple[str, ...]] = {{\n{names}}}\n\"\"\"The names, by option.\"\"\"\n\n\
          OLD_SPELLINGS: dict[str, dict[str, str]] = {{\n{spellings}}}\n\
-         \"\"\"The present spelling, by option and earlier spelling.\"\"\"\n"
+         \"\"\"The present spelling, by option and earlier spelling.\"\"\"\n\n\
+         FUNCTIONS: dict[str, dict[str, str]] = {{\n{functions}}}\n\
+         \"\"\"The functions that names have, by option and name.\"\"\"\n"
     )
 }
 

@@ -122,7 +122,11 @@ fn described(setting: &Setting) -> String {
             setting.default
         ),
     };
-    format!("{} {default}", setting.doc)
+    let refused = setting.refused.iter();
+    let refused: String = refused
+        .map(|name| format!(" `{name}` is an error."))
+        .collect();
+    format!("{}{refused} {default}", setting.doc)
 }
 
 /// The arguments after the algebra, as declared and as passed on.

@@ -18,8 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
                   batch element. With `recompute` the sums alone: `y` is then in the workspace of each pass. The \
                   range of the norm is that of {sgp_norm}.\n\n\
                   The output, and all gradients but that of `x`, are the same bits as of the two operators in \
-                  turn. The map adds its part of the gradient of `x` to that of the product, which saves a pass \
-                  and rounds in another order.",
+                  turn. In the backward pass the linear map adds to the gradient of `x` in place. This saves a pass \
+                  over memory; that gradient may differ in its last bits.",
         inputs: &[
             input("x", "[blades of grades, batch, C]"),
             input("linear_weight", "[C, C, grades]"),

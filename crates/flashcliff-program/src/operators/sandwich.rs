@@ -18,8 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
         details: "For an even versor, a rotor, it is the action. For an odd versor, such as a reflection, it is the \
                   action with the odd grades of `y` negated: a unit vector `n` with `n n = 1` keeps `n` and negates \
                   the vectors at right angles to it, where the reflection does the reverse. The action is then the \
-                  sandwich of `x` with {grade_involution} of `y`. With `x reverse(x) = -1` all grades are negated, \
-                  and otherwise the result is scaled by `x reverse(x)`.\n\n\
+                  sandwich of `x` with {grade_involution} of `y`. In both cases the result is multiplied by the \
+                  number `x reverse(x)`, which is 1 or -1 for a unit versor.\n\n\
                   The output has the blades of the grades that `x y` times `x` can reach and whose sign under the \
                   reverse is that of a grade of `y`, in ascending order: more than `y` has if `x` is no versor. \
                   Python's `Algebra.reachable(\"sandwich\", left, right)` and \

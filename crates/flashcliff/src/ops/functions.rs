@@ -106,8 +106,8 @@ pub fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, 
 /// of the norm is that of [`sgp_norm`].
 ///
 /// The output, and all gradients but that of `x`, are the same bits as of the two operators in
-/// turn. The map adds its part of the gradient of `x` to that of the product, which saves a pass
-/// and rounds in another order.
+/// turn. In the backward pass the linear map adds to the gradient of `x` in place. This saves a
+/// pass over memory; that gradient may differ in its last bits.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -185,8 +185,8 @@ pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, righ
 /// For an even versor, a rotor, it is the action. For an odd versor, such as a reflection, it is
 /// the action with the odd grades of `y` negated: a unit vector `n` with `n n = 1` keeps `n` and
 /// negates the vectors at right angles to it, where the reflection does the reverse. The action is
-/// then the sandwich of `x` with [`grade_involution`] of `y`. With `x reverse(x) = -1` all grades
-/// are negated, and otherwise the result is scaled by `x reverse(x)`.
+/// then the sandwich of `x` with [`grade_involution`] of `y`. In both cases the result is
+/// multiplied by the number `x reverse(x)`, which is 1 or -1 for a unit versor.
 ///
 /// The output has the blades of the grades that `x y` times `x` can reach and whose sign under the
 /// reverse is that of a grade of `y`, in ascending order: more than `y` has if `x` is no versor.
@@ -316,8 +316,8 @@ pub fn undual(algebra: Algebra) -> Result<Operator, Error> {
 ///
 /// * `norm`: The form of `|x_g|^2`. The program and Python take `invariant` by default.
 ///
-/// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
-///   instead. The program and Python take `1e-6` by default.
+/// * `eps`: Added under the root of the mean; where the quadratic form can be negative, it smooths
+///   the magnitude instead. The program and Python take `1e-6` by default.
 ///
 /// Source: flash-clifford.
 ///

@@ -19,8 +19,8 @@ pub struct ProductOptions {
     /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
     /// Default: `Norm::Invariant`.
     pub norm: Norm,
-    /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
-    /// Default: `1e-6`.
+    /// Added under the root of the mean; where the quadratic form can be negative, it smooths the
+    /// magnitude instead. Default: `1e-6`.
     pub eps: f64,
     /// The grades that `x` carries. Its tensor holds the blades of these grades only. All grades if
     /// `None`. Default: `None`.
@@ -161,8 +161,8 @@ pub struct LinearSgpOptions {
     /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
     /// Default: `Norm::Invariant`.
     pub norm: Norm,
-    /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
-    /// Default: `1e-6`.
+    /// Added under the root of the mean; where the quadratic form can be negative, it smooths the
+    /// magnitude instead. Default: `1e-6`.
     pub eps: f64,
     /// Whether the backward pass computes `y` again, by one more product of matrices, instead of
     /// reading it from what the forward pass saved. Default: `false`.

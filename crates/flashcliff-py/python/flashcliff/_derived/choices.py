@@ -6,7 +6,7 @@ from __future__ import annotations
 CHOICES: dict[str, tuple[str, ...]] = {
     "gate": ("none", "gelu", "gelu_tanh", "silu", "gelu_fast"),
     "norm": ("none", "rms", "invariant"),
-    "bias_mode": ("none", "scalar", "every_blade"),
+    "bias_mode": ("scalar", "every_blade"),
     "weight_layout": ("out_in_grade", "grade_in_out"),
     "kind": (
         "geometric",
@@ -27,3 +27,16 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "weight_layout": {"out-in-grade": "out_in_grade", "grade-in-out": "grade_in_out"},
 }
 """The present spelling, by option and earlier spelling."""
+
+FUNCTIONS: dict[str, dict[str, str]] = {
+    "kind": {
+        "geometric": "geometric_product",
+        "exterior": "exterior_product",
+        "regressive": "regressive_product",
+        "left_contraction": "left_contraction",
+        "right_contraction": "right_contraction",
+        "scalar": "scalar_product",
+        "commutator": "commutator_product",
+    },
+}
+"""The functions that names have, by option and name."""

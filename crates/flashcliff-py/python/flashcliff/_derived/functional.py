@@ -78,21 +78,21 @@ def sgp_norm(
         algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The gate on both operands: every blade times a function of the scalar component.
             An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
-            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
-            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``; the scalar part of
+            the result is then GELU of the scalar; ``gelu_tanh``: the tanh form of GELU,
             ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
             ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
         norm: The norm of the result, for each grade and batch element:
             ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
             ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
-            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
-            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
-            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
-            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
-            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
-            in place of the ``+ eps``.
-        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
-            instead.
+            as in flash-clifford. It equals ``invariant``, bit for bit, if all vectors square to the
+            same sign. In other algebras it is not equivariant: boosts and translations change it;
+            ``invariant``: ``|<o_g reverse(o_g)>_0|``, which no versor changes, so that the operator
+            is equivariant in every algebra. Blades with a null vector are left out; the
+            pseudoscalar is measured by its own square; where the quadratic form ``q`` can be
+            negative, ``sqrt(q^2 + eps^2)`` replaces ``|q| + eps``.
+        eps: Added under the root of the mean; where the quadratic form can be negative, it
+            smooths the magnitude instead.
         left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
@@ -177,21 +177,21 @@ def fcgp_norm(
         algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The gate on both operands: every blade times a function of the scalar component.
             An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
-            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
-            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``; the scalar part of
+            the result is then GELU of the scalar; ``gelu_tanh``: the tanh form of GELU,
             ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
             ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
         norm: The norm of the result, for each grade and batch element:
             ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
             ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
-            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
-            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
-            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
-            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
-            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
-            in place of the ``+ eps``.
-        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
-            instead.
+            as in flash-clifford. It equals ``invariant``, bit for bit, if all vectors square to the
+            same sign. In other algebras it is not equivariant: boosts and translations change it;
+            ``invariant``: ``|<o_g reverse(o_g)>_0|``, which no versor changes, so that the operator
+            is equivariant in every algebra. Blades with a null vector are left out; the
+            pseudoscalar is measured by its own square; where the quadratic form ``q`` can be
+            negative, ``sqrt(q^2 + eps^2)`` replaces ``|q| + eps``.
+        eps: Added under the root of the mean; where the quadratic form can be negative, it
+            smooths the magnitude instead.
         left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
@@ -353,8 +353,8 @@ def mv_linear_sgp_norm(
     range of the norm is that of :func:`sgp_norm`.
 
     The output, and all gradients but that of ``x``, are the same bits as of the two operators in
-    turn. The map adds its part of the gradient of ``x`` to that of the product, which saves a pass
-    and rounds in another order.
+    turn. In the backward pass the linear map adds to the gradient of ``x`` in place. This saves a
+    pass over memory; that gradient may differ in its last bits.
 
     =============  =================================
     tensor         shape
@@ -379,21 +379,21 @@ def mv_linear_sgp_norm(
             flash-clifford; on CUDA it saves a copy of larger weights.
         gate: The gate on both operands: every blade times a function of the scalar component.
             An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
-            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
-            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``; the scalar part of
+            the result is then GELU of the scalar; ``gelu_tanh``: the tanh form of GELU,
             ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
             ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
         norm: The norm of the result, for each grade and batch element:
             ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
             ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
-            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
-            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
-            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
-            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
-            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
-            in place of the ``+ eps``.
-        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
-            instead.
+            as in flash-clifford. It equals ``invariant``, bit for bit, if all vectors square to the
+            same sign. In other algebras it is not equivariant: boosts and translations change it;
+            ``invariant``: ``|<o_g reverse(o_g)>_0|``, which no versor changes, so that the operator
+            is equivariant in every algebra. Blades with a null vector are left out; the
+            pseudoscalar is measured by its own square; where the quadratic form ``q`` can be
+            negative, ``sqrt(q^2 + eps^2)`` replaces ``|q| + eps``.
+        eps: Added under the root of the mean; where the quadratic form can be negative, it
+            smooths the magnitude instead.
         recompute: Whether the backward pass computes ``y`` again, by one more product of
             matrices, instead of reading it from what the forward pass saved.
 
@@ -949,9 +949,8 @@ def sandwich(
     For an even versor, a rotor, it is the action. For an odd versor, such as a reflection, it is
     the action with the odd grades of ``y`` negated: a unit vector ``n`` with ``n n = 1`` keeps
     ``n`` and negates the vectors at right angles to it, where the reflection does the reverse. The
-    action is then the sandwich of ``x`` with :func:`grade_involution` of ``y``. With
-    ``x reverse(x) = -1`` all grades are negated, and otherwise the result is scaled by
-    ``x reverse(x)``.
+    action is then the sandwich of ``x`` with :func:`grade_involution` of ``y``. In both cases the
+    result is multiplied by the number ``x reverse(x)``, which is 1 or -1 for a unit versor.
 
     The output has the blades of the grades that ``x y`` times ``x`` can reach and whose sign under
     the reverse is that of a grade of ``y``, in ascending order: more than ``y`` has if ``x`` is no
@@ -1330,8 +1329,8 @@ def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
     Args:
         algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         gate: The function of the scalar component that multiplies every blade. ``none``: no
-            gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the scalar becomes GELU of
-            itself; ``gelu_tanh``: the tanh form of GELU,
+            gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``; the scalar part of the result is then
+            GELU of the scalar; ``gelu_tanh``: the tanh form of GELU,
             ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
             ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
 

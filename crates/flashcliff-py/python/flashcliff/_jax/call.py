@@ -28,7 +28,7 @@ def call(
         if array is not None or not optional
     ]
     of = of_row(op, as_algebra(algebra).name, op.given(arrays), options)
-    return outputs(op.name, of, given)[0]
+    return outputs(op.function(options), of, given)[0]
 
 
 def outputs(operator: str, of: Which, given: Sequence[tuple[str, Any, bool]]) -> list[Array]:

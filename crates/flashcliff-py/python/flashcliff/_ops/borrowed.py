@@ -31,7 +31,7 @@ def call(
         for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)
         if array is not None or not optional
     ]
-    return forward(op.name, core, given)[0]
+    return forward(core.name, core, given)[0]
 
 
 def forward(

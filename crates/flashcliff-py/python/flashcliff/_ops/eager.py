@@ -25,7 +25,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
         return REGISTERED[op].call(tensors, algebra, options)
     for tensor in tensors:
         if tensor is not None and type(tensor) not in doors.PLAIN:
-            run.refuse_layouts(op.name, op.names, tensors)
+            run.refuse_layouts(op.function(options), op.names, tensors)
             return REGISTERED[op].call(tensors, algebra, options)
     first = tensors[0]
     if not (first.is_cpu or first.is_cuda):

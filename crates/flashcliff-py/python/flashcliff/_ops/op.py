@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._derived.choices import CHOICES
+from .._derived.choices import CHOICES, FUNCTIONS
 from ..algebra import by_name
 
-BIAS_MODES = tuple(mode for mode in CHOICES["bias_mode"] if mode != "none")
+BIAS_MODES = CHOICES["bias_mode"]
 """The modes of a bias that is given."""
 
 CACHED = 256
@@ -74,6 +74,13 @@ class Op:
         if True not in self.optional:
             return self.everything
         return tuple(tensor is not None for tensor in tensors)
+
+    def function(self, options: Sequence[Any]) -> str:
+        """The name of the function that was called, for messages: a choice may have its own."""
+        for option, value in zip(self.options, options):
+            if option.name in FUNCTIONS and value in FUNCTIONS[option.name]:
+                return FUNCTIONS[option.name][value]
+        return self.name
 
     def reads_output(self, *options: Any) -> bool:
         """Whether backward reads the output, by options. Otherwise it is not kept in memory."""

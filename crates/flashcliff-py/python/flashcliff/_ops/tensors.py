@@ -21,16 +21,17 @@ def call(
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor) and (tensor is not None or not op.optional[index]):
             raise TypeError(
-                f"{op.name}: `{op.names[index]}` must be a torch.Tensor, got "
+                f"{op.function(options)}: `{op.names[index]}` must be a torch.Tensor, got "
                 f"{type(tensor).__name__}{remedies.of_value(op.names[index], tensor)}"
             )
     name = algebra.name if type(algebra) is Algebra else as_algebra(algebra).name
     if tensors[0].dim() == 3:
         return call_flat(op, tensors, name, options)
-    run.refuse_layouts(op.name, op.names, tensors)
+    function = op.function(options)
+    run.refuse_layouts(function, op.names, tensors)
     batch = tensors[0].shape[1:-1]
     flat = tuple(
-        _flatten(op.name, op.names[index], tensor, batch)
+        _flatten(function, op.names[index], tensor, batch)
         if op.lanes[index] and tensor is not None
         else tensor
         for index, tensor in enumerate(tensors)
@@ -46,12 +47,12 @@ def warn_of_gates(
         surprises.gates_without_scalars(operator, gate, left, right)
 
 
-def _flatten(operator: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+def _flatten(function: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
     """One batch axis."""
     if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
         expected = ", ".join(("blades", *map(str, batch), "channels"))
         raise ValueError(
-            f"{operator}: tensor `{name}` must be [{expected}], got {list(tensor.shape)}"
+            f"{function}: tensor `{name}` must be [{expected}], got {list(tensor.shape)}"
         )
     return tensor.unsqueeze(1) if tensor.dim() == 2 else tensor.flatten(1, -2)
 
