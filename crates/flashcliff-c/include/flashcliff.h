@@ -522,8 +522,8 @@ int fc_cuda_network_backward(const fc_cuda_network *network, const fc_cuda_netwo
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
  * - setting norm=rms|invariant: The form of |x_g|^2; default invariant
- * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
- * magnitude instead; default 1e-6
+ * - setting eps=NUMBER: Added under the root of the mean; where the quadratic form can be negative,
+ * it smooths the magnitude instead; default 1e-6
  */
 #define FC_GRADE_RMS "grade_rms"
 

@@ -163,25 +163,21 @@ pub struct Setting {
     pub default: &'static str,
     /// A sentence or more on its effect.
     pub doc: &'static str,
-    /// The names of the option that are an error here.
-    pub refused: &'static [&'static str],
-    /// Further names that are an error in Python, where the tensors that are given say the same.
+    /// The names that are an error in Python, where the tensors that are given say the same.
     pub refused_in_python: &'static [&'static str],
 }
 
 impl Setting {
-    /// The names that the setting accepts; none if it is not a choice.
-    pub fn names(&self) -> impl Iterator<Item = &'static Choice> + use<'_> {
+    /// The names of the setting; none if it is not a choice.
+    pub fn names(&self) -> impl Iterator<Item = &'static Choice> + use<> {
         let values: &'static [Choice] = match self.kind {
             Kind::Choice(choices) => choices.values,
             _ => &[],
         };
-        values
-            .iter()
-            .filter(|choice| !self.refused.contains(&choice.name))
+        values.iter()
     }
 
-    /// The names that the setting accepts in Python.
+    /// The names that the setting has in Python.
     pub fn python_names(&self) -> impl Iterator<Item = &'static Choice> + use<'_> {
         self.names()
             .filter(|choice| !self.refused_in_python.contains(&choice.name))

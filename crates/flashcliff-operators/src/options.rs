@@ -32,7 +32,6 @@ const fn setting(
         kind,
         default,
         doc,
-        refused: &[],
         refused_in_python: &[],
     }
 }

@@ -86,17 +86,15 @@ fn option(operator: &Operator, setting: &Setting) -> String {
     let Kind::Choice(_) = setting.kind else {
         return format!("`{}` ({})", setting.name, setting.default);
     };
+    let quoted = |name: &str| format!("`{name}`");
     let accepted = accepted::choices(operator, setting).into_iter();
     let others = accepted.map(|choice| choice.name);
     let others: Vec<String> = others
         .filter(|name| *name != setting.default)
         .map(quoted)
         .collect();
-    let refused: Vec<String> = setting
-        .refused_in_python
-        .iter()
-        .map(|name| quoted(name))
-        .collect();
+    let refused = setting.refused_in_python.iter();
+    let refused: Vec<String> = refused.map(|name| quoted(name)).collect();
     let in_python = match refused.is_empty() {
         true => String::new(),
         false => format!(

@@ -3,7 +3,7 @@
 mod documentation;
 mod example;
 
-use flashcliff_operators::{Choice, Choices, Kind, Operator, Presence, Setting};
+use flashcliff_operators::{Choice, Kind, Operator, Presence, Setting};
 use flashcliff_program::operators::OPERATORS;
 
 const WIDTH: usize = 100;

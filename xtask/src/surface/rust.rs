@@ -122,11 +122,7 @@ fn described(setting: &Setting) -> String {
             setting.default
         ),
     };
-    let refused = setting.refused.iter();
-    let refused: String = refused
-        .map(|name| format!(" `{name}` is an error."))
-        .collect();
-    format!("{}{refused} {default}", setting.doc)
+    format!("{} {default}", setting.doc)
 }
 
 /// The arguments after the algebra, as declared and as passed on.

@@ -123,7 +123,7 @@ fn choices(operator: &Operator, setting: &Setting) -> String {
     }
     // Whether there is a bias at all, the tensor says.
     let accepted = accepted::choices(operator, setting).into_iter();
-    let named = accepted.filter(|choice| choice.name != "none" || setting.python == setting.name);
+    let named = accepted.filter(|choice| !setting.refused_in_python.contains(&choice.name));
     let named = named.map(|choice| format!("`{}`: {}", choice.name, choice.doc));
     format!(" {}.", named.collect::<Vec<_>>().join("; "))
 }

@@ -1270,14 +1270,14 @@ def grade_rms(
     Args:
         algebra: An :class:`flashcliff.Algebra`, or ``(p, q, r)``.
         norm: The form of ``|x_g|^2``. ``rms``: the sum of the squares of all coefficients, as
-            flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
-            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
-            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
-            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
-            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
-            in place of the ``+ eps``.
-        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
-            instead.
+            in flash-clifford. It equals ``invariant``, bit for bit, if all vectors square to the
+            same sign. In other algebras it is not equivariant: boosts and translations change it;
+            ``invariant``: ``|<o_g reverse(o_g)>_0|``, which no versor changes, so that the operator
+            is equivariant in every algebra. Blades with a null vector are left out; the
+            pseudoscalar is measured by its own square; where the quadratic form ``q`` can be
+            negative, ``sqrt(q^2 + eps^2)`` replaces ``|q| + eps``.
+        eps: Added under the root of the mean; where the quadratic form can be negative, it
+            smooths the magnitude instead.
 
     Raises:
         ValueError: A shape, an unknown name, a negative or infinite ``eps``.
