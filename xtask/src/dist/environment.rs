@@ -92,7 +92,7 @@ pub(super) fn check(
 /// The page of the package that users see first.
 const README: &str = "crates/flashcliff-py/README.md";
 
-/// The steps of its first program.
+/// The steps of its first program that trains.
 const STEPS: &str = "range(200)";
 
 /// An index as PyPI's, of the wheel alone.
@@ -110,13 +110,12 @@ fn index(wheel: &Path, work: &Path) -> Result<PathBuf, Error> {
     Ok(work.join("index"))
 }
 
-/// The first program of Python in a page, up to its first step.
+/// The first program of Python in a page that trains, up to its first step.
 fn first_program(page: &Path) -> Result<String, Error> {
     let text = fs::read_to_string(page).map_err(Error::at(page))?;
-    let program = text
-        .split_once("```python\n")
-        .and_then(|(_, rest)| Some(rest.split_once("```")?.0.to_owned()));
-    let program = program.filter(|program| program.contains(STEPS));
+    let blocks = text.split("```python\n").skip(1);
+    let mut programs = blocks.filter_map(|rest| Some(rest.split_once("```")?.0));
+    let program = programs.find(|program| program.contains(STEPS));
     let program = program.ok_or_else(|| Error::Data {
         path: page.to_owned(),
         expected: format!("a program of Python that trains, with {STEPS}"),
