@@ -1,6 +1,6 @@
 //! `guide`: checks the pages of the guide, `docs/guide`, without mdBook, which takes minutes to compile.
 //!
-//! Every chapter is in the table of contents and every entry there exists; links and pictures lead somewhere; every block of
+//! Every chapter is in the table of contents and every entry there exists; the first chapter links all others; links and pictures lead somewhere; every block of
 //! code has a language that a test runs; no measured number is typed into the text.
 
 use std::collections::BTreeSet;
@@ -42,8 +42,9 @@ const UNITS: [&str; 9] = [
 pub(crate) fn run(root: &Path) -> Result<String, Error> {
     let folder = root.join(CHAPTERS);
     let mut faults = Vec::new();
-    let contents = read(&folder.join(CONTENTS))?;
-    let listed: BTreeSet<String> = links(&contents).into_iter().collect();
+    let contents = links(&read(&folder.join(CONTENTS))?);
+    let first = contents.first().cloned().unwrap_or_default();
+    let listed: BTreeSet<String> = contents.into_iter().collect();
     let present: BTreeSet<String> = names(&folder)?
         .into_iter()
         .filter(|name| name.ends_with(".md") && name != CONTENTS)
@@ -66,6 +67,18 @@ pub(crate) fn run(root: &Path) -> Result<String, Error> {
     let mut link_count = 0;
     for name in &present {
         let page = read(&folder.join(name))?;
+        if *name == first {
+            let paths = links(&page).into_iter();
+            let shown: BTreeSet<String> = paths
+                .filter_map(|link| Some(link.split('#').next()?.to_owned()))
+                .collect();
+            let left_out = listed
+                .iter()
+                .filter(|chapter| **chapter != first && !shown.contains(*chapter));
+            faults.extend(
+                left_out.map(|chapter| format!("{first}: no link to the chapter {chapter}")),
+            );
+        }
         let mut fault = |what: String| faults.push(format!("{name}: {what}"));
         for language in languages(&page) {
             if !LANGUAGES.contains(&language) {
@@ -325,6 +338,12 @@ mod tests {
                 "two.md#",
                 "three.md#",
                 "link three.md#the-end: no such file",
+            ),
+            (
+                "one.md",
+                "two.md#the-end",
+                "#one",
+                "one.md: no link to the chapter two.md",
             ),
             ("one.md", "#the-end", "#end", "two.md has no such heading"),
             ("one.md", "#one", "#x", "one.md has no such heading"),

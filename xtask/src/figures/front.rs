@@ -60,8 +60,8 @@ fn lost_time(points: &[&Point]) -> String {
     let of = |pass: Pass| lost.iter().filter(move |lost| lost.pass == Some(pass));
     let timed = lost.iter().filter(|lost| lost.pass.is_some());
     format!(
-        "- Operators in float32: of {all} measured shapes another library is faster forward at {forward}, and with the backward pass at \
-         {both}. At the worst ours takes {worst} times as long.\n",
+        "- Operators in float32: of {all} measured shapes another library is faster at {forward} in the forward pass, and at {both} with \
+         the backward pass, by at most {worst}x.\n",
         all = points.len(),
         forward = shapes(of(Pass::Forward)),
         both = shapes(of(Pass::Both)),
@@ -76,8 +76,8 @@ fn lost_memory(points: &[&Point], results: &Path) -> Result<String, Error> {
     let (found, bits) = (lost(points), lost(&of_bits));
     let memory = || found.iter().filter(|lost| lost.pass.is_none());
     Ok(format!(
-        "- Memory of operators: another library needs less at {count} of these shapes, at the worst {worst} times less; beside \
-         `fcgp_norm` in bfloat16 {bits} times less.\n",
+        "- Memory of operators: another library needs less at {count} of these shapes, by at most {worst}x; with \
+         `fcgp_norm` in bfloat16, by at most {bits}x.\n",
         count = shapes(memory()),
         worst = worst(memory()),
         bits = worst(bits.iter().filter(|lost| lost.pass.is_none())),
@@ -102,7 +102,7 @@ fn host(sweep: &Sweep) -> Result<String, Error> {
         return Ok(String::new());
     };
     Ok(format!(
-        "- Host: `sgp_norm`, 3-D, {shape}, with backward, takes {called} ms from Python; the GPU works for {queued} ms of them. CUDA \
+        "- Host: `sgp_norm`, 3-D, {shape}, with backward, takes {called} ms from Python, of which the GPU is busy for {queued} ms. CUDA \
          graphs avoid this.\n",
         called = milliseconds(time.called),
         queued = milliseconds(time.seconds()),

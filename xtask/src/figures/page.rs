@@ -56,7 +56,8 @@ const INTRODUCTION: &str = "\
 
 Every measured number on this page is computed from a file in [results](results), by `cargo xtask figures`. `.ci/run` checks that
 this page agrees with the files. Each section names its file, its machine, and the command that made the file. A file
-also names the commit that was measured: other commits can be faster or slower.
+also names the commit that was measured: other commits can be faster or slower. Each machine ran the PyTorch
+that it had, so versions differ between sections of GPUs and of CPUs, but not within a table.
 
 ## Words
 
@@ -66,7 +67,7 @@ also names the commit that was measured: other commits can be faster or slower.
 | backward | all gradients, without the forward pass |
 | with backward | the operator and all its gradients |
 | GPU time | the time between two events on the GPU, where all launches already wait in its queue |
-| call time | the same, where nothing waits in the queue: it holds the work of the host where the host is slower |
+| call time | the same, where only the write of a large buffer waits in the queue: it holds the host's work beyond this write |
 | wall time | time by the clock of the host |
 | floor | the time of a plain operation that moves the bytes that the operator must move |
 | shape | batch x channels |
@@ -90,7 +91,8 @@ memory:
 
 {lost}
 A small operator called from Python with its gradients costs more time on the host than on the GPU. CUDA graphs avoid this, and
-the compiled call path, which is not used here, costs less (below).
+the compiled call path, which is not used here, costs less (below). Where the host has issued a call before the write of the large buffer
+ends, both times are of the same work of the GPU, in different samples, and their ratio may be below 1.
 `sgp_norm`, 3-D, f32, shape 1024 x 128, on one H200 ([data](results/{sweep}.json)):
 
 {host}
@@ -368,7 +370,7 @@ Wall time of a call until the GPU is done, f32 with TF32 matrix products for all
 training step is the forward and the backward pass and fused AdamW. Captured: the whole call is one CUDA graph. Peak: what
 PyTorch allocated for the call. Times are medians. Outputs of eager and captured variants were compared before, in f32, and
 differ by less than 2e-5 of the largest number. Jets have 50 particles on average and 4 further tokens; ragged ones are
-packed, padded ones have 50 items each. Attention in bfloat16: `attention_dtype`; outputs differ by less than 2e-2. Items again:
+packed, padded ones have 50 items each. Attention in bfloat16: `attention_dtype`; outputs differ by less than 2e-2. Recomputed:
 `checkpoint_items`. `torch.compile` of the packages was not measured again: `package-compile` in the command does it.
 ",
     );
@@ -526,7 +528,7 @@ fn compiled(results: &Path) -> Result<String, Error> {
 ## Kernels that are compiled when they are first used
 
 Wall time from making the operator to its first result, both passes loaded, f32, on an open device, each in a process of its own. A
-full cache holds the code of the run before. Kernels of Cl(3,0,0) are built: their times are those of loading. The second table
+full cache holds the code of the run before. Cl(3,0,0) is precompiled, so its row shows only the time to load the kernels. The second table
 sets GPU time of kernels that were compiled when used beside those of the build.
 
 Data: [{name}](results/{name}). Machine: {machine}. Command:
@@ -583,8 +585,8 @@ and MVN report, on EGNN's data, whose files differ from machine to machine ([`bo
 {commands}```
 
 {table}
-Regression with 3000 samples falls short of the published error of CGENN. What was tried there; GLGENN's data file validates on 100 samples by default,
-as several of these runs do:
+Regression with 3000 samples falls short of the published error of CGENN. The table shows what was tried. Several runs
+validate on 100 samples, the default of GLGENN's data file:
 
 {tried}",
         name = Training::NAME,

@@ -84,11 +84,14 @@ const VARIANTS: [(&str, &str); 9] = [
     ("ours", "flashcliff"),
     ("ours-graph", "flashcliff, captured"),
     ("ours-graph-adamw", "captured, flashcliff's AdamW"),
-    ("ours-graph-items", "captured, items again"),
+    (
+        "ours-graph-items",
+        "captured, recomputed (`checkpoint_items`)",
+    ),
     ("ours-graph-bf16", "captured, attention in bfloat16"),
     (
         "ours-graph-bf16-items",
-        "captured, attention in bfloat16, items again",
+        "captured, attention in bfloat16, recomputed",
     ),
     ("ours-compile", "flashcliff, torch.compile"),
     ("package", "the package"),
