@@ -55,8 +55,8 @@ const JETS: Sizes = Sizes {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file has inputs [samples, points, numbers of a point] and targets [samples, targets] of train, val and test in f32: train.inputs and so on. They are
-those of `flashcliff train` with the same sizes and seed. target_scale and target_shift, [1] each, make targets in their own units of stored ones:
-target * target_scale + target_shift.
+those of `flashcliff train` with the same sizes and seed. Stored targets are normalised; recover the original units with
+target * target_scale + target_shift, where both are tensors of shape [1].
 
 Points of gravity and nbody are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
 Points of csmpn-hulls are the vertices, edges and triangles of 8 points: position, whether a simplex is in the complex of the hull, 1 divided by the number of its

@@ -22,8 +22,8 @@ use crate::{Error, ahead, environment, threads};
 /// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their own.
 /// Other operators - of other algebras, of grades that no kernel was compiled for, of groups that the build left out -
 /// are planned when they are first made, and interpreted: this is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of
-/// this crate say what a build compiles. On CUDA nothing is interpreted: the feature `jit` compiles what the build has
-/// not when it is first used, and without it that is an error.
+/// this crate say what a build compiles. On CUDA nothing is interpreted: with the feature `jit`, kernels that were not built
+/// are compiled at first use; without it, asking for them is an error.
 ///
 /// ```
 /// use flashcliff::{Algebra, Path, ProductKind, Signature};

@@ -211,7 +211,7 @@ pub enum Error {
         /// The value given.
         got: String,
     },
-    /// An environment variable that means nothing.
+    /// An environment variable with an invalid value.
     #[error("the environment variable {variable} must be {expected}, got `{got}`")]
     Environment {
         /// The variable.

@@ -1,7 +1,8 @@
 //! Clifford-algebra operators for neural networks: fused, generated, with their gradients.
 //!
 //! This crate has no tensor type of its own and no autograd: an [`Operator`] runs forward and
-//! backward on borrowed slices, and hosts (candle, Python, the command line) put it into theirs.
+//! backward on borrowed slices, and frameworks (candle, PyTorch, the command line) wrap it in their own
+//! tensors and autograd.
 //!
 //! ```
 //! use flashcliff::{Algebra, Signature, Tensor, ops};

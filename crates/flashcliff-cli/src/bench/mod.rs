@@ -114,11 +114,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
-    /// Warn of what is slower by so many percent.
+    /// Warn if a case is slower by more than this many percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, requires = "baseline", value_parser = percent)]
     warn: f64,
 
-    /// Fail by what is slower by so many percent.
+    /// Fail if a case is slower by more than this many percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0, requires = "baseline", value_parser = percent)]
     fail: f64,
 }

@@ -21,7 +21,8 @@ pub(super) struct StepArgs {
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
 
-    /// Buckets in which several GPUs average gradients, beside the backward pass; 1: all behind it. More help networks with many parameters.
+    /// Buckets in which several GPUs average gradients during the backward pass. 1 averages after it; more buckets help networks with many
+    /// parameters.
     #[arg(long, value_name = "N", default_value = "1")]
     gradient_buckets: NonZero<usize>,
 }

@@ -90,8 +90,9 @@ named as in CGENN's or GATr's state dict) and state.safetensors, from which --re
 that of gravity has weights alone. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
 with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
-disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
-One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
+disk, is tried again later. If the final state cannot be saved, the exit status is 1; likewise if the loss becomes NaN or infinite
+(the state is saved then).
+One run at a time writes to a folder. Existing files keep their links, permissions and owners; read-only files are not overwritten.
 Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
 Several GPUs: --gpus N starts a process for each. torchrun starts them too, on one host or several: torchrun --nproc-per-node N --no-python
 flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole batch, a

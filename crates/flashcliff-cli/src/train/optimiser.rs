@@ -19,7 +19,7 @@ pub(super) struct OptimiserArgs {
     #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
     pub(super) weight_decay: Option<f64>,
 
-    /// Largest norm of all gradients together; larger ones are scaled down [default: any].
+    /// Clip the global gradient norm to this value [default: off].
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     pub(super) clip_norm: Option<f64>,
 

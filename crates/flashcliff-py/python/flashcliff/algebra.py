@@ -19,8 +19,8 @@ class Algebra:
     else from 1. There is one object for each signature: ``Algebra(3, 0, 0) is Algebra(3)``.
 
     Every signature of up to 8 dimensions works. On the CPU the kernels of :func:`algebras` are compiled; operators of
-    others are interpreted, with the same results, slower. On CUDA kernels that the build has not are compiled at their
-    first use, which takes seconds, and kept in the cache folder.
+    others are interpreted, with the same results, slower. On CUDA, kernels that were not built are compiled at first
+    use, which takes seconds, and kept in the cache folder.
 
     Args:
         p: how many vectors square to +1.

@@ -15,8 +15,8 @@ __all__ = [
 
 
 class CaptureError(RuntimeError):
-    """A step cannot be a CUDA graph, or a graph would compute something else than the step now does. The message says what
-    to change (:func:`flashcliff.capture`)."""
+    """The step cannot be captured as a CUDA graph, or the graph would no longer compute what the step computes. The message
+    says what to change (:func:`flashcliff.capture`)."""
 
 
 class CaptureWarning(UserWarning):
@@ -25,7 +25,7 @@ class CaptureWarning(UserWarning):
 
 
 class EquivarianceWarning(UserWarning):
-    """A choice breaks the equivariance of a layer, or takes the effect from a part of it.
+    """An option breaks the equivariance of a layer, or makes part of it ineffective.
 
     Each kind is said once in a process: a bias on every blade, and gates of operands without
     scalars. ``warnings.simplefilter("ignore", flashcliff.EquivarianceWarning)`` silences them.

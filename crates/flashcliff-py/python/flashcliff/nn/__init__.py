@@ -2,7 +2,7 @@
 
 Multivectors are tensors ``[blades, *batch, channels]``, blades in short-lex order (1, e1, e2, ...,
 e12, ...), null vectors first. Every layer takes its :class:`flashcliff.Algebra` first. Parameters
-have the names, shapes and starts of the original's state dict.
+have the names, shapes and initialisation of the library that each layer comes from.
 """
 
 from .. import _torch as _torch

@@ -47,7 +47,7 @@ def select_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
 
 
 def embed_points(points: Tensor, algebra: AlgebraLike) -> Tensor:
-    """Points as vectors: a channel each.
+    """Embeds each point as a vector in its own channel; all other grades are zero.
 
     Args:
         points: ``[*batch, points, dim]``.

@@ -28,7 +28,7 @@ class FCGPNorm(FusedProduct):
             block on CUDA, the main part of the workspace.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
-    2305.11141, section 4) and its start.
+    2305.11141, section 4) and its initialisation.
 
     Example:
         >>> import torch

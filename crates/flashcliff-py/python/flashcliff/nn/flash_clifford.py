@@ -40,7 +40,7 @@ class FlashCliffordLayer(Normed):
     ``fully_connected``.
 
     Args:
-        algebra: any shipped algebra.
+        algebra: any, such as ``flashcliff.Algebra(3, 0, 0)``.
         features: channels.
         norm: ``"invariant"`` keeps the layer equivariant in every algebra. ``"rms"`` is flash-clifford's,
             and the same where all vectors square to one sign. ``"none"``: there is none.

@@ -41,7 +41,7 @@ class SteerableGeometricProduct(CliffordModule):
     Normalisation, product, sum and scale are one operator. A normalisation that is wrapped,
     hooked or replaced is called by itself.
 
-    Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 3.3), with the
+    Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 4), with the
     names of its state dict.
 
     Example:

@@ -63,8 +63,9 @@ class AdamW(Fused):
         betas: the decay rates of the means of gradients and of squared gradients.
         eps: the number that is added to the root of the second mean.
         weight_decay: the decay of parameters, which is not a part of the gradient.
-        maximize: whether steps go along the gradient.
-        max_norm: the largest norm of all gradients of all groups together; ``None`` for any. All parameters are on one device then.
+        maximize: whether to ascend the gradient instead of descending it.
+        max_norm: clip so that the total norm of all gradients, of all groups together, is at most this; ``None`` turns
+            clipping off. Requires all parameters on one device.
         average_decay: the decay rate of averages of the parameters, from 0 to 1; ``None`` for no averages.
 
     Raises:

@@ -40,8 +40,9 @@ class Lion(Fused):
         lr: the learning rate: a number, or a tensor of one element.
         betas: the decay rates of the direction of a step and of the mean of gradients.
         weight_decay: the decay of parameters, which is not a part of the gradient.
-        maximize: whether steps go along the gradient.
-        max_norm: the largest norm of all gradients of all groups together; ``None`` for any. All parameters are on one device then.
+        maximize: whether to ascend the gradient instead of descending it.
+        max_norm: clip so that the total norm of all gradients, of all groups together, is at most this; ``None`` turns
+            clipping off. Requires all parameters on one device.
         average_decay: the decay rate of averages of the parameters; ``None`` for no averages. See :meth:`averaged_parameters`.
 
     Raises:
