@@ -140,7 +140,7 @@ impl Case {
     /// The operator, bound to the algebra.
     ///
     /// # Errors
-    /// A variable that means nothing.
+    /// A variable with an invalid value.
     pub fn bind(&self) -> Result<Operator, Error> {
         let algebra = match self.is_interpreted {
             true => Algebra::interpreted(self.signature)?,

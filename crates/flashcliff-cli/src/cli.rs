@@ -56,7 +56,7 @@ impl Cli {
     /// Sets up messages and threads, and checks the environment.
     ///
     /// # Errors
-    /// An environment variable that means nothing; threads that cannot be started.
+    /// An environment variable with an invalid value; threads that cannot be started.
     pub(crate) fn start(&self) -> Result<(), Error> {
         let level = if self.quiet { "warn" } else { "info" };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

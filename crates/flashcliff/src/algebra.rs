@@ -116,7 +116,7 @@ impl Algebra {
     /// the level `info`.
     ///
     /// # Errors
-    /// [`Error::Environment`] for a [variable](environment) that means nothing.
+    /// [`Error::Environment`] for a [variable](environment) with an invalid value.
     pub fn new(signature: Signature) -> Result<Self, Error> {
         environment::check()?;
         threads::note_process();

@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A variable of the environment is missing or means nothing.
+    /// A variable of the environment is missing or invalid.
     #[error(
         "{variable}: expected {expected}, got {got}; torchrun sets it, and so does whoever starts ranks by hand"
     )]
