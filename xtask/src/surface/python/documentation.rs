@@ -245,7 +245,7 @@ fn derivatives(entry: &Entry) -> &'static str {
              forward mode"
         }
         None => {
-            "every order, reverse and forward mode; those above the first gradient are composed of PyTorch operations"
+            "every order, reverse and forward mode; all but the first gradient are composed of PyTorch operations"
         }
     }
 }

@@ -214,8 +214,8 @@ def fcgp_norm(
     - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
       threads; on CUDA on shapes, alignment, kind of GPU, tuning table, version of cuBLASLt and
       ``block_bytes``.
-    - Derivatives: every order, reverse and forward mode; those above the first gradient are
-      composed of PyTorch operations.
+    - Derivatives: every order, reverse and forward mode; all but the first gradient are composed of
+      PyTorch operations.
     - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
       all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere.
     - Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
@@ -298,8 +298,8 @@ def mv_linear(
       on CUDA.
     - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
       threads; on CUDA on shapes, alignment, kind of GPU, tuning table and version of cuBLASLt.
-    - Derivatives: every order, reverse and forward mode; those above the first gradient are
-      composed of PyTorch operations.
+    - Derivatives: every order, reverse and forward mode; all but the first gradient are composed of
+      PyTorch operations.
     - Commutes with: all versors, Pin(p, q, r); with ``bias_mode="every_blade"`` no transformation.
     - Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
 
@@ -411,8 +411,8 @@ def mv_linear_sgp_norm(
       multivectors to its type on CUDA.
     - Deterministic: yes, forward and backward. The bits depend on the SIMD tier of a CPU, not on
       threads; on CUDA on shapes, alignment, kind of GPU, tuning table and version of cuBLASLt.
-    - Derivatives: every order, reverse and forward mode; those above the first gradient are
-      composed of PyTorch operations.
+    - Derivatives: every order, reverse and forward mode; all but the first gradient are composed of
+      PyTorch operations.
     - Commutes with: all versors, Pin(p, q, r); with ``norm="rms"`` all versors, Pin(p, q, r) where
       all vectors square to one sign, orthogonal versors, O(p) x O(q) elsewhere; with
       ``bias_mode="every_blade"`` no transformation.
