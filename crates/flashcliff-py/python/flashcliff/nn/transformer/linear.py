@@ -323,7 +323,8 @@ def described(
     outputs, parameters = [], []
     for layer in layers:
         if type(layer) is not EquiLinear:
-            raise Undescribed(f"a layer is of the class {type(layer).__name__}")
+            own = type(layer)
+            raise Undescribed(f"a layer is of the class {own.__name__} of {own.__module__}")
         parameters.append(layer._described(network))
         sizes = layer._sizes
         if (sizes.inputs, sizes.in_scalars) != x.channels or layer.geometry != layers[0].geometry:
