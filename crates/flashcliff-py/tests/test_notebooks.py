@@ -1,6 +1,7 @@
 """The notebooks of `docs/notebooks` run: the code cells of each in order, in one namespace, without Jupyter.
 
-Cells check what they show by `assert`. No outputs are stored, so none name folders of a machine.
+Cells check what they show by `assert`. No outputs are stored, so none name folders of a machine. The gallery lists all
+notebooks and all examples.
 """
 
 import json
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[3] / "docs" / "notebooks").glob("*.ipynb"))
+DOCS = Path(__file__).parents[3] / "docs"
+GALLERY = (DOCS / "guide" / "src" / "gallery.md").read_text()
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 NAMES = [path.stem for path in NOTEBOOKS]
 LARGEST = 15_000
 """The bytes that a notebook may have."""
@@ -21,8 +24,10 @@ def cells(path, kind):
     return ["".join(cell["source"]) for cell in given if cell["cell_type"] == kind]
 
 
-def test_there_are_three():
-    assert NAMES == ["accelerate", "equivariant-layer", "potential"]
+def test_the_gallery_lists_all_notebooks_and_examples():
+    assert NAMES == sorted(re.findall(r"notebooks/([\w-]+)\.ipynb", GALLERY))
+    examples = {path.name for path in (Path(__file__).parents[1] / "examples").glob("*.*")}
+    assert examples == set(re.findall(r"`(\w+\.(?:py|cpp))`", GALLERY))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
