@@ -201,7 +201,7 @@ def transformer():
     with torch.no_grad():
         found = model(*given)
     series = [("the given point", target, given[0]), ("the network's", target, found)]
-    title = "Coordinates of points projected on planes: those of the point itself, and those that the network finds"
+    title = "Coordinates of points projected on planes: of the points themselves, and as the network finds them"
     return agreement(title, "coordinate of the projection", [(words, numbers(x), numbers(y)) for words, x, y in series])
 
 
@@ -220,7 +220,7 @@ def local_frames():
 def forces():
     example, _, _, calls = run("forces", ["forces"], steps=200)
     (_, wanted), (_, found) = (own for _, own in calls["forces"][-3:-1])
-    title = "Components of forces on atoms of new clusters: those of the potential, and those that the network finds"
+    title = "Components of forces on atoms of new clusters: true forces, and forces that the network finds"
     return agreement(title, "force", [("new clusters", numbers(wanted), numbers(found))])
 
 
@@ -229,7 +229,7 @@ def potential():
     ((model, (structures, _, wanted), device), _) = calls["errors"][-1]
     batch = example.Structures.stack(structures).to(device)
     found = example.derivatives(model, batch).forces
-    title = "Components of forces on silicon atoms: those of Stillinger and Weber's potential, and those of the network"
+    title = "Components of forces on silicon atoms: true forces, and forces that the network finds"
     return agreement(title, "force in eV/A", [("new crystals", numbers(wanted), numbers(found))])
 
 
