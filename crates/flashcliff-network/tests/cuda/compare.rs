@@ -23,6 +23,8 @@ pub(crate) struct Case {
     pub(crate) output: Value,
     pub(crate) seed: Value,
     pub(crate) by: Vec<Value>,
+    /// The number of parameters that the output does not depend on.
+    pub(crate) unread: usize,
     pub(crate) rows: Rows,
     /// The bounds of sequences of items, and those of their contexts.
     pub(crate) sequences: Option<[Vec<usize>; 2]>,
@@ -39,6 +41,7 @@ impl Case {
             output,
             seed,
             by: Vec::new(),
+            unread: 0,
             rows,
             sequences: None,
             draw: None,
@@ -77,7 +80,11 @@ impl<'a> Whole<'a> {
         let pairs = network
             .gradients_by(case.output, case.seed, &by, keep)
             .unwrap();
-        assert_eq!(pairs.len(), by.len(), "each has a gradient");
+        assert_eq!(
+            pairs.len() + case.unread,
+            by.len(),
+            "each that is read has a gradient"
+        );
         let mut outputs = vec![case.output];
         outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
         // What the type can represent, and parameters that do not let numbers grow.

@@ -167,14 +167,21 @@ fn bodies() {
         };
         own.layers().unwrap()
     };
-    let models = [of(3, 2), of(28, 1), neurons(6, 3), neurons(64, 16)];
-    for (at, (layers, ends)) in models.into_iter().enumerate() {
+    // The scalars of the last layer of neurons are not read.
+    let models = [
+        (of(3, 2), 0),
+        (of(28, 1), 0),
+        (neurons(6, 3), 8),
+        (neurons(64, 16), 8),
+    ];
+    for (at, ((layers, ends), unread)) in models.into_iter().enumerate() {
         let mut network = layers.network;
         let axes = network.shape(ends.positions).unwrap().to_vec();
         let seed = network.features("seed", &axes);
         let rows = Rows::of_graphs(3, 15, 40);
         let mut case = Case::new(network, [ends.positions, seed], rows);
         case.by = vec![ends.bodies];
+        case.unread = unread;
         case.relations = vec![edges(15, 40), edges(15, 40)];
         let other: Vec<usize> = (0..40).map(|edge| edge * 11 % 15).collect();
         case.relations[1] = Segments::new(&other, 15).unwrap();
