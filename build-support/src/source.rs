@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 27] = [
+const KINDS: [(&str, Source); 28] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -29,6 +29,7 @@ const KINDS: [(&str, Source); 27] = [
     ("blocks_f32.cu", Source::Portable),
     ("fully_connected.cu", Source::Portable),
     ("linear.cu", Source::Portable),
+    ("linear_few.cu", Source::Portable),
     ("floor.cu", Source::Portable),
     ("adam.cu", Source::Portable),
     ("adam_list.cu", Source::Portable),
@@ -96,6 +97,7 @@ mod tests {
             ("generated/cl300/blocks_f64.cu", Source::Double),
             ("launch.cu", Source::Rows),
             ("linear.cu", Source::Portable),
+            ("linear_few.cu", Source::Portable),
         ] {
             assert_eq!(Source::of(file)?, kind, "{file}");
         }

@@ -16,9 +16,10 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 14] = [
     "flashcliff.h",
     "linear.h",
+    "linear_few.h",
     "fully_connected.h",
     "floor.h",
     "adam.h",

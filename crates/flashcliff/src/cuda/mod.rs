@@ -97,7 +97,10 @@ pub use library::load_library;
 pub use memory::{Address, Memory, MemoryMut};
 pub(crate) use operator::OnCuda;
 pub use operator::{Evaluation, Operator, StridedTensor, StridedWorkspace};
-pub use packing::{Packed, PackedBackward, PackedGradient, Packing};
+pub use packing::{
+    JoinedBackward, JoinedForward, MOST_JOINED, Packed, PackedBackward, PackedGradient, Packing,
+    join,
+};
 pub use pool::PoolMemory;
 pub use queue::RawStream;
 pub use room::{SizedCall, refused as allocation_error};

@@ -1,11 +1,12 @@
-//! Packed parameters: the bits of operators that pack their own, the parameters of the moment they were packed, and gradients that wait.
+//! Packed parameters: the bits of operators that pack their own, the parameters of the moment they were packed, and gradients that wait; linear maps that
+//! join, beside the same maps on the CPU in `f64`.
 
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
 use flashcliff::cuda::{
-    Array, Dtypes, Evaluation, MatmulPrecision, Operator, PackedBackward, PackedGradient, Packing,
-    Scratch, Tensor,
+    Array, Dtypes, Evaluation, JoinedBackward, JoinedForward, MOST_JOINED, MatmulPrecision,
+    Operator, Packed, PackedBackward, PackedGradient, Packing, Scratch, Tensor, TensorMut, join,
 };
 use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Dims, Dtype, Error, Pass, Signature, WeightLayout};
@@ -23,6 +24,8 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(lt, "packing::parameters_one_by_one", one_by_one);
     tests.add(lt, "packing::errors", errors);
     tests.add(lt, "packing::sums_of_rows_keep_their_order", sums_of_rows);
+    tests.add(lt, "packing::joined_maps", joined_maps);
+    tests.add(lt, "packing::maps_that_do_not_join", do_not_join);
 }
 
 /// An operator with data.
@@ -523,4 +526,298 @@ fn in_sixteenths(numbers: &[f32]) -> f32 {
             .fold(0.0, |a, b| a + b)
     };
     (1..16).fold(part(0), |sum, first| sum + part(first))
+}
+
+/// The options of maps that run together.
+fn joining(per_grade: bool, count: usize) -> Vec<Spec> {
+    let biases = [Bias::Scalar, Bias::None, Bias::EveryBlade, Bias::Scalar];
+    let options = LinearOptions::default().with_per_grade(per_grade);
+    let own = biases.into_iter().take(count);
+    own.map(|bias| Spec::Linear(options.clone().with_bias(bias)))
+        .collect()
+}
+
+fn joined_maps() {
+    let stream = device().new_stream().expect("a stream");
+    // Whole tiles of rows and parts of some, whole quads of channels and parts of some, the most channels.
+    let shapes = [
+        ([70, 28, 28], 2),
+        ([2000, 28, 28], 2),
+        ([5, 3, 28], 1),
+        ([130, 32, 32], 4),
+        ([500, 28, 1], 3),
+        ([1, 1, 1], 2),
+        ([333, 31, 17], 2),
+    ];
+    for types in [&SOME_TYPES[..], &OTHER_TYPES].concat() {
+        for (shape, count) in shapes {
+            for per_grade in [true, false] {
+                joined_of(&stream, &joining(per_grade, count), shape, types);
+            }
+        }
+        let wide = joining(true, 2);
+        if types.0.lanes != Dtype::F64 {
+            joined_of(&stream, &wide, [130, 64, 64], types);
+        }
+    }
+}
+
+/// The part of the largest number by which results may differ: some roundings of the type that stores them.
+fn bound(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 => 1e-13,
+        Dtype::F32 => 1e-5,
+        Dtype::F16 => 2e-3,
+        _ => 1e-2,
+    }
+}
+
+fn near(stream: &Arc<CudaStream>, got: &Array, expected: &[f64], what: &str) {
+    let got_all = got.to_f64(stream).expect("a copy");
+    let most = expected.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+    let bound = bound(got.dtype()) * most.max(1e-3);
+    assert_eq!(got_all.len(), expected.len(), "{what}");
+    for (at, (got, expected)) in got_all.iter().zip(expected).enumerate() {
+        let is_near = (got - expected).abs() <= bound;
+        assert!(
+            is_near,
+            "{what}: {got} at {at}, not {expected}, within {bound}"
+        );
+    }
+}
+
+/// The outputs of a map and its gradients, on the CPU.
+fn on_cpu(stream: &Arc<CudaStream>, own: &Own, inputs: &[&Array]) -> (Vec<f64>, Vec<Vec<f64>>) {
+    let numbers = |array: &Array| array.to_f64(stream).expect("a copy");
+    let data: Vec<Vec<f64>> = inputs.iter().map(|input| numbers(input)).collect();
+    let pairs = data.iter().zip(inputs);
+    let tensors: Vec<_> = pairs
+        .map(|(data, array)| flashcliff::Tensor::new(data, array.shape()).expect("a shape"))
+        .collect();
+    let op = own.gpu.operator();
+    let evaluated = op.evaluate(&tensors).expect("a pass");
+    let grad = numbers(&own.grad_output);
+    let grad = flashcliff::Tensor::new(&grad, own.grad_output.shape()).expect("a shape");
+    let gradients = op.gradients(&tensors, &evaluated, grad).expect("a pass");
+    (evaluated.output, gradients)
+}
+
+/// Joined passes of some maps of the rows of the first one.
+fn joined_of(stream: &Arc<CudaStream>, specs: &[Spec], shape: [usize; 3], types: Types) {
+    let mut random = Random::new(96);
+    let all: Vec<Own> = specs
+        .iter()
+        .map(|spec| Own::new(stream, &mut random, spec, shape, types))
+        .collect();
+    let what = format!("{} maps {shape:?} {:?}", specs.len(), types.0);
+    let operators: Vec<_> = all.iter().map(|own| own.gpu.operator()).collect();
+    assert!(join(&operators, &all[0].dims, types.0), "{what}");
+    let members = all
+        .iter()
+        .map(|own| (own.gpu.clone(), own.dims, own.dtypes));
+    let packing = Packing::joining(device(), members).expect("operators");
+    let mut memory = memory(stream, &packing);
+    let none = vec![Vec::new(); all.len()];
+    let mut packed = packing
+        .pack(stream, &none, Scratch::new(&mut memory))
+        .expect("nothing to pack");
+    // The same rows for all.
+    let arrays: Vec<Vec<&Array>> = all
+        .iter()
+        .map(|own| {
+            [&all[0].inputs[0]]
+                .into_iter()
+                .chain(&own.inputs[1..])
+                .collect()
+        })
+        .collect();
+    let inputs: Vec<Vec<Tensor<'_>>> = arrays
+        .iter()
+        .map(|own| {
+            own.iter()
+                .map(|input| input.view().expect("a view"))
+                .collect()
+        })
+        .collect();
+    let expected: Vec<_> = all
+        .iter()
+        .zip(&arrays)
+        .map(|(own, arrays)| on_cpu(stream, own, arrays))
+        .collect();
+
+    let together: Vec<usize> = (0..all.len()).collect();
+    let outputs = forward(stream, &mut packed, &all, &inputs, &together);
+    for (at, output) in outputs.iter().enumerate() {
+        near(
+            stream,
+            output,
+            &expected[at].0,
+            &format!("{what}, output {at}"),
+        );
+        let alone = forward(stream, &mut packed, &all, &inputs, &[at]);
+        same(
+            stream,
+            output,
+            &alone[0],
+            &format!("{what}, output {at} alone"),
+        );
+    }
+    for adds in [false, true] {
+        let rows = &all[0].inputs[0];
+        let start = array(stream, &mut random, types.0.lanes, rows.shape());
+        let mut sum = match adds {
+            true => start.to_f64(stream).expect("a copy"),
+            false => vec![0.0; start.shape().iter().product()],
+        };
+        for (_, gradients) in &expected {
+            sum.iter_mut()
+                .zip(&gradients[0])
+                .for_each(|(sum, own)| *sum += own);
+        }
+        let (grad_x, parameters) = backward(
+            stream,
+            &mut packed,
+            (&all, &inputs),
+            &together,
+            (start, adds),
+        );
+        near(stream, &grad_x, &sum, &format!("{what}, rows, adds {adds}"));
+        for (at, (own, (_, expected))) in parameters.iter().zip(&expected).enumerate() {
+            for (input, (got, expected)) in own.iter().zip(&expected[1..]).enumerate() {
+                near(
+                    stream,
+                    got,
+                    expected,
+                    &format!("{what}, parameter {input} of {at}"),
+                );
+            }
+        }
+    }
+}
+
+/// The outputs of some of the maps, in one launch.
+fn forward(
+    stream: &Arc<CudaStream>,
+    packed: &mut Packed<'_>,
+    all: &[Own],
+    inputs: &[Vec<Tensor<'_>>],
+    numbers: &[usize],
+) -> Vec<Array> {
+    let mut outputs = Vec::new();
+    for &at in numbers {
+        let shape = all[at].gpu.operator().output_shape(&all[at].dims);
+        let nan = vec![f64::NAN; shape.iter().product()];
+        outputs.push(Array::from_f64(stream, all[at].dtypes.lanes, &nan, &shape).expect("memory"));
+    }
+    let mut maps = Vec::new();
+    for (&operator, output) in numbers.iter().zip(&mut outputs) {
+        maps.push(JoinedForward {
+            operator,
+            inputs: &inputs[operator],
+            output: output.view_mut().expect("a view"),
+        });
+    }
+    packed.forward_joined(stream, &mut maps).expect("a pass");
+    drop(maps);
+    outputs
+}
+
+/// The gradient of the rows, in an array that may be added to, and those of the parameters of each map.
+fn backward(
+    stream: &Arc<CudaStream>,
+    packed: &mut Packed<'_>,
+    (all, inputs): (&[Own], &[Vec<Tensor<'_>>]),
+    numbers: &[usize],
+    (mut grad_x, adds): (Array, bool),
+) -> (Array, Vec<Vec<Array>>) {
+    let maps: Vec<JoinedBackward<'_>> = numbers
+        .iter()
+        .map(|&operator| JoinedBackward {
+            operator,
+            inputs: &inputs[operator],
+            grad_output: all[operator].grad_output.view().expect("a view"),
+            wants: [true; 2],
+        })
+        .collect();
+    let mut view: TensorMut<'_> = grad_x.view_mut().expect("a view");
+    packed
+        .backward_joined(stream, &maps, Some((&mut view, adds)))
+        .expect("a pass");
+    drop(view);
+    let nan = |array: &Array| {
+        let nan = vec![f64::NAN; array.shape().iter().product()];
+        Array::from_f64(stream, array.dtype(), &nan, array.shape()).expect("memory")
+    };
+    let mut parameters: Vec<Vec<Array>> = numbers
+        .iter()
+        .map(|&at| all[at].inputs[1..].iter().map(nan).collect())
+        .collect();
+    let mut gradients = Vec::new();
+    for (&operator, own) in numbers.iter().zip(&mut parameters) {
+        for (at, grad) in own.iter_mut().enumerate() {
+            gradients.push(PackedGradient {
+                operator,
+                input: at + 1,
+                gradient: grad.view_mut().expect("a view"),
+            });
+        }
+    }
+    packed.add_up(stream, &mut gradients).expect("sums");
+    drop(gradients);
+    (grad_x, parameters)
+}
+
+fn do_not_join() {
+    let stream = device().new_stream().expect("a stream");
+    let mut random = Random::new(97);
+    let types = (F32, MatmulPrecision::Highest);
+    let mut own = |options: LinearOptions, shape| {
+        Own::new(&stream, &mut random, &Spec::Linear(options), shape, types)
+    };
+    let plain = LinearOptions::default;
+    let last = plain().with_weight_layout(WeightLayout::GradeInOut);
+    let one = plain().with_per_grade(false);
+    for (what, all) in [
+        ("many channels", vec![own(plain(), [8, 65, 4])]),
+        ("many products", vec![own(plain(), [9000, 28, 28])]),
+        ("grades first", vec![own(last, [8, 4, 4])]),
+        (
+            "other matrices",
+            vec![own(plain(), [8, 4, 4]), own(one, [8, 4, 4])],
+        ),
+        (
+            "many maps",
+            (0..=MOST_JOINED).map(|_| own(plain(), [8, 4, 4])).collect(),
+        ),
+    ] {
+        let operators: Vec<_> = all.iter().map(|own| own.gpu.operator()).collect();
+        assert!(!join(&operators, &all[0].dims, F32), "{what}");
+    }
+    // Rows of their own.
+    let all = [own(plain(), [8, 4, 4]), own(plain(), [8, 4, 4])];
+    let members = all
+        .iter()
+        .map(|own| (own.gpu.clone(), own.dims, own.dtypes));
+    let joining = Packing::joining(device(), members).expect("operators");
+    let mut memory = memory(&stream, &joining);
+    let none = vec![Vec::new(); 2];
+    let mut packed = joining
+        .pack(&stream, &none, Scratch::new(&mut memory))
+        .expect("nothing to pack");
+    let inputs: Vec<_> = all.iter().map(Own::views).collect();
+    let maps = [0, 1].map(|operator| JoinedBackward {
+        operator,
+        inputs: &inputs[operator],
+        grad_output: all[operator].grad_output.view().expect("a view"),
+        wants: [true; 2],
+    });
+    let error = packed
+        .backward_joined(&stream, &maps, None)
+        .expect_err("other rows");
+    assert!(matches!(error, Error::NotPacked { .. }), "{error}");
+    let maps = [maps[0]; MOST_JOINED + 1];
+    let error = packed
+        .backward_joined(&stream, &maps, None)
+        .expect_err("too many");
+    assert!(matches!(error, Error::TensorCount { .. }), "{error}");
 }

@@ -58,7 +58,7 @@ pub(crate) struct Member<'a> {
 
 impl Member<'_> {
     /// Checks that a call has the sizes and types that were packed for.
-    fn check(&self, operator: &str, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+    pub(crate) fn check(&self, operator: &str, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         if (self.dims, self.dtypes) == (dims, dtypes) {
             return Ok(());
         }

@@ -7,10 +7,11 @@
 //! add_up     the parts of all operators -> gradients: of matrix products by one kernel, of products by rows by another
 //! ```
 //! So it serves whoever runs many operators between two changes of their parameters: a training step. Numbers are those of
-//! [`Operator::forward`] and [`Operator::backward`], bit for bit.
+//! [`Operator::forward`] and [`Operator::backward`], bit for bit, but for linear maps that [join](Packing::joining).
 //!
-//! [`Packing`] is the layout, and packs; [`Packed`] runs the passes.
+//! [`Packing`] is the layout, and packs; [`Packed`] runs the passes, `joined` those of linear maps that join.
 
+mod joined;
 mod packed;
 
 use cudarc::driver::CudaStream;
@@ -25,14 +26,18 @@ use super::queue::Queue;
 use super::spans::WORKSPACE_ALIGNMENT;
 use super::tensor::{Scratch, Tensor};
 use crate::Error;
+pub use crate::operator::linear::cuda::few::{MOST_JOINED, join};
 use crate::operator::linear::cuda::{self as linear, Places};
 use crate::operator::{Dims, Pass};
+pub use joined::{JoinedBackward, JoinedForward};
 pub use packed::{Packed, PackedBackward, PackedGradient};
 
 /// The name of a packing in errors.
 const NAME: &str = "packing";
 /// The place of the weight among the inputs of a linear map.
 const WEIGHT: usize = 1;
+/// That of the bias.
+const BIAS: usize = 2;
 
 /// Operators with sizes and types, and the layout of the memory in which their parameters are packed. Operators of which nothing is packed
 /// may be among them.
@@ -50,6 +55,8 @@ struct Own {
     dims: Dims,
     dtypes: Dtypes,
     places: Places,
+    /// Whether it is a linear map that joins.
+    joins: bool,
 }
 
 impl Packing {
@@ -60,6 +67,27 @@ impl Packing {
     pub fn new(
         device: &Device,
         operators: impl IntoIterator<Item = (Operator, Dims, Dtypes)>,
+    ) -> Result<Self, Error> {
+        Self::laid_out(device, operators, false)
+    }
+
+    /// Does the same for passes of which linear maps of few channels, those that [`join`], run together: see [`Packed::forward_joined`]. Nothing of theirs is
+    /// packed, all their gradients of parameters are left in parts, and their numbers differ from those of [`Operator::forward`] by rounding, since
+    /// sums are taken in another order.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub fn joining(
+        device: &Device,
+        operators: impl IntoIterator<Item = (Operator, Dims, Dtypes)>,
+    ) -> Result<Self, Error> {
+        Self::laid_out(device, operators, true)
+    }
+
+    fn laid_out(
+        device: &Device,
+        operators: impl IntoIterator<Item = (Operator, Dims, Dtypes)>,
+        joining: bool,
     ) -> Result<Self, Error> {
         let (mut members, mut bytes) = (Vec::new(), 0_usize);
         let mut add = |more: usize| {
@@ -76,8 +104,12 @@ impl Packing {
             checks.device(Label::Tensor("operator"), operator.device().ordinal())?;
             let implementation = &operator.implementation;
             let mut places = Places::default();
+            let joins = joining && join(&[operator.operator()], &dims, dtypes);
             if let Some(linear) = implementation.linear() {
-                places = linear.places(&dims, dtypes, &mut add);
+                places = match joins {
+                    true => Places::of_few(&linear.few_bytes(&dims, dtypes), &mut add),
+                    false => linear.places(&dims, dtypes, &mut add),
+                };
             } else if implementation.lanes().is_some() {
                 device.make_current()?;
                 let (pass, kept) = (Pass::Backward, Kept::default());
@@ -90,6 +122,7 @@ impl Packing {
                 dims,
                 dtypes,
                 places,
+                joins,
             });
         }
         Ok(Self {
@@ -110,6 +143,9 @@ impl Packing {
     /// [`Error::TensorCount`] for a number that no operator has; the errors of [`Operator::workspace_bytes`].
     pub fn workspace_bytes(&self, operator: usize, pass: Pass) -> Result<usize, Error> {
         let own = self.member(operator)?;
+        if own.joins {
+            return Ok(0);
+        }
         own.operator.device().make_current()?;
         let grads = match pass {
             Pass::Forward => &NO_GRADIENTS,
@@ -133,7 +169,8 @@ impl Packing {
         };
         let lanes = own.operator.implementation.lanes();
         let is_left = lanes.map_or(input == WEIGHT, |lanes| lanes.parameter(input).is_some());
-        own.places.parts.is_some() && is_left
+        let is_bias = input == BIAS && own.places.bias_parts.is_some();
+        own.places.parts.is_some() && is_left || is_bias
     }
 
     /// Packs parameters into memory, and returns what passes need. `parameters` has the parameters of each operator in the order of its
@@ -260,6 +297,7 @@ impl Own {
             backward,
             bias,
             parts,
+            bias_parts: _,
         } = self.places;
         let kept = match pass {
             Pass::Forward => [forward, bias, None],

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaStream;
 use flashcliff_sys as sys;
 
-use super::{Lists, Packing};
+use super::{BIAS, JoinedBackward, JoinedForward, Lists, Packing, WEIGHT};
 use crate::Error;
 use crate::cuda::call::{self, MAX_INPUTS};
 use crate::cuda::operator::Given;
@@ -17,17 +17,17 @@ use crate::operator::linear::cuda as linear;
 /// numbers, in the order in which the [`Packing`] has them.
 #[derive(Debug)]
 pub struct Packed<'m> {
-    packing: &'m Packing,
-    memory: Scratch<'m>,
+    pub(super) packing: &'m Packing,
+    pub(super) memory: Scratch<'m>,
     /// For each operator the parts of gradients that are left to be added up.
-    left: Vec<Left>,
+    pub(super) left: Vec<Left>,
 }
 
 /// The parts of gradients of an operator that a backward pass has left.
 #[derive(Clone, Copy, Debug, Default)]
-struct Left {
+pub(super) struct Left {
     /// The inputs whose gradients have parts.
-    inputs: [bool; MAX_INPUTS],
+    pub(super) inputs: [bool; MAX_INPUTS],
     /// The partial sums of a product by rows.
     sums: sys::fc_partials,
 }
@@ -88,6 +88,14 @@ impl Packed<'_> {
     ) -> Result<(), Error> {
         self.packing.check(stream)?;
         let own = self.packing.member(operator)?;
+        if own.joins {
+            let map = JoinedForward {
+                operator,
+                inputs,
+                output,
+            };
+            return self.forward_joined(stream, &mut [map]);
+        }
         let queue = Queue::of(stream);
         let (base, _guard) = self.memory.acquire(&queue);
         let member = Some(own.member(Pass::Forward, base));
@@ -116,6 +124,17 @@ impl Packed<'_> {
         let own = self.packing.member(operator)?;
         if given.adds {
             own.operator.operator().check_adds()?;
+        }
+        if own.joins {
+            let wants = [WEIGHT, BIAS].map(|input| matches!(grads.get(input), Some(Some(_))));
+            let map = JoinedBackward {
+                operator,
+                inputs: given.inputs,
+                grad_output: given.grad_output,
+                wants,
+            };
+            let grad_x = grads.first_mut().and_then(Option::as_mut);
+            return self.backward_joined(stream, &[map], grad_x.map(|own| (own, given.adds)));
         }
         let mut leaves = [false; MAX_INPUTS];
         for ((input, grad), leaves) in grads.iter().enumerate().zip(&mut leaves) {
@@ -197,10 +216,17 @@ impl Packed<'_> {
             let (Some(linear), Some(parts)) = (linear, own.places.parts) else {
                 continue;
             };
-            let from = linear.gradient_type(&own.dims, own.dtypes);
-            let addresses = [base + parts, address];
-            let unpacking = linear.unpacking(&own.dims, own.dtypes, addresses);
-            lists.add([from, own.dtypes.params], unpacking);
+            let (dims, dtypes) = (&own.dims, own.dtypes);
+            if own.joins {
+                let is_bias = input == BIAS;
+                let at = own.places.bias_parts.filter(|_| is_bias).unwrap_or(parts);
+                let unpacking = linear.few_unpacking(dims, dtypes, is_bias, [base + at, address]);
+                lists.add([dtypes.params.arithmetic(), dtypes.params], unpacking);
+                continue;
+            }
+            let from = linear.gradient_type(dims, dtypes);
+            let unpacking = linear.unpacking(dims, dtypes, [base + parts, address]);
+            lists.add([from, dtypes.params], unpacking);
         }
         for (types, list) in &lists.0 {
             // SAFETY: gradients have the shapes and types of their operators, and parts lie within the memory; all are on the device, whose

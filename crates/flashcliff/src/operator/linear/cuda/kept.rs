@@ -17,6 +17,8 @@ pub(crate) struct Places {
     pub(crate) bias: Option<u64>,
     /// The parts of the gradient of the weight.
     pub(crate) parts: Option<u64>,
+    /// The parts of the gradient of the bias, of a map of few channels.
+    pub(crate) bias_parts: Option<u64>,
 }
 
 impl Linear {
@@ -49,6 +51,7 @@ impl Linear {
             backward: of_backward,
             bias: bias.map(|_| add(biases)),
             parts: self.unpacks_gradients(dims).then(|| add(parts)),
+            bias_parts: None,
         }
     }
 

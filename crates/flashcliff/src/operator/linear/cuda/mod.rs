@@ -3,8 +3,9 @@
 //! The blades of a grade lie one after the other, so one product `[blades * batch, in]` by `[in, out]` does a whole
 //! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its matrix.
 //! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
-//! them. Their gradients are summed over parts and unpacked at the end.
+//! them. Their gradients are summed over parts and unpacked at the end. `few` has maps of few channels, which a packing takes for themselves.
 
+pub(crate) mod few;
 mod kept;
 mod pack;
 mod workspace;
@@ -55,12 +56,17 @@ pub(crate) struct Linear {
 }
 
 impl operator::Linear {
+    /// The blades that each matrix acts on.
+    fn matrices(&self) -> Vec<Range<usize>> {
+        match self.per_grade {
+            true => self.grades.clone(),
+            false => std::iter::once(0..self.blades()).collect(),
+        }
+    }
+
     pub(crate) fn on_cuda(&self, _: &Operator, device: &Device) -> Result<Linear, Error> {
         Ok(Linear {
-            matrices: match self.per_grade {
-                true => self.grades.clone(),
-                false => std::iter::once(0..self.blades()).collect(),
-            },
+            matrices: self.matrices(),
             bias: self.bias,
             layout: self.layout,
             blas: device.blas()?,

@@ -112,7 +112,7 @@ impl Linear {
     }
 
     /// The layout of the weights for the C interface.
-    fn weights(&self, dims: &Dims, stride: usize) -> sys::fc_linear_weights {
+    pub(super) fn weights(&self, dims: &Dims, stride: usize) -> sys::fc_linear_weights {
         let (k, n) = (dims.in_channels as i64, dims.out_channels as i64);
         let ((rows, columns), order) = match self.layout {
             WeightLayout::OutInGrade => ((n, k), sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST),
