@@ -694,6 +694,15 @@ impl Network {
         }
     }
 
+    /// Whether the parameters of an operator are there before all calls but those ahead of others: given, or made of what is given.
+    pub(crate) fn has_own_weights(&self, node: &Node, operator: &Operator) -> bool {
+        parameters(node, operator).all(|value| match self.values[value.0].maker {
+            Maker::Parameter(_) => true,
+            Maker::Input(_) => false,
+            Maker::Node(made) => self.is_ahead(made),
+        })
+    }
+
     pub(crate) fn one(&mut self, work: Work, inputs: &[Value]) -> Result<Value, Error> {
         Ok(self.push(work, inputs)?[0])
     }
@@ -744,6 +753,14 @@ impl Network {
             got: value.0,
         })
     }
+}
+
+/// The parameters of an operator among the inputs of its node.
+pub(crate) fn parameters(node: &Node, operator: &Operator) -> impl Iterator<Item = Value> {
+    let inputs = node.inputs.iter().zip(operator.inputs());
+    inputs
+        .filter(|(_, spec)| spec.is_parameter())
+        .map(|(&value, _)| value)
 }
 
 /// The axes of an operator's results, and a check of those of its inputs. One axis of rows stands for the batch in all of them.

@@ -13,7 +13,12 @@ use crate::network::Node;
 use crate::work::{Activation, Gradient, Work};
 use crate::{Error, Value};
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Values that a call reads.
+    pub(super) fn values(&self, values: &[Value]) -> Result<Vec<Tensor<'a>>, Error> {
+        values.iter().map(|&value| self.value(value)).collect()
+    }
+
     /// Launches a call on a stream, which is that of a line.
     pub(super) fn launch(
         &mut self,
@@ -22,6 +27,9 @@ impl Run<'_> {
         line: Line,
     ) -> Result<(), Error> {
         let plan = self.plan;
+        if let Some(calls) = plan.joined.led_by(call) {
+            return self.joined(calls, stream);
+        }
         let node = plan.node(call);
         match &node.work {
             Work::Operator(own) if own.outputs().len() > 1 => self.results(node, stream, line),
@@ -54,10 +62,6 @@ impl Run<'_> {
             }
             work => self.function(work, node, stream),
         }
-    }
-
-    fn values(&self, values: &[Value]) -> Result<Vec<Tensor<'_>>, Error> {
-        values.iter().map(|&value| self.value(value)).collect()
     }
 
     /// A node that is no operator.
@@ -117,7 +121,7 @@ impl Run<'_> {
         line: Line,
     ) -> Result<(), Error> {
         let (output, saved) = (self.result(node.outputs[0])?, self.result(node.outputs[1])?);
-        let inputs = lent(self, &node.inputs)?;
+        let inputs = self.values(&node.inputs)?;
         let (saved, workspace) = (Some(saved), Some(self.workspace(line)));
         if let Some(operator) = self.operators.alone(node.origin) {
             operator.forward(stream, &inputs, output, saved, workspace)?;
@@ -137,7 +141,7 @@ impl Run<'_> {
         for &output in &node.outputs {
             results.push(Some(self.result(output)?));
         }
-        let inputs = lent(self, &node.inputs)?;
+        let inputs = self.values(&node.inputs)?;
         let workspace = Some(self.workspace(line));
         Ok(operator.run(stream, &inputs, &mut results, workspace)?)
     }
@@ -167,7 +171,7 @@ impl Run<'_> {
                 }
             }
         }
-        let read = lent(self, &node.inputs)?;
+        let read = self.values(&node.inputs)?;
         let given = PackedBackward {
             inputs: &read[..count],
             output: read[count],
@@ -231,11 +235,6 @@ fn backward_alone(
         grads,
         workspace,
     )?)
-}
-
-/// Values that a call reads, beside what it borrows for writing.
-fn lent<'a>(run: &Run<'a>, values: &[Value]) -> Result<Vec<Tensor<'a>>, Error> {
-    values.iter().map(|&value| run.value(value)).collect()
 }
 
 fn code(activation: Activation) -> network::Activation {

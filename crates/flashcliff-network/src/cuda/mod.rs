@@ -2,7 +2,7 @@
 //!
 //! * `operators` - the operators of the nodes, and the packing of their weights.
 //! * `beside` - the stream beside the line of a captured step.
-//! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
+//! * `call` - the launch of a call; `joined` - that of linear maps that run together; `addresses` - where values are, and values that lie one after another.
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
 //! * `related` - relations between rows.
 //! * `replays` - runs that come again with the same memory, as graphs.
@@ -11,6 +11,7 @@
 mod addresses;
 mod beside;
 mod call;
+mod joined;
 mod lent;
 mod memory;
 mod operators;
@@ -138,6 +139,9 @@ impl Gpu {
             has_chunks: false,
             gathers: joining.is_some(),
             adds: true,
+            joins: Some(|operators, dims, [lanes, params]| {
+                cuda::join(operators, dims, cuda::Dtypes { lanes, params })
+            }),
         };
         let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
         let steps = Steps::new(&plan, joining, device, precision)?;

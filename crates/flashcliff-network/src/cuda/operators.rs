@@ -7,7 +7,7 @@ use flashcliff::cuda::{self, Dtypes, MatmulPrecision, Packing};
 use flashcliff::{Device, Pass};
 
 use super::beside::Line;
-use crate::network::{Maker, Node};
+use crate::network::{Node, parameters};
 use crate::plan::Plan;
 use crate::work::{Gradient, Work};
 use crate::{Error, Value};
@@ -44,7 +44,7 @@ impl Operators {
                 continue;
             }
             let own = operator.on_cuda(device)?.with_precision(precision);
-            if operator.outputs().len() > 1 || !has_own_weights(plan, node, operator) {
+            if operator.outputs().len() > 1 || !plan.network().has_own_weights(node, operator) {
                 alone.insert(origin, own);
                 continue;
             }
@@ -57,7 +57,7 @@ impl Operators {
             numbers,
             nodes,
             alone,
-            packing: Arc::new(Packing::new(device, members)?),
+            packing: Arc::new(Packing::joining(device, members)?),
         })
     }
 
@@ -136,24 +136,6 @@ impl Operators {
             .leaves_parts(number, input)
             .then_some((number, input))
     }
-}
-
-/// The parameters of an operator among the inputs of its node.
-fn parameters(node: &Node, operator: &flashcliff::Operator) -> impl Iterator<Item = Value> {
-    let inputs = node.inputs.iter().zip(operator.inputs());
-    inputs
-        .filter(|(_, spec)| spec.is_parameter())
-        .map(|(&value, _)| value)
-}
-
-/// Whether the parameters of an operator are there before all calls but those ahead of others: given, or made of what is given.
-fn has_own_weights(plan: &Plan, node: &Node, operator: &flashcliff::Operator) -> bool {
-    let network = plan.network();
-    parameters(node, operator).all(|value| match network.values[value.0].maker {
-        Maker::Parameter(_) => true,
-        Maker::Input(_) => false,
-        Maker::Node(made) => network.is_ahead(made),
-    })
 }
 
 /// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes. Parameters that there are none of have

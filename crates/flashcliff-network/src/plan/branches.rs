@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! what is made of parameters alone, before all other calls
-//! a linear map, if the next call does not read its result: the map of the other factor of a product
-//! the gradients of parameters of a linear map, and of parameters in another order or one after another; nothing reads them before they are added up
+//! a linear map that is not joined to others, if the next call does not read its result: the map of the other factor of a product
+//! the gradients of parameters of such a linear map, and of parameters in another order or one after another; nothing reads them before they are added up
 //! ```
 //! Steps of small batches are chains of kernels that fill a small part of a GPU, so a branch costs next to nothing. It has the kernels and the
 //! numbers of the line, so the results have the same bits.
@@ -104,6 +104,8 @@ impl Plan {
     pub(crate) fn forks(&self, call: usize) -> bool {
         let node = self.node(call);
         match &node.work {
+            // All gradients of such maps are one launch.
+            _ if self.joined.of(call).is_some() => false,
             work if work.moves() => self.network.is_ahead(self.calls[call].node),
             Work::Gradient(gradient) => {
                 let of = &*gradient.of;
@@ -125,9 +127,15 @@ impl Plan {
         next.is_none_or(|next| self.network.nodes[next.node].inputs.contains(&value))
     }
 
-    /// The memory that a call uses.
+    /// The memory that a call uses, and those that run with it.
     #[cfg(any(feature = "cuda", test))]
     pub(crate) fn uses(&self, call: usize) -> Vec<(Memory, Use)> {
+        let calls = self.joined.led_by(call).unwrap_or(call..call + 1);
+        calls.flat_map(|call| self.own_uses(call)).collect()
+    }
+
+    #[cfg(any(feature = "cuda", test))]
+    fn own_uses(&self, call: usize) -> Vec<(Memory, Use)> {
         let node = self.node(call);
         let of = |values: &[Value], own: Use| -> Vec<(Memory, Use)> {
             let spots = values

@@ -110,8 +110,8 @@ impl Plan {
                 groups[number].life = (0, usize::MAX);
             }
         }
-        let lives = self.gathered.lives();
-        for (value, call) in lives.chain(self.residuals.lives(self)) {
+        let lives = self.gathered.lives().chain(self.residuals.lives(self));
+        for (value, call) in lives.chain(self.joined.lives(self)) {
             if let Some(number) = group_of[roots[value.0]] {
                 let life = &mut groups[number].life;
                 *life = (life.0.min(call), life.1.max(call));

@@ -3,6 +3,7 @@
 mod branches;
 mod chunks;
 mod gathered;
+mod joined;
 mod memory;
 mod residual;
 mod room;
@@ -17,6 +18,8 @@ use flashcliff::{Dims, Dtype, Operator};
 pub(crate) use branches::{Use, Uses};
 pub(crate) use chunks::Part;
 use gathered::Gathered;
+use joined::Joined;
+pub(crate) use joined::Joins;
 use residual::Residuals;
 pub(crate) use types::wide;
 
@@ -101,6 +104,8 @@ pub struct Plan {
     pub(crate) gathered: Gathered,
     /// The sums that norms compute.
     residuals: Residuals,
+    /// The linear maps that run together.
+    pub(crate) joined: Joined,
     kept: usize,
 }
 
@@ -115,6 +120,8 @@ pub(crate) struct Target {
     pub(crate) gathers: bool,
     /// Whether norms compute [sums](Residuals).
     pub(crate) adds: bool,
+    /// Which linear maps run [together](Joined).
+    pub(crate) joins: Option<Joins>,
 }
 
 /// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
@@ -168,6 +175,7 @@ impl Network {
             has_chunks: true,
             gathers: false,
             adds: false,
+            joins: None,
         };
         Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
@@ -205,6 +213,7 @@ impl Plan {
             stages: Vec::with_capacity(stages.len()),
             gathered: Gathered::default(),
             residuals: Residuals::default(),
+            joined: Joined::default(),
             kept: 0,
         };
         let mut done = vec![false; network.nodes.len()];
@@ -218,6 +227,9 @@ impl Plan {
         }
         if target.adds {
             plan.residuals = Residuals::new(&plan);
+        }
+        if let Some(joins) = target.joins {
+            plan.joined = Joined::new(&plan, &wide, joins);
         }
         plan.place(&wide, shapes, target)?;
         Ok(plan)
@@ -322,7 +334,12 @@ impl Plan {
         match self.work(call) {
             Work::FirstBlades(_) => true,
             Work::ExtendBlades { clears, .. } => !clears && self.is_whole(),
-            _ => self.gathered.is_idle(call) || self.residuals.is_idle(call) || self.shows(call),
+            _ => {
+                self.gathered.is_idle(call)
+                    || self.residuals.is_idle(call)
+                    || self.joined.is_idle(call)
+                    || self.shows(call)
+            }
         }
     }
 

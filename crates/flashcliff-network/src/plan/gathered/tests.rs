@@ -1,7 +1,7 @@
 use flashcliff::Dtype;
 
 use super::*;
-use crate::plan::{Saves, Target, Uses};
+use crate::plan::{Joins, Saves, Target, Uses};
 use crate::tokens::{Channels, Geometry, Linear, Transformer};
 use crate::{Axis, Error, Keep, Rows};
 
@@ -10,6 +10,25 @@ const CHANNELS: Channels = Channels::new(2, 3);
 
 /// A plan for a GPU, whose steps work together and whose norms compute sums, or each by itself.
 pub(in crate::plan) fn plan(network: &Network, stages: &[&[Value]], gathers: bool) -> Plan {
+    plan_with(network, stages, ROWS, (gathers, None))
+}
+
+/// A plan for a GPU, whose linear maps run together.
+pub(in crate::plan) fn plan_joining(network: &Network, stages: &[&[Value]], joins: Joins) -> Plan {
+    plan_with(
+        network,
+        stages,
+        Rows::of_graphs(2, 6, 8),
+        (true, Some(joins)),
+    )
+}
+
+fn plan_with(
+    network: &Network,
+    stages: &[&[Value]],
+    rows: Rows,
+    (gathers, joins): (bool, Option<Joins>),
+) -> Plan {
     let saved_len = |saves: &Saves<'_>, _: [Dtype; 2]| -> Result<usize, Error> {
         Ok(match saves {
             Saves::Step(Step::Linear(step), ..) => {
@@ -25,8 +44,9 @@ pub(in crate::plan) fn plan(network: &Network, stages: &[&[Value]], gathers: boo
         has_chunks: false,
         gathers,
         adds: gathers,
+        joins,
     };
-    Plan::new(network, stages, ROWS, [Dtype::F32; 2], &saved_len, target).unwrap()
+    Plan::new(network, stages, rows, [Dtype::F32; 2], &saved_len, target).unwrap()
 }
 
 /// A transformer of three blocks with gains of heads, with a seed, and the gradients of all parameters.
@@ -137,8 +157,10 @@ impl Memories {
 
     /// Notes that the numbers of a value are also those of another.
     fn show(&mut self, plan: &Plan, call: usize) {
-        let output = plan.writes(call)[0];
-        let shown = plan.network().shown_by(output).unwrap();
+        let shown = match plan.work(call) {
+            Work::FirstBlades(_) | Work::ExtendBlades { .. } => plan.reads(call)[0],
+            _ => plan.network().shown_by(plan.writes(call)[0]).unwrap(),
+        };
         self.read(plan, shown, call);
         let writes = plan.writes(call).iter();
         self.there
@@ -170,8 +192,13 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
     for stage in 0..plan.stage_count() {
         let mut due = gathered.gradients_from(plan, stage);
         for call in plan.calls(stage) {
-            if plan.is_idle(call) {
-                if plan.shows(call) {
+            // Both values are there.
+            let extends = matches!(
+                plan.work(call),
+                Work::FirstBlades(_) | Work::ExtendBlades { .. }
+            );
+            if extends || plan.is_idle(call) {
+                if extends || plan.shows(call) {
                     memories.show(plan, call);
                 }
                 continue;
@@ -196,10 +223,23 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
                 memories.write(plan, sum.outputs[0]);
             }
             let is_there = |value: &&Value| !gathered.is_absent(**value);
-            for &value in plan.reads(call).iter().filter(is_there) {
-                memories.read(plan, value, call);
+            // A launch reads what all its calls read, but for what they write, and then writes.
+            let calls = plan.joined.led_by(call).unwrap_or(call..call + 1);
+            let written: Vec<Value> = calls
+                .clone()
+                .flat_map(|call| plan.writes(call))
+                .copied()
+                .collect();
+            for call in calls.clone() {
+                let from_others = plan
+                    .reads(call)
+                    .iter()
+                    .filter(|value| !written.contains(value));
+                for &value in from_others.filter(is_there) {
+                    memories.read(plan, value, call);
+                }
             }
-            for (at, &value) in plan.writes(call).iter().enumerate() {
+            for (at, &value) in calls.flat_map(|call| plan.writes(call).iter().enumerate()) {
                 match gathered.matrix_of(call) {
                     // It has been there since it was made.
                     Some(_) if at == 1 => memories.read(plan, value, call),
