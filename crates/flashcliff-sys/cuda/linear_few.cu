@@ -51,10 +51,27 @@ __host__ inline int64_t part_elements(int64_t in, int64_t out) {
 
 extern __shared__ __align__(16) unsigned char few_shared[];
 
+// Whether rows of so many columns can be read and written quad by quad.
+template <class S>
+__device__ bool has_quads(const S *rows, int columns) {
+  return columns % kQuad == 0 && reinterpret_cast<uintptr_t>(rows) % (kQuad * sizeof(S)) == 0;
+}
+
 // Brings rows to shared memory, with zeros behind the last row and up to a whole quad of columns.
 template <class T, class S>
 __device__ void bring_rows(T *to, const S *from, int there, int columns, int dtype) {
+  using V = Lanes<T, kQuad>;
   const int whole = kQuad * quads(columns), step = padded(columns);
+  if (has_quads(from, columns)) {
+    const int each = quads(columns);
+#pragma unroll 4
+    for (int at = int(threadIdx.x); at < kRows * each; at += kThreads) {
+      const int row = at / each, column = kQuad * (at - row * each);
+      const V value = row < there ? load_lanes<S, T, kQuad>(from + row * columns + column, dtype) : splat<V>(T(0));
+      store_lanes<T, T, kQuad>(to + row * step + column, value, 0);
+    }
+    return;
+  }
   const int down = kThreads / whole, aside = kThreads - down * whole;
   int row = int(threadIdx.x) / whole, column = int(threadIdx.x) - row * whole;
 #pragma unroll 4
@@ -142,6 +159,19 @@ __device__ void multiply_rows(const fc_linear_few &call, int64_t tile, int blade
   const bool adds = !forward && call.adds;
   const P *bias = forward && blade < call.maps[map].biased ? static_cast<const P *>(call.maps[map].bias) : nullptr;
   S *to = static_cast<S *>(forward ? call.maps[map].o : call.grad_x) + base * outer;
+  if (has_quads(to, outer)) {
+    const int each = quads(outer);
+#pragma unroll 2
+    for (int at = int(threadIdx.x); at < there * each; at += kThreads) {
+      const int row = at / each, column = kQuad * (at - row * each);
+      V sum = load_lanes<T, T, kQuad>(rows + row * step + column, 0);
+      if (bias != nullptr) FC_EACH(kQuad, sum.v[i] += T(widen(bias[column + i], call.params)))
+      S *place = to + kQuad * at;
+      if (adds) sum = sum + load_lanes<S, T, kQuad>(place, call.lanes);
+      store_lanes<S, T, kQuad>(place, sum, call.lanes);
+    }
+    return;
+  }
   for (int at = int(threadIdx.x); at < there * outer; at += kThreads) {
     const int row = at / outer, column = at - row * outer;
     T sum = rows[row * step + column];
