@@ -615,7 +615,9 @@ pub struct fc_linear_few_map {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of fc_linear_few_map"][::core::mem::size_of::<fc_linear_few_map>() - 48usize];
-    ["Alignment of fc_linear_few_map"][::core::mem::align_of::<fc_linear_few_map>() - 8usize];
+    [
+        "Alignment of fc_linear_few_map",
+    ][::core::mem::align_of::<fc_linear_few_map>() - 8usize];
     [
         "Offset of field: fc_linear_few_map::weight",
     ][::core::mem::offset_of!(fc_linear_few_map, weight) - 0usize];

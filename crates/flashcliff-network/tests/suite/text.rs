@@ -149,20 +149,20 @@ fn a_page_says_what_would_be_faster_on_a_gpu() {
             ..Transformer::new(geometry, ends, ends, hidden)
         }
     };
-    assert_eq!(advice_for(&hidden(16, 32), Dtype::F32), [""; 0]);
-    let found = advice_for(&hidden(16, 32), Dtype::F64);
+    assert_eq!(advice_for(&hidden(8, 32), Dtype::F32), [""; 0]);
+    let found = advice_for(&hidden(8, 32), Dtype::F64);
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("features are f64"), "{found:?}");
-    // 16 x 16 + 36 numbers are no whole units.
-    let found = advice_for(&hidden(16, 36), Dtype::F32);
+    // 8 x 16 + 36 numbers are no whole units.
+    let found = advice_for(&hidden(8, 36), Dtype::F32);
     assert!(
         !found.is_empty() && found.iter().all(|line| line.starts_with("linear maps of ")),
         "{found:?}"
     );
-    assert!(found.iter().any(|line| line.contains("292")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("164")), "{found:?}");
     let masked = Transformer {
         mask: Some([Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), Axis::Items]),
-        ..hidden(16, 32)
+        ..hidden(8, 32)
     };
     let found = advice_for(&masked, Dtype::F32);
     assert!(
@@ -174,7 +174,7 @@ fn a_page_says_what_would_be_faster_on_a_gpu() {
             heads: 1,
             ..AttentionOptions::default()
         },
-        ..hidden(16, 32)
+        ..hidden(8, 32)
     };
     let found = advice_for(&wide, Dtype::F32);
     assert!(

@@ -15,8 +15,9 @@ pub const MOST_JOINED: usize = sys::FC_LINEAR_FEW_MAPS as usize;
 
 /// The most channels in `f64`, of which half as many have room.
 const MOST_F64: usize = sys::FC_LINEAR_FEW_CHANNELS as usize / 2;
-/// The most products: of more, tensor cores and larger tiles are worth a launch for each map and each gradient.
+/// The most products, also of types of 16 bits: of more, tensor cores and larger tiles are worth a launch for each map and each gradient.
 const MOST_PRODUCTS: usize = 1 << 25;
+const MOST_PRODUCTS_16: usize = 1 << 24;
 /// The fewest rows of a part of a gradient.
 const PART_ROWS: usize = 64;
 /// The most parts of a blade.
@@ -40,15 +41,17 @@ pub fn join(operators: &[&Operator], dims: &Dims, dtypes: Dtypes) -> bool {
 
 impl operator::Linear {
     fn is_of_few(&self, dims: &Dims, dtypes: Dtypes) -> bool {
-        let most = match dtypes.lanes {
-            Dtype::F64 => MOST_F64,
-            _ => sys::FC_LINEAR_FEW_CHANNELS as usize,
+        let all = sys::FC_LINEAR_FEW_CHANNELS as usize;
+        let (most, products) = match dtypes.lanes {
+            Dtype::F64 => (MOST_F64, MOST_PRODUCTS),
+            Dtype::F32 => (all, MOST_PRODUCTS),
+            _ => (all, MOST_PRODUCTS_16),
         };
         let channels = [dims.in_channels, dims.out_channels];
-        let all = [self.blades(), dims.batch].into_iter().chain(channels);
+        let sides = [self.blades(), dims.batch].into_iter().chain(channels);
         self.layout == WeightLayout::OutInGrade
             && channels.iter().all(|count| (1..=most).contains(count))
-            && (1..=MOST_PRODUCTS).contains(&sizes::product(all))
+            && (1..=products).contains(&sizes::product(sides))
     }
 }
 
