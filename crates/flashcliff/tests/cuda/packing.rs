@@ -743,7 +743,6 @@ fn backward(
     packed
         .backward_joined(stream, &maps, Some((&mut view, adds)))
         .expect("a pass");
-    drop(view);
     let nan = |array: &Array| {
         let nan = vec![f64::NAN; array.shape().iter().product()];
         Array::from_f64(stream, array.dtype(), &nan, array.shape()).expect("memory")
