@@ -46,7 +46,7 @@ impl Joined {
         self.of(call).filter(|group| group.start == call)
     }
 
-    /// Those of which a call is one.
+    /// The calls that run together, of which a call is one.
     pub(crate) fn of(&self, call: usize) -> Option<Range<usize>> {
         let at = self.0.partition_point(|group| group.end <= call);
         self.0

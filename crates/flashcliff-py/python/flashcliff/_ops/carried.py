@@ -15,7 +15,7 @@ class Carried(NamedTuple):
 
     given: tuple[int, ...]
     reached: tuple[int, ...]
-    """Those of the output, in ascending order."""
+    """The grades of the output, in ascending order."""
     sizes: list[int]
     """The number of blades of each grade of the algebra."""
 

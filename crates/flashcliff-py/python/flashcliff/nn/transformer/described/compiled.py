@@ -156,10 +156,10 @@ class Networks(_Asked):  # type: ignore[misc]
         owner = self._owner()
         if owner is None:
             return
-        known = choice.known_of(owner)
-        known.last = why
-        if why is not None:
-            known.leave(owner, why)
+        if why is None:
+            choice.known_of(owner).last = None
+        else:
+            choice.known_of(owner).leave(owner, why)
 
 
 def _answer(owner: nn.Module, function: Any) -> Answer:
