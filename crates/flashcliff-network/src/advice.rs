@@ -1,4 +1,4 @@
-//! What would make a plan faster on a GPU: sizes and types that its fastest kernels do not serve.
+//! Advice on plans for GPUs: which of their sizes and types the fastest kernels do not serve.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const _: () = {
 };
 
 impl Plan {
-    /// What would make the plan faster on a GPU, a line each; empty if the fastest kernels serve all of its steps on tokens.
+    /// Advice on what would make the plan faster on a GPU, a line each; empty if the fastest kernels serve all of its steps on tokens.
     ///
     /// It says nothing of operators on multivectors alone, whose kernels serve all sizes, nor of the lengths of sequences.
     pub fn advice(&self) -> Vec<String> {

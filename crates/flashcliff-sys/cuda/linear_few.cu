@@ -266,7 +266,8 @@ __global__ void __launch_bounds__(kThreads) few_backward(const __grid_constant__
 
 bool good(const fc_linear_few &call) {
   const bool sized = call.batch > 0 && call.in > 0 && call.out > 0 && call.in <= FC_LINEAR_FEW_CHANNELS &&
-                     call.out <= FC_LINEAR_FEW_CHANNELS && call.stride >= call.in * call.out && call.parts > 0 && call.blades > 0 && call.count > 0 && call.count <= FC_LINEAR_FEW_MAPS;
+                     call.out <= FC_LINEAR_FEW_CHANNELS && call.stride >= call.in * call.out && call.parts > 0 &&
+                     call.blades > 0 && call.count > 0 && call.count <= FC_LINEAR_FEW_MAPS;
   if (!sized || call.grades < 1 || call.grades > FC_LINEAR_MAX_GRADES || call.end.end[call.grades - 1] != call.blades) return false;
   return call.x != nullptr && ceil_div(call.batch, kRows) + int64_t(call.parts) * call.count <= 0x7fffffff;
 }

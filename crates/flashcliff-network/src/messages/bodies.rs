@@ -91,7 +91,7 @@ impl Bodies {
     }
 }
 
-/// What networks of bodies begin with: their input and relations, and the numbers of bodies apart.
+/// The beginning of networks of bodies: their input and relations, and the numbers of bodies apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyInputs {
     bodies: Value,

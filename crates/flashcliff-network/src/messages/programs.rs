@@ -5,7 +5,7 @@ use flashcliff::{Algebra, Operator, ProgramOptions};
 
 use crate::Error;
 
-/// What is added to variances, as PyTorch does by custom.
+/// The number that is added to variances, the default of PyTorch.
 const VARIANCE_EPS: f64 = 1e-5;
 
 /// The sum over blades of squares: `[1, rows, channels]`.

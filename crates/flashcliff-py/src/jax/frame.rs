@@ -21,9 +21,9 @@ pub(super) type List = (usize, usize);
 /// Arguments or results by their element types, each kind in order.
 pub(super) struct Arrays {
     pub(super) tensors: Vec<View>,
-    /// Those of `i32`.
+    /// Lists of `i32`.
     pub(super) lists: Vec<List>,
-    /// Those of bytes: what a pass keeps for another, and workspaces.
+    /// Arrays of bytes: what a pass keeps for another, and workspaces.
     pub(super) bytes: Vec<Space>,
 }
 

@@ -47,7 +47,7 @@ class Network:
     steps: tuple[Step, ...] = ()
     """The steps to a gradient."""
     longest: int | None = None
-    """Of a ragged batch: the length of the longest sequence, or more."""
+    """The length of the longest sequence of a ragged batch, or more; ``None`` without sequences."""
     wanted: tuple[bool, ...] = ()
     """For each argument but lists whether the backward pass computes its gradient. What the forward pass keeps depends on it."""
 
@@ -198,7 +198,7 @@ class Network:
         return "network_backward" if kind == lowering.BACKWARD else "network"
 
     def target(self, rest: dict[str, Any]) -> dict[str, Any]:
-        """What a call computes, as data. It is the same for both passes, which have one plan."""
+        """The description of a call, as data. It is the same for both passes, which have one plan."""
         return {
             "network": self.json,
             "steps": self.steps,

@@ -15,8 +15,9 @@ pub const MOST_JOINED: usize = sys::FC_LINEAR_FEW_MAPS as usize;
 
 /// The most channels in `f64`, of which half as many have room.
 const MOST_F64: usize = sys::FC_LINEAR_FEW_CHANNELS as usize / 2;
-/// The most products, also of types of 16 bits: of more, tensor cores and larger tiles are worth a launch for each map and each gradient.
+/// The most products: of more, tensor cores and larger tiles are worth a launch for each map and each gradient.
 const MOST_PRODUCTS: usize = 1 << 25;
+/// The most products of types of 16 bits, which tensor cores multiply faster.
 const MOST_PRODUCTS_16: usize = 1 << 24;
 /// The fewest rows of a part of a gradient.
 const PART_ROWS: usize = 64;

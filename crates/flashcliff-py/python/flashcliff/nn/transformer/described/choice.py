@@ -300,10 +300,11 @@ class Known:
             raise Unready(found)
         return found
 
-    def leave(self, owner: nn.Module, why: str) -> None:
-        """Notes that a call leaves the fast way, and logs it once for each class and reason."""
+    def leave(self, owner: nn.Module, why: str | None) -> None:
+        """Notes why a call leaves the fast way, and logs it once for each class and reason; ``None`` if it does not."""
         self.last = why
-        _log_slow_call(type(owner).__name__, why)
+        if why is not None:
+            _log_slow_call(type(owner).__name__, why)
 
     def _drop(self) -> bool:
         """Whether layers drop channels in a call now: all that have a probability, or none."""

@@ -154,11 +154,7 @@ class Networks(_Asked):  # type: ignore[misc]
     def refuse(self, why: str | None) -> None:
         """Notes why layers are called, if they are."""
         owner = self._owner()
-        if owner is None:
-            return
-        if why is None:
-            choice.known_of(owner).last = None
-        else:
+        if owner is not None:
             choice.known_of(owner).leave(owner, why)
 
 
