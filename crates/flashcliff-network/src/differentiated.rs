@@ -18,8 +18,7 @@ impl Network {
     /// gradient of each result is one more input, in the type of the result. Gradients that nobody wants have no nodes.
     ///
     /// # Errors
-    /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`], also for a value that no result
-    /// depends on.
+    /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`]; [`Error::Independent`].
     pub fn differentiated(
         &self,
         results: &[Value],
@@ -30,8 +29,8 @@ impl Network {
         let mut pairs = ends.filter(|(_, own)| **own).zip(&made.found);
         match pairs.find(|(_, found)| !**found) {
             None => Ok(made),
-            Some(((&own, _), _)) => Err(Error::NoGradient {
-                node: self.name(own).to_owned(),
+            Some(((&own, _), _)) => Err(Error::Independent {
+                value: self.name(own).to_owned(),
             }),
         }
     }

@@ -114,6 +114,15 @@ pub enum Error {
         node: String,
     },
 
+    /// A gradient is wanted by a value that no result depends on.
+    #[error(
+        "{value}: expected an input or parameter that a result depends on, got one without a gradient: leave it out"
+    )]
+    Independent {
+        /// The input or parameter.
+        value: String,
+    },
+
     /// Memory that a host lends has another length.
     #[error("{what} {index}: expected {expected} elements, got {got}")]
     Length {

@@ -81,7 +81,9 @@ impl Raise for flashcliff_network::Error {
     fn raised(self) -> PyErr {
         match self {
             Self::Core(error) => raise(error),
-            error @ Self::NoGradient { .. } => UnsupportedError::new_err(error.to_string()),
+            error @ (Self::NoGradient { .. } | Self::Independent { .. }) => {
+                UnsupportedError::new_err(error.to_string())
+            }
             error => PyValueError::new_err(error.to_string()),
         }
     }

@@ -175,14 +175,17 @@ pub(super) struct Staged<P> {
     pub(super) plan: P,
     /// For each input and parameter whether its gradient is computed.
     wanted: Vec<bool>,
+    /// For each gradient that is computed whether the result depends on the input or parameter. All others are zeros.
+    pub(super) found: Vec<bool>,
     operations: OnceLock<Operations>,
 }
 
 impl<P> Staged<P> {
-    pub(super) fn new(plan: P, wanted: &[bool]) -> Self {
+    pub(super) fn new(plan: P, wanted: &[bool], found: &[bool]) -> Self {
         Self {
             plan,
             wanted: wanted.to_vec(),
+            found: found.to_vec(),
             operations: OnceLock::new(),
         }
     }
@@ -199,7 +202,7 @@ impl NetworkFunction {
         let Shared {
             network, outputs, ..
         } = &*self.shared;
-        Ok(network.differentiated(outputs, wanted)?)
+        Ok(network.differentiated_in_part(outputs, wanted)?)
     }
 
     /// The rows, after a check of the shapes of all inputs.

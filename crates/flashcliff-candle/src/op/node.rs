@@ -282,9 +282,9 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
                 let shapes: Vec<&[usize]> = self.shapes.iter().map(Vec::as_slice).collect();
                 let rows = network.rows(&shapes)?;
                 let seed = Some(grad_output.clone());
-                network
-                    .again(rows, (inputs, tracked), &[seed])?
-                    .handed(taken)
+                let again = network.again(rows, (inputs, tracked), &[seed])?;
+                let made = again.there(taken);
+                again.handed(made)
             }
             None => Ok(taken
                 .into_iter()

@@ -65,6 +65,11 @@ pub(crate) enum Gradient {
 }
 
 impl Gradient {
+    /// The gradient by a tensor that the result does not depend on. Its own gradients are zeros too.
+    pub(crate) fn zeros(input: &Tensor) -> Result<Self> {
+        Ok(Self::Kept(input.zeros_like()?.detach()))
+    }
+
     /// The gradient as candle gets it: if it may be differentiated, that is an error that names the operator.
     pub(crate) fn of(self, input: &Tensor, operator: &str) -> Result<Tensor> {
         match (is_exposed(input), self) {

@@ -106,14 +106,13 @@ impl NetworkFunction {
             let plan = |network: &Network, stages: &[&[Value]]| {
                 Gpu::new(network, stages, key.rows, key.types, &own, *precision)
             };
-            let gpu = match is_gradient {
-                true => plan(&self.shared.network, &self.alone())?,
-                false => {
-                    let halves = self.halves(&key.wanted)?;
-                    plan(halves.network(), &halves.stages())?
-                }
-            };
-            Ok::<_, Error>(Staged::new(gpu, &key.wanted))
+            if is_gradient {
+                let gpu = plan(&self.shared.network, &self.alone())?;
+                return Ok(Staged::new(gpu, &key.wanted, &[]));
+            }
+            let halves = self.halves(&key.wanted)?;
+            let gpu = plan(halves.network(), &halves.stages())?;
+            Ok::<_, Error>(Staged::new(gpu, &key.wanted, halves.found()))
         })?;
         self.check_types(inputs, &staged.plan)?;
         Ok(staged)
@@ -294,8 +293,9 @@ impl Backward for Call {
     ) -> candle_core::Result<Vec<Option<Gradient>>> {
         let ends = [output.contiguous()?, grad_output.contiguous()?];
         let stream = self.device.cuda_stream();
-        let made: Result<Vec<CudaStorage>, Error> =
-            (1..=tracked.len()).map(|at| self.output(at)).collect();
+        let found = &self.staged.found;
+        let count = found.iter().filter(|found| **found).count();
+        let made: Result<Vec<CudaStorage>, Error> = (1..=count).map(|at| self.output(at)).collect();
         let made = made?;
         with_views(inputs, |views| {
             with_views(&ends, |ends| {
@@ -312,10 +312,12 @@ impl Backward for Call {
         })?;
         let made: Vec<Storage> = made.into_iter().map(Storage::Cuda).collect();
         if !once::keeps_graph() {
-            return Ok(made
-                .into_iter()
-                .map(|own| Some(Gradient::Made(own)))
-                .collect());
+            let mut made = made.into_iter().map(Gradient::Made);
+            let each = tracked.iter().zip(found).map(|(&at, found)| match found {
+                true => Ok(made.next()),
+                false => Gradient::zeros(&inputs[at]).map(Some),
+            });
+            return each.collect();
         }
         let rows = self.gpu().plan().batch();
         let seed = Some(grad_output.clone());

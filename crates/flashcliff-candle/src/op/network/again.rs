@@ -139,6 +139,13 @@ impl NetworkFunction {
 }
 
 impl Again {
+    /// Of one gradient for each tensor by which one is wanted, those that are not zeros for all inputs.
+    pub(in crate::op) fn there(&self, made: Vec<Storage>) -> Vec<Storage> {
+        let pairs = self.by.iter().zip(made);
+        let found = pairs.filter(|((_, found), _)| *found);
+        found.map(|(_, own)| own).collect()
+    }
+
     /// The gradients that there are, computed, as candle gets them.
     pub(in crate::op) fn handed(self, made: Vec<Storage>) -> Result<Vec<Option<Gradient>>> {
         let by = self.by.clone();
@@ -149,7 +156,7 @@ impl Again {
         let mut made = made.into_iter();
         let each = by.into_iter().map(|(tensor, found)| match found {
             true => Ok(made.next()),
-            false => Ok(Some(Gradient::Kept(tensor.zeros_like()?.detach()))),
+            false => Gradient::zeros(&tensor).map(Some),
         });
         each.collect()
     }

@@ -63,7 +63,7 @@ impl<T: Scalar> Function<T> for NetworkFunction {
             let halves = self.halves(&key.wanted)?;
             let stages = halves.stages();
             let plan = halves.network().plan_stages(&stages, key.rows, key.types)?;
-            Ok::<_, Error>(Staged::new(plan, &key.wanted))
+            Ok::<_, Error>(Staged::new(plan, &key.wanted, halves.found()))
         })?;
         let mut kept = Buffer::take(staged.plan.kept_bytes() / size_of::<T>());
         let elements = elements(inputs);
@@ -94,7 +94,13 @@ impl<T: Scalar> Function<T> for NetworkFunction {
             slices: Slices { inputs, parameters },
             outputs: &[output.data],
         };
-        let mut gradients: Vec<&mut [T]> = slots.into_iter().flatten().collect();
+        let mut gradients = Vec::with_capacity(slots.len());
+        for (slot, found) in slots.into_iter().flatten().zip(&saved.staged.found) {
+            match found {
+                true => gradients.push(slot),
+                false => slot.fill(T::zero()),
+            }
+        }
         let kept = Kept::Read(&saved.kept);
         self.run(&saved.staged, 1, &sources, &mut gradients, kept)
     }
@@ -115,7 +121,7 @@ impl NetworkFunction {
         let staged = self.shared.on_cpu.get(key, |key| {
             let (network, stages) = (&self.shared.network, self.alone());
             let plan = network.plan_stages(&stages, key.rows, key.types)?;
-            Ok::<_, Error>(Staged::new(plan, &key.wanted))
+            Ok::<_, Error>(Staged::new(plan, &key.wanted, &[]))
         })?;
         let mut results = Vec::with_capacity(self.shared.outputs.len());
         for &output in staged.plan.outputs() {
