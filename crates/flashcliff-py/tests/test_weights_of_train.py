@@ -13,6 +13,7 @@ import torch
 from c_library import needs_library
 
 import flashcliff
+from flashcliff.compat.gatr.interface import embed_point, embed_scalar, embed_translation, extract_point
 from flashcliff.graphs import Relation
 
 VARIABLE = "FLASHCLIFF_PROGRAM"
@@ -38,6 +39,11 @@ class Trained:
             relations = Relation(ends[0], len(nodes)), Relation(ends[1], len(nodes)), Relation(graphs, SAMPLES)
             self.relations = dict(zip(("receivers", "senders", "graphs"), relations))
             self.inputs = {"bodies": points.flatten(0, 1)[:, None]}
+        elif task == "gravity":
+            mass, position, velocity = points.split((1, 3, 3), -1)
+            bodies = embed_scalar(mass) + embed_point(position) + embed_translation(velocity)
+            tokens = torch.cat((bodies, torch.zeros_like(mass)), -1)
+            self.relations, self.inputs = {}, {"tokens": tokens, "reference": torch.ones(tokens.shape[:2])}
         else:
             self.relations, self.inputs = {}, {"points": points}
         self.out = flashcliff.load_network(self.path)(**self.inputs, **self.relations).detach()
@@ -61,11 +67,14 @@ class Trained:
     def own_error(self):
         """The error of the network in PyTorch."""
         targets = self._tensor("test.targets")
+        if self.task == "gravity":
+            points = extract_point(self.out[..., :16].double())
+            return (points.reshape(targets.shape) - targets).square().mean().item()
         # A result has a number of all rows before the next number.
         return (self.out.double()[..., 0].T.reshape(targets.shape) - targets).square().mean().item()
 
 
-@pytest.fixture(scope="module", params=["hulls", "regression", "volumes", "nbody"])
+@pytest.fixture(scope="module", params=["hulls", "regression", "volumes", "gravity", "nbody"])
 def trained(request, tmp_path_factory):
     return Trained(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -94,6 +103,9 @@ def test_jax_has_the_numbers_of_pytorch(trained):
 
 @needs_library
 def test_c_has_the_numbers_of_pytorch(trained):
-    rows = (SAMPLES * BODIES, 1, 0, SAMPLES * BODIES * (BODIES - 1), SAMPLES) if trained.relations else (SAMPLES, 1, 0, 0, 0)
+    rows = {
+        "nbody": (SAMPLES * BODIES, 1, 0, SAMPLES * BODIES * (BODIES - 1), SAMPLES),
+        "gravity": (SAMPLES, 4, 0, 0, 0),
+    }.get(trained.task, (SAMPLES, 1, 0, 0, 0))
     found, _ = c_library.Network(trained.path).run(rows, trained.inputs, relations=trained.relations.values())
     assert torch.equal(found, trained.out)

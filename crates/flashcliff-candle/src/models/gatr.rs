@@ -2,6 +2,8 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use flashcliff_network::file::network_to_json;
+use flashcliff_network::tokens::Transformer;
 
 use crate::Error;
 use crate::layers::transformer::{
@@ -131,6 +133,7 @@ impl GatrOptions {
 #[derive(Clone, Debug)]
 pub struct Gatr {
     geometry: Geometry,
+    options: GatrOptions,
     reinserted: Option<Selection>,
     first: EquiLinear,
     blocks: Vec<Block>,
@@ -176,8 +179,35 @@ impl Gatr {
                 .map(block)
                 .collect::<std::result::Result<_, _>>()?,
             last: linear(options.hidden, options.output, "linear_out")?,
+            options,
             gradient_checkpointing: false,
         })
+    }
+
+    /// The network as JSON, for [`Checkpoint::set_network`](crate::checkpoint::Checkpoint::set_network): a file with it and the parameters opens in
+    /// Rust, C, PyTorch and JAX. Its inputs are `tokens` and, with joins, the `reference` of each item, which [`Self::forward`] makes as
+    /// [`join_reference`](crate::layers::transformer::join_reference) does; with reinserted channels these are the input `extra`. Its output is `output`.
+    ///
+    /// # Errors
+    /// The errors of the description.
+    pub fn description(&self) -> std::result::Result<String, Error> {
+        let options = &self.options;
+        let BlockOptions {
+            attention,
+            mlp_ratio,
+            mlp_layers,
+            dropout,
+        } = options.block();
+        let (network, ends) = Transformer {
+            blocks: options.blocks,
+            attention,
+            mlp_ratio,
+            mlp_layers,
+            dropout,
+            ..Transformer::new(self.geometry, options.input, options.output, options.hidden)
+        }
+        .network()?;
+        Ok(network_to_json(&network, &[("output", ends.output)])?)
     }
 
     /// With gradient checkpointing the forward pass keeps only the inputs of blocks, and the backward pass runs each block again. A step takes less

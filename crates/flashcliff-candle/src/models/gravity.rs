@@ -90,6 +90,15 @@ impl Gravity {
         Self { net, ..self }
     }
 
+    /// The [description](Gatr::description) of the transformer. Its `tokens` are bodies as multivectors, its `reference` is 1, the mean of their weights, and its
+    /// `output` has the points.
+    ///
+    /// # Errors
+    /// The errors of the description.
+    pub fn description(&self) -> std::result::Result<String, Error> {
+        self.net.description()
+    }
+
     /// Positions `[samples, 12]`: three coordinates for each body.
     ///
     /// # Errors

@@ -306,11 +306,15 @@ impl Model {
     }
 
     /// The network from points to predictions, `output`, as JSON: what a file has beside the weights, so that [`flashcliff_network::file`]
-    /// and with it all hosts open it. `None` for networks that are no graph: see [`Architecture::has_plan`].
+    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`]. `None` for networks that have no
+    /// description.
     ///
     /// # Errors
     /// The errors of the description.
     pub fn description(&self) -> std::result::Result<Option<String>, Error> {
+        if let Network::Gravity(network) = &self.network {
+            return network.description().map(Some);
+        }
         let network = self.network()?;
         let text = network.map(|own| network_to_json(&own.network, &[("output", own.ends[0])]));
         Ok(text.transpose()?)

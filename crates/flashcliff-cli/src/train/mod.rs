@@ -87,7 +87,7 @@ pub(crate) use trained::{SamplesArgs, Trained, error_on};
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
 named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the settings of the run, and the algebra and the norm of each layer;
 --resume, `eval` and `rollout` refuse others. best.safetensors also has the network, which PyTorch and JAX (load_network), Rust and C run;
-that of gravity has weights alone. A folder that holds results is refused without --overwrite.
+that of gravity is its transformer, from bodies as multivectors to points. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
 with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
 disk, is tried again later. If the final state cannot be saved, the exit status is 1; likewise if the loss becomes NaN or infinite

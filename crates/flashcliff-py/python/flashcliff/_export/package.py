@@ -6,6 +6,7 @@ gradients runs is the forward and the backward pass, as one list of kernels.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -99,13 +100,22 @@ def program_of(module: Lowered, gradients: bool) -> torch.export.ExportedProgram
         # The first run makes the constants.
         output = module(*inputs)
     if not gradients:
-        return torch.export.export(module, inputs, dynamic_shapes=(tuple(axes),), strict=False)
+        return _traced(module, inputs, (tuple(axes),))
     seed = torch.ones_like(output)
     own = _with_gradients(module, (*inputs, seed))
     of_output = {at: dim for at, dim in axes[0].items() if at < output.dim()}
-    return torch.export.export(
-        own, (*inputs, seed), dynamic_shapes=(*axes, of_output), strict=False
-    )
+    return _traced(own, (*inputs, seed), (*axes, of_output))
+
+
+def _traced(
+    module: torch.nn.Module, inputs: tuple[Tensor, ...], axes: Any
+) -> torch.export.ExportedProgram:
+    # PyTorch 2.11 compares strides such as n and 2 n, and refuses open axes where it cannot prove the result. As an assertion of the program it
+    # always holds.
+    name = "prefer_deferred_runtime_asserts_over_guards"
+    known = inspect.signature(torch.export.export).parameters
+    more: dict[str, Any] = {name: True} if name in known else {}
+    return torch.export.export(module, inputs, dynamic_shapes=axes, strict=False, **more)
 
 
 def _with_gradients(module: Lowered, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
