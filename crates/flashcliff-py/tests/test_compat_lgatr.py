@@ -96,6 +96,10 @@ def test_linear(primitives):
         want = reference.linear("x", mv, s)
         assert (got[1] is None) == (want[1] is None) == (scalars[1] == 0)
         check([x for x in got if x is not None], [x for x in want if x is not None])
+        # One function gave them.
+        known = described.known_of(layer)
+        assert known.last is None and not any(isinstance(x, str) for x in known._functions.values())
+        assert known._functions
 
 
 def test_pointwise_layers():

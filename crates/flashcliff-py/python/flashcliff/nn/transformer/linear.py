@@ -247,8 +247,8 @@ class EquiLinear(Networked):
         return Variant((self.in_channels, self.in_scalars))
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Adds the layer to a network."""
-        return described((self,), network, x)
+        """Adds the layer to a network. Classes that are derived from it call it within their own call, so they may be any."""
+        return _added((self,), network, x)
 
     def _described(self, network: Description) -> dict[str, int]:
         """Adds the parameters to a network, by the names of the state dict."""
@@ -320,11 +320,16 @@ def described(
     layers: Group, network: Description, x: Tokens, keeps_scalars: bool = False
 ) -> Tokens:
     """Adds layers that share their input to a network, with the scalars of the input behind their outputs if they are kept."""
-    outputs, parameters = [], []
     for layer in layers:
         if type(layer) is not EquiLinear:
             own = type(layer)
             raise Undescribed(f"a layer is of the class {own.__name__} of {own.__module__}")
+    return _added(layers, network, x, keeps_scalars)
+
+
+def _added(layers: Group, network: Description, x: Tokens, keeps_scalars: bool = False) -> Tokens:
+    outputs, parameters = [], []
+    for layer in layers:
         parameters.append(layer._described(network))
         sizes = layer._sizes
         if (sizes.inputs, sizes.in_scalars) != x.channels or layer.geometry != layers[0].geometry:
