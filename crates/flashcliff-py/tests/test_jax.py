@@ -337,7 +337,7 @@ def test_errors_of_calls_come_from_the_handler():
     x = jnp.asarray(numbers(8, 3, 4))
     call = jax.ffi.ffi_call("flashcliff_forward", jax.ShapeDtypeStruct((8, 3, 4), x.dtype))
     of = which.of_row(primitives_row("reverse"), "cl300", (True,), ())
-    digest, target = primitives.lowering._target(of, (("tf32", False), ("saved", False)))
+    digest, target = primitives.lowering.target(of, (("tf32", False), ("saved", False)))
     assert np.array_equal(call(x, digest=digest, target=target), fj.reverse(x, R3))
     for wrong, message in (
         ({"digest": digest}, "expected the attribute `target`, a text"),
@@ -374,7 +374,7 @@ def test_transposes_that_nobody_knows():
 
 def test_programs_for_gpus_have_workspaces(monkeypatch):
     """Such a program is made without a GPU here, which would say how large workspaces are."""
-    monkeypatch.setattr(primitives.lowering, "_ordinals", lambda: [0, 1])
+    monkeypatch.setattr(primitives.lowering, "ordinals", lambda: [0, 1])
     monkeypatch.setattr(which.Which, "prepare", lambda self, *given: 1000 + 10 * given[-1])
     x, weight = numbers(8, 3, 4), numbers(4, 20)
     linear = numbers(4, 4, 4)
@@ -390,11 +390,26 @@ def test_programs_for_gpus_have_workspaces(monkeypatch):
     assert names == [f"flashcliff_{name}" for name in ("forward", "forward_graph", "backward_graph", "backward")]
 
 
+def test_a_pass_without_gradients_has_room_for_what_it_keeps(monkeypatch):
+    """On a GPU the product of the map has no other place."""
+    monkeypatch.setattr(primitives.lowering, "ordinals", lambda: [0])
+    monkeypatch.setattr(which.Which, "prepare", lambda self, *given: 0)
+    x, linear, weight = numbers(8, 3, 4), numbers(4, 4, 4), numbers(4, 20)
+
+    def kept(layer):
+        program = jax.jit(layer).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+        (call,) = (line for line in program.splitlines() if "stablehlo.custom_call" in line)
+        return call.rsplit("->", 1)[1].count("tensor<") - 1
+
+    assert kept(lambda x: fj.mv_linear_sgp_norm(x, linear, None, weight, R3)) == 1
+    assert kept(lambda x: fj.sgp_norm(x, x, weight, R3)) == 0
+
+
 def test_a_workspace_is_not_a_result():
     x = jnp.asarray(numbers(8, 3, 4))
     shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((100,), jnp.uint8))
     of = which.of_row(primitives_row("reverse"), "cl300", (True,), ())
-    digest, target = primitives.lowering._target(of, (("tf32", False), ("saved", False)))
+    digest, target = primitives.lowering.target(of, (("tf32", False), ("saved", False)))
     output, _ = jax.ffi.ffi_call("flashcliff_forward", shapes)(x, digest=digest, target=target)
     assert np.array_equal(output, fj.reverse(x, R3))
 

@@ -394,6 +394,9 @@ def test_batches_have_the_results_of_their_structures():
     whole = derivatives(model, Structures.stack(many), stress=True)
     filled = Structures.stack(many, atoms=20, edges=sum(own.edge_count for own in many) + 31)
     assert (filled.count, filled.atom_count) == (5, 20)
+    # No atom has a sum that is much longer than others.
+    more = filled.edge_index[:, -31:]
+    assert torch.equal(more[0], more[1]) and more[0].bincount(minlength=20).max() == 2
     filled = derivatives(model, filled, stress=True, create_graph=True)
     assert all(own.isfinite().all() for own in filled[:2])
     at = 0

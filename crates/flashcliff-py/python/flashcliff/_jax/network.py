@@ -90,6 +90,8 @@ class Network:
         return any(self.wanted)
 
     saves = reads_output = has_passes
+    keeps = False
+    """A forward pass without gradients has a plan that keeps nothing."""
 
     def keeping(self, moved: Sequence[bool]) -> Network:
         """The network with a backward pass for some arguments. Of a gradient there is none."""

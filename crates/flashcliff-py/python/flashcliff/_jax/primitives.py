@@ -38,7 +38,7 @@ backward_p = _primitive("backward", "of", "wanted", "tf32")
 
 def operator(arrays: Sequence[Any], of: Any, tf32: bool) -> list[Any]:
     """The outputs of an operator, or of a network, which can be differentiated."""
-    return bound(operator_p, *arrays, of=of, saves=False, tf32=tf32)
+    return bound(operator_p, *arrays, of=of, saves=of.keeps, tf32=tf32)[: len(of.outputs)]
 
 
 def bound(primitive: Any, *arrays: Any, **parameters: Any) -> list[Any]:

@@ -60,6 +60,11 @@ class Which:
         return self.row is not None and (self.core.row_sums > 0 or self.core.kept is not None)
 
     @property
+    def keeps(self) -> bool:
+        """Whether the forward pass keeps a tensor on its way, which has no place but in what it saves."""
+        return self.row is not None and self.core.kept is not None
+
+    @property
     def lanes(self) -> tuple[bool, ...]:
         """Which inputs have a batch axis."""
         return tuple("batch" in axes for _, axes in self.core.inputs)

@@ -131,9 +131,10 @@ class Structures:
     ) -> Structures:
         """Several batches as one.
 
-        With ``atoms`` and ``edges`` the batch is filled up to so many, by one more structure, behind the others, of atoms without
-        neighbours: its edges lead from atoms to themselves and are longer than any cut-off. So batches of other structures have one
-        shape, for one graph of :func:`flashcliff.capture`. Leave its energy, the last one, and the forces of its atoms out of losses.
+        With ``atoms`` and ``edges`` the batch is filled up to so many: by one more structure, behind the others, of atoms without
+        neighbours, and by edges that are longer than any cut-off. These lead from atoms to themselves, and all atoms have as many of
+        them, so that no sum is much longer than others. So batches of other structures have one
+        shape, for one graph of :func:`flashcliff.capture`. Leave the last energy, and the forces of the last atoms, out of losses.
 
         Args:
             many: batches of the same element type on the same device.
@@ -147,14 +148,17 @@ class Structures:
             raise ValueError("stack: expected at least one batch of structures, got none")
         if (atoms is None) != (edges is None):
             raise ValueError("stack: expected both `atoms` and `edges`, or none of them")
-        parts = list(many)
+        parts, missing = list(many), 0
         if atoms is not None and edges is not None:
-            parts.append(_filling(parts, atoms, edges))
+            missing = edges - sum(part.edge_count for part in parts)
+            parts.append(_filling(parts, atoms, missing))
         index, batch, at, count = [], [], 0, 0
         for part in parts:
             index.append(part.edge_index + at)
             batch.append(part.batch + count)
             at, count = at + part.atom_count, count + part.count
+        own = torch.arange(missing, device=batch[0].device) % max(at, 1)
+        index.append(torch.stack([own, own]))
         whole = Structures(
             torch.cat([part.positions for part in parts]),
             torch.cat([part.species for part in parts]),
@@ -162,7 +166,8 @@ class Structures:
             cell=torch.cat([part.cell for part in parts]),
             batch=torch.cat(batch),
         )
-        whole.offsets = torch.cat([part.offsets for part in parts])
+        of_filling = whole.offsets[len(whole.offsets) - missing :] + FAR
+        whole.offsets = torch.cat([*(part.offsets for part in parts), of_filling])
         return whole
 
     @property
@@ -262,20 +267,15 @@ FAR = 1e4
 
 
 def _filling(parts: Sequence[Structures], atoms: int, edges: int) -> Structures:
-    """One structure of the atoms and edges that are missing."""
+    """One structure of the atoms that are missing, where so many edges are."""
     first = parts[0]
     atoms = atoms - sum(part.atom_count for part in parts)
-    edges = edges - sum(part.edge_count for part in parts)
     if atoms < 1 or edges < 0:
         raise ValueError(
             f"stack: expected fewer atoms and not more edges than the batch shall have, got {1 - atoms} and {max(-edges, 0)} too many"
         )
-    positions = first.positions.new_zeros(atoms, 3)
-    species = first.species.new_zeros(atoms)
-    own = torch.arange(edges, device=positions.device) % atoms
-    filling = Structures(positions, species, torch.stack([own, own]))
-    filling.offsets = filling.offsets + FAR
-    return filling
+    none = first.species.new_zeros(2, 0, dtype=torch.int64)
+    return Structures(first.positions.new_zeros(atoms, 3), first.species.new_zeros(atoms), none)
 
 
 # A tree of tensors
