@@ -1,6 +1,8 @@
 //! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of its scalars, or one norm of
 //! its vectors and scalars.
 
+use std::ops::Range;
+
 use flashcliff::equivariant::{InvariantNorm, NormSizes};
 
 use super::Channels;
@@ -29,12 +31,10 @@ impl Attention {
             let (x, mut y) = (columns.take(mv), Buffer::take(columns.len()));
             core.forward(columns.sizes(rows), norm::EPS, &x, &mut y)?;
             columns.put(&y, to_mv);
-            let mut values = Vec::with_capacity(self.head.scalars);
-            self.for_each_scalar_head(&place, (rows, side.channels), |at| {
-                at.gather(s, &mut values);
-                standardise(&mut values);
-                at.scatter(&values, to_s);
-            });
+            let mut statistics = Statistics::new(place.heads, self.head.scalars);
+            for at in self.scalars_of_rows(&place, rows, side.channels) {
+                statistics.standardise(&s[at.clone()], &mut to_s[at]);
+            }
         }
         Ok(to)
     }
@@ -61,13 +61,10 @@ impl Attention {
             let mut gradient = Buffer::take(columns.len());
             core.backward(columns.sizes(rows), norm::EPS, &x, &g, &mut gradient)?;
             columns.put(&gradient, to_mv);
-            let [mut values, mut grads] = [(); 2].map(|()| Vec::with_capacity(self.head.scalars));
-            self.for_each_scalar_head(&place, (rows, side.channels), |at| {
-                at.gather(s, &mut values);
-                at.gather(g_s, &mut grads);
-                standardise_gradient(&values, &mut grads);
-                at.scatter(&grads, to_s);
-            });
+            let mut statistics = Statistics::new(place.heads, self.head.scalars);
+            for at in self.scalars_of_rows(&place, rows, side.channels) {
+                statistics.gradient(&s[at.clone()], &g_s[at.clone()], &mut to_s[at]);
+            }
         }
         Ok(())
     }
@@ -140,25 +137,19 @@ impl Attention {
         }
     }
 
-    /// Calls a function with the scalars of each row and head of a part.
-    fn for_each_scalar_head(
+    /// For each row the places of the scalars of a part: those of all heads, channel by channel.
+    fn scalars_of_rows(
         &self,
         place: &Place,
-        (rows, channels): (usize, Channels),
-        mut work: impl FnMut(Spread),
-    ) {
-        if self.head.scalars == 0 {
-            return;
-        }
-        for row in 0..rows {
-            for head in 0..place.heads {
-                work(Spread {
-                    first: place.scalar(channels, row, head, 0),
-                    step: place.heads,
-                    count: self.head.scalars,
-                });
-            }
-        }
+        rows: usize,
+        channels: Channels,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let count = place.heads * self.head.scalars;
+        let first = place.scalar(channels, 0, 0, 0);
+        (0..if count > 0 { rows } else { 0 }).map(move |row| {
+            let first = first + row * channels.scalars;
+            first..first + count
+        })
     }
 }
 
@@ -213,55 +204,92 @@ impl Columns {
     }
 }
 
-/// Elements that are a step apart.
-struct Spread {
-    first: usize,
-    step: usize,
-    count: usize,
+/// The layer norm of scalars `[channels, heads]` over the channels of each head. Heads are neighbours, so that one instruction serves several.
+struct Statistics<T> {
+    count: T,
+    mean: Vec<T>,
+    /// One over the standard deviation.
+    scale: Vec<T>,
+    /// Means of the gradient, and of its product with the result.
+    of_gradient: [Vec<T>; 2],
 }
 
-impl Spread {
-    fn gather<T: Copy>(&self, data: &[T], values: &mut Vec<T>) {
-        let places = (0..self.count).map(|at| self.first + at * self.step);
-        values.clear();
-        values.extend(places.map(|at| data[at]));
-    }
-
-    fn scatter<T: Copy>(&self, values: &[T], data: &mut [T]) {
-        for (at, &value) in values.iter().enumerate() {
-            data[self.first + at * self.step] = value;
+impl<T: Number> Statistics<T> {
+    fn new(heads: usize, channels: usize) -> Self {
+        let zeros = || vec![T::default(); heads];
+        Self {
+            count: number(channels as f64),
+            mean: zeros(),
+            scale: zeros(),
+            of_gradient: [zeros(), zeros()],
         }
     }
-}
-/// The layer norm of some scalars.
-fn standardise<T: Number>(s: &mut [T]) {
-    let (mean, scale) = statistics(s);
-    s.iter_mut().for_each(|s| *s = (*s - mean) * scale);
-}
 
-/// Turns the gradient of the result of [`standardise`] into that of its input `s`.
-fn standardise_gradient<T: Number>(s: &[T], g: &mut [T]) {
-    let (mean, scale) = statistics(s);
-    let count: T = number(s.len() as f64);
-    let mut sums = (T::default(), T::default());
-    for (&s, &g) in s.iter().zip(&*g) {
-        sums.0 += g;
-        sums.1 += g * (s - mean) * scale;
+    /// Takes the statistics of some scalars.
+    fn take(&mut self, s: &[T]) {
+        let Self {
+            count, mean, scale, ..
+        } = self;
+        mean.fill(T::default());
+        scale.fill(T::default());
+        for line in s.chunks_exact(mean.len()) {
+            for (sum, &s) in mean.iter_mut().zip(line) {
+                *sum += s;
+            }
+        }
+        for sum in &mut *mean {
+            *sum = *sum / *count;
+        }
+        for line in s.chunks_exact(mean.len()) {
+            for ((sum, &mean), &s) in scale.iter_mut().zip(&*mean).zip(line) {
+                *sum += (s - mean) * (s - mean);
+            }
+        }
+        for sum in scale {
+            let deviation = (*sum / *count + number(SCALAR_EPS)).root();
+            *sum = number::<T>(1.0) / deviation;
+        }
     }
-    let (of_g, of_product) = (sums.0 / count, sums.1 / count);
-    for (&s, g) in s.iter().zip(g) {
-        *g = (*g - of_g - (s - mean) * scale * of_product) * scale;
-    }
-}
 
-/// The mean, and one over the standard deviation.
-fn statistics<T: Number>(s: &[T]) -> (T, T) {
-    let count: T = number(s.len() as f64);
-    let mut sum = T::default();
-    s.iter().for_each(|&s| sum += s);
-    let mean = sum / count;
-    let mut squares = T::default();
-    s.iter().for_each(|&s| squares += (s - mean) * (s - mean));
-    let deviation = (squares / count + number(SCALAR_EPS)).root();
-    (mean, number::<T>(1.0) / deviation)
+    /// Writes the norm of some scalars.
+    fn standardise(&mut self, s: &[T], to: &mut [T]) {
+        self.take(s);
+        let heads = self.mean.len();
+        for (to, s) in to.chunks_exact_mut(heads).zip(s.chunks_exact(heads)) {
+            for (((to, &s), &mean), &scale) in to.iter_mut().zip(s).zip(&self.mean).zip(&self.scale)
+            {
+                *to = (s - mean) * scale;
+            }
+        }
+    }
+
+    /// Writes the gradient of some scalars from that of their norm.
+    fn gradient(&mut self, s: &[T], g: &[T], to: &mut [T]) {
+        self.take(s);
+        let heads = self.mean.len();
+        let Self {
+            count,
+            mean,
+            scale,
+            of_gradient: [of_g, of_product],
+        } = self;
+        of_g.fill(T::default());
+        of_product.fill(T::default());
+        for (s, g) in s.chunks_exact(heads).zip(g.chunks_exact(heads)) {
+            for head in 0..heads {
+                of_g[head] += g[head];
+                of_product[head] += g[head] * (s[head] - mean[head]) * scale[head];
+            }
+        }
+        for sum in of_g.iter_mut().chain(&mut *of_product) {
+            *sum = *sum / *count;
+        }
+        let lines = s.chunks_exact(heads).zip(g.chunks_exact(heads));
+        for (to, (s, g)) in to.chunks_exact_mut(heads).zip(lines) {
+            for head in 0..heads {
+                let own = (s[head] - mean[head]) * scale[head];
+                to[head] = (g[head] - of_g[head] - own * of_product[head]) * scale[head];
+            }
+        }
+    }
 }

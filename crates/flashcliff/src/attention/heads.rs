@@ -299,8 +299,10 @@ struct Heads<'a, T> {
     weights: &'a [T],
     /// The channels of an item's heads.
     count: usize,
-    /// With distances the place of each of these channels, among the first features of heads.
+    /// The place of each of these channels, among the first features of heads.
     places: Vec<usize>,
+    /// The place of each scalar, among the first features of heads.
+    places_of_scalars: Vec<usize>,
 }
 
 /// Writes the features of some rows.
@@ -353,8 +355,9 @@ impl<'a, T: Element> Heads<'a, T> {
     fn new(of: &'a HeadFeatures, sizes: HeadSizes, x: HeadItems<'a, T>, weights: &'a [T]) -> Self {
         let place = |at: usize| at % sizes.heads * sizes.width + at / sizes.heads;
         let count = sizes::product([sizes.channels, sizes.heads]);
-        // Items have as many numbers; without items there may be any number of channels.
-        let has_points = of.distances.is_some() && sizes.rows > 0;
+        // Items have as many numbers; without items or blades there may be any number of channels.
+        let has_points = sizes.rows > 0 && of.blades > 0;
+        let scalars = if sizes.rows > 0 { sizes.of_item().1 } else { 0 };
         Self {
             of,
             sizes,
@@ -362,6 +365,7 @@ impl<'a, T: Element> Heads<'a, T> {
             weights,
             count,
             places: (0..if has_points { count } else { 0 }).map(place).collect(),
+            places_of_scalars: (0..scalars).map(place).collect(),
         }
     }
 
@@ -386,7 +390,7 @@ impl<'a, T: Element> Heads<'a, T> {
     /// The first of each block of points, and whether it has as many as lanes; else it is one.
     #[inline(always)]
     fn blocks(&self) -> impl Iterator<Item = (usize, bool)> + use<T> {
-        let count = self.places.len();
+        let count = self.count;
         let whole = count - count % LANES;
         let blocks = (0..whole).step_by(LANES).map(|at| (at, true));
         blocks.chain((whole..count).map(|at| (at, false)))
@@ -404,17 +408,11 @@ impl<'a, T: Element> Heads<'a, T> {
         } = self.sizes;
         let [of_distances, of_scalars] = self.firsts();
         for (at, &(taken, negative)) in self.of.taken.iter().enumerate() {
-            let from = self.blade(row, taken);
-            for head in 0..heads {
-                let to = &mut to[head * width + at * channels..][..channels];
-                let from = from[head..].iter().step_by(heads);
-                match negative {
-                    true => to
-                        .iter_mut()
-                        .zip(from)
-                        .for_each(|(to, &x)| *to = T::default() - x),
-                    false => to.iter_mut().zip(from).for_each(|(to, &x)| *to = x),
-                }
+            let from = self.places.iter().zip(self.blade(row, taken));
+            let to = &mut to[at * channels..];
+            match negative {
+                true => from.for_each(|(&place, &x)| to[place] = T::default() - x),
+                false => from.for_each(|(&place, &x)| to[place] = x),
             }
         }
         if let Some(distances) = &self.of.distances {
@@ -429,14 +427,16 @@ impl<'a, T: Element> Heads<'a, T> {
                 }
             }
         }
-        for (head, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
-            let (to, behind) = to[of_scalars..].split_at_mut(scalars);
-            if scalars > 0 {
-                let from = &self.x.scalars[row * self.x.strides.scalars + head..];
-                let from = from.iter().step_by(heads);
-                to.iter_mut().zip(from).for_each(|(to, &s)| *to = s);
+        if scalars > 0 {
+            let from = &self.x.scalars[row * self.x.strides.scalars..];
+            let to = &mut to[of_scalars..];
+            let from = self.places_of_scalars.iter().zip(from);
+            from.for_each(|(&place, &s)| to[place] = s);
+        }
+        if width > of_scalars + scalars {
+            for to in to.chunks_exact_mut(width) {
+                to[of_scalars + scalars..].fill(T::default());
             }
-            behind.fill(T::default());
         }
     }
 }
@@ -463,13 +463,11 @@ impl<T: Element> Backward<'_, '_, T> {
                 to.fill(T::default());
                 continue;
             };
-            for head in 0..heads {
-                let g = &g[head * width + at * channels..][..channels];
-                let to = to[head..].iter_mut().step_by(heads);
-                match negative {
-                    true => to.zip(g).for_each(|(to, &g)| *to = T::default() - g),
-                    false => to.zip(g).for_each(|(to, &g)| *to = g),
-                }
+            let g = &g[at * channels..];
+            let to = to.iter_mut().zip(&own.places);
+            match negative {
+                true => to.for_each(|(to, &place)| *to = T::default() - g[place]),
+                false => to.for_each(|(to, &place)| *to = g[place]),
             }
         }
         if let Some(distances) = &own.of.distances {
@@ -493,10 +491,9 @@ impl<T: Element> Backward<'_, '_, T> {
         }
         if scalars > 0 {
             let to = &mut self.scalars[at * self.strides.scalars..][..scalars * heads];
-            for (head, g) in g.chunks_exact(width).enumerate() {
-                let to = to[head..].iter_mut().step_by(heads);
-                to.zip(&g[of_scalars..]).for_each(|(to, &g)| *to = g);
-            }
+            let g = &g[of_scalars..];
+            let to = to.iter_mut().zip(&own.places_of_scalars);
+            to.for_each(|(to, &place)| *to = g[place]);
         }
     }
 }

@@ -131,7 +131,7 @@ class Structures:
     ) -> Structures:
         """Several batches as one.
 
-        With ``atoms`` and ``edges`` the batch is filled up to so many: by one more structure, behind the others, of atoms without
+        With ``atoms`` and ``edges`` the batch is filled up to so many: by one more structure, after the others, of atoms without
         neighbours, and by edges that are longer than any cut-off. These lead from atoms to themselves, and all atoms have as many of
         them, so that no sum is much longer than others. So batches of other structures have one
         shape, for one graph of :func:`flashcliff.capture`. Leave the last energy, and the forces of the last atoms, out of losses.
