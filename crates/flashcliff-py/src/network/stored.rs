@@ -173,25 +173,26 @@ impl StoredNetwork {
     }
 
     /// A network of messages whose parameters begin somewhere.
-    fn of_layers(layers: MessageLayers, output: Value) -> Self {
+    fn of_layers(layers: MessageLayers, output: Value) -> PyResult<Self> {
         let shapes = layers.stored_shapes().iter().cloned();
         let starts = shapes.zip(layers.starts()).map(|(shape, start)| {
             let (name, number) = match *start {
                 Start::Normal(deviation) => ("normal", deviation),
-                Start::Uniform { bound, .. } => ("uniform", bound),
+                Start::Uniform { mean: 0.0, bound } => ("uniform", bound),
                 Start::Constant(number) => ("constant", number),
-                // Layers of messages have none of these.
-                Start::Bounds(_) => ("constant", 0.0),
+                ref other => {
+                    let message = format!("start: expected one around 0, got {other:?}");
+                    return Err(UnsupportedError::new_err(message));
+                }
             };
-            (shape, name, number)
+            Ok((shape, name, number))
         });
-        Self {
-            starts: starts.collect(),
-            ..Self::new(Function::new(
-                layers.network,
-                vec![(OUTPUT.to_owned(), output)],
-            ))
-        }
+        let starts = starts.collect::<PyResult<_>>()?;
+        let outputs = vec![(OUTPUT.to_owned(), output)];
+        Ok(Self {
+            starts,
+            ..Self::new(Function::new(layers.network, outputs))
+        })
     }
 }
 
@@ -212,7 +213,7 @@ impl StoredNetwork {
             layers,
         };
         let (layers, BodyEnds { positions, .. }) = caught(|| sizes.layers())?;
-        Ok(Self::of_layers(layers, positions))
+        Self::of_layers(layers, positions)
     }
 
     /// For each parameter its shape in a state dict, `normal`, `uniform` around 0 or `constant`, and the standard deviation, the bound or the number.
