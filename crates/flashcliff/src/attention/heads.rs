@@ -402,7 +402,6 @@ impl<'a, T: Element> Heads<'a, T> {
         let HeadSizes {
             channels,
             scalars,
-            heads,
             width,
             ..
         } = self.sizes;
@@ -450,7 +449,6 @@ impl<T: Element> Backward<'_, '_, T> {
             channels,
             scalars,
             heads,
-            width,
             ..
         } = own.sizes;
         let [of_distances, of_scalars] = own.firsts();
