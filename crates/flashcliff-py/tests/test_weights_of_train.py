@@ -13,7 +13,12 @@ import torch
 from c_library import needs_library
 
 import flashcliff
-from flashcliff.compat.gatr.interface import embed_point, embed_scalar, embed_translation, extract_point
+from flashcliff.compat.gatr.interface import (
+    embed_point,
+    embed_scalar,
+    embed_translation,
+    extract_point,
+)
 from flashcliff.graphs import Relation
 
 VARIABLE = "FLASHCLIFF_PROGRAM"
