@@ -8,7 +8,7 @@ use candle_nn::{VarBuilder, VarMap};
 use common::{random, values};
 use flashcliff_candle::models::Bodies;
 
-/// What the last scalars come from, and the bias on the scalar of a vector.
+/// The parameters that only the last scalars depend on, and the bias on the scalar of a vector.
 const IDLE: [&str; 9] = [
     "model.3.mes_norm.scalar_norm.bias",
     "model.3.mes_norm.scalar_norm.weight",

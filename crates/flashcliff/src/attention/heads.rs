@@ -299,10 +299,8 @@ struct Heads<'a, T> {
     weights: &'a [T],
     /// The channels of an item's heads.
     count: usize,
-    /// The place of each of these channels, among the first features of heads.
+    /// The place of each of these channels, and of each scalar, among the first features of heads.
     places: Vec<usize>,
-    /// The place of each scalar, among the first features of heads.
-    places_of_scalars: Vec<usize>,
 }
 
 /// Writes the features of some rows.
@@ -356,16 +354,19 @@ impl<'a, T: Element> Heads<'a, T> {
         let place = |at: usize| at % sizes.heads * sizes.width + at / sizes.heads;
         let count = sizes::product([sizes.channels, sizes.heads]);
         // Items have as many numbers; without items or blades there may be any number of channels.
-        let has_points = sizes.rows > 0 && of.blades > 0;
-        let scalars = if sizes.rows > 0 { sizes.of_item().1 } else { 0 };
+        let of_blades = if of.blades > 0 { count } else { 0 };
+        let most = if sizes.rows > 0 {
+            of_blades.max(sizes.of_item().1)
+        } else {
+            0
+        };
         Self {
             of,
             sizes,
             x,
             weights,
             count,
-            places: (0..if has_points { count } else { 0 }).map(place).collect(),
-            places_of_scalars: (0..scalars).map(place).collect(),
+            places: (0..most).map(place).collect(),
         }
     }
 
@@ -427,9 +428,9 @@ impl<'a, T: Element> Heads<'a, T> {
             }
         }
         if scalars > 0 {
-            let from = &self.x.scalars[row * self.x.strides.scalars..];
+            let from = &self.x.scalars[row * self.x.strides.scalars..][..self.sizes.of_item().1];
             let to = &mut to[of_scalars..];
-            let from = self.places_of_scalars.iter().zip(from);
+            let from = self.places.iter().zip(from);
             from.for_each(|(&place, &s)| to[place] = s);
         }
         if width > of_scalars + scalars {
@@ -490,7 +491,7 @@ impl<T: Element> Backward<'_, '_, T> {
         if scalars > 0 {
             let to = &mut self.scalars[at * self.strides.scalars..][..scalars * heads];
             let g = &g[of_scalars..];
-            let to = to.iter_mut().zip(&own.places_of_scalars);
+            let to = to.iter_mut().zip(&own.places);
             to.for_each(|(to, &place)| *to = g[place]);
         }
     }

@@ -139,7 +139,7 @@ impl NetworkFunction {
 }
 
 impl Again {
-    /// Of one gradient for each tensor by which one is wanted, those that are not zeros for all inputs.
+    /// The gradients that are not zeros for all inputs, out of one for each tensor by which one is wanted.
     pub(in crate::op) fn there(&self, made: Vec<Storage>) -> Vec<Storage> {
         let pairs = self.by.iter().zip(made);
         let found = pairs.filter(|((_, found), _)| *found);
