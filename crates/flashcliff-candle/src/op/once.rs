@@ -65,9 +65,18 @@ pub(crate) enum Gradient {
 }
 
 impl Gradient {
-    /// The gradient by a tensor that the result does not depend on. Its own gradients are zeros too.
-    pub(crate) fn zeros(input: &Tensor) -> Result<Self> {
-        Ok(Self::Kept(input.zeros_like()?.detach()))
+    /// The gradients by tensors, of which some are found, in order. A result does not depend on the others: their gradients, and all gradients of these,
+    /// are zeros.
+    pub(crate) fn among<'a>(
+        found: impl IntoIterator<Item = Self>,
+        by: impl IntoIterator<Item = (&'a Tensor, bool)>,
+    ) -> Result<Vec<Option<Self>>> {
+        let mut found = found.into_iter();
+        let each = by.into_iter().map(|(tensor, is_found)| match is_found {
+            true => Ok(found.next()),
+            false => Ok(Some(Self::Kept(tensor.zeros_like()?.detach()))),
+        });
+        each.collect()
     }
 
     /// The gradient as candle gets it: if it may be differentiated, that is an error that names the operator.

@@ -312,12 +312,9 @@ impl Backward for Call {
         })?;
         let made: Vec<Storage> = made.into_iter().map(Storage::Cuda).collect();
         if !once::keeps_graph() {
-            let mut made = made.into_iter().map(Gradient::Made);
-            let each = tracked.iter().zip(found).map(|(&at, found)| match found {
-                true => Ok(made.next()),
-                false => Gradient::zeros(&inputs[at]).map(Some),
-            });
-            return each.collect();
+            let by = tracked.iter().zip(found);
+            let by = by.map(|(&at, &found)| (&inputs[at], found));
+            return Gradient::among(made.into_iter().map(Gradient::Made), by);
         }
         let rows = self.gpu().plan().batch();
         let seed = Some(grad_output.clone());

@@ -153,12 +153,7 @@ impl Again {
             true => self.recorded(made)?,
             false => made.into_iter().map(Gradient::Made).collect(),
         };
-        let mut made = made.into_iter();
-        let each = by.into_iter().map(|(tensor, found)| match found {
-            true => Ok(made.next()),
-            false => Gradient::zeros(&tensor).map(Some),
-        });
-        each.collect()
+        Gradient::among(made, by.iter().map(|(tensor, found)| (tensor, *found)))
     }
 
     /// The gradients that there are as nodes.
