@@ -20,7 +20,7 @@ const SEED: u64 = 1;
 /// A case with its tensors.
 pub(super) enum Work {
     Layer(LayerWork),
-    Inference(Model, Tensor),
+    Inference(Box<Model>, Tensor),
     Step(Box<Training>),
 }
 
@@ -194,7 +194,7 @@ impl Work {
                 let batch = batch(architecture, case.batch, dtype, device)?;
                 if case.run != Run::Step {
                     let [points, _] = batch;
-                    return Ok(Self::Inference(model, points));
+                    return Ok(Self::Inference(Box::new(model), points));
                 }
                 let training = Training::new(model, batch, features)?;
                 Ok(Self::Step(Box::new(training)))
