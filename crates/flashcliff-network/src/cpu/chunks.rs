@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 use std::slice;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use flashcliff::threads;
+use flashcliff::equivariant::Prepared;
+use flashcliff::{Pass, threads};
 
 use super::functions::{self, Number};
 use super::{Place, Run, Sources, check_len, cut};
 use crate::Error;
-use crate::network::{Axis, Extent, Node, Rows, Set, Value};
+use crate::network::{Axis, Extent, Rows, Set, Value};
 use crate::plan::{Memory, Part, Plan, Spot};
 use crate::scratch::Buffer;
 use crate::tokens::chunk::{Chunk, Layout, Samples};
@@ -32,7 +33,7 @@ struct Sum {
 }
 
 /// All that the chunks of a part share.
-struct Shared<'a, T> {
+struct Shared<'a, T: Number> {
     plan: &'a Plan,
     part: &'a Part,
     arena: Place<T>,
@@ -43,10 +44,12 @@ struct Shared<'a, T> {
     /// The elements of tensors of the host.
     host: Vec<(Memory, &'a [T])>,
     sums: &'a [Sum],
+    /// The parameters of each call of the part, made by the first chunk that needs them; empty for a single chunk.
+    prepared: Vec<OnceLock<Option<Prepared<T>>>>,
 }
 
 /// A chunk with its memory.
-struct Own<'a, T> {
+struct Own<'a, T: Number> {
     shared: &'a Shared<'a, T>,
     chunk: Chunk<'a>,
     locals: *mut T,
@@ -102,6 +105,10 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
                 .map(|held| (held.memory, &*held.guard))
                 .collect(),
             sums: &sums,
+            prepared: match chunks.len() {
+                1 => Vec::new(),
+                _ => part.calls.clone().map(|_| OnceLock::new()).collect(),
+            },
         };
         let mut of_chunks: Vec<Buffer<T>> = chunks.iter().map(|_| Buffer::take(len)).collect();
         let failure = Failure::default();
@@ -178,7 +185,7 @@ impl<T: Number> Own<'_, T> {
             for copy in part.copies.iter().filter(|copy| copy.load == Some(call)) {
                 self.load(copy.values[0])?;
             }
-            self.call(self.shared.plan.node(call))?;
+            self.call(call)?;
             for copy in part.copies.iter().filter(|copy| copy.store == Some(call)) {
                 self.store(copy.values[0])?;
             }
@@ -186,18 +193,20 @@ impl<T: Number> Own<'_, T> {
         Ok(())
     }
 
-    fn call(&self, node: &Node) -> Result<(), Error> {
+    fn call(&self, call: usize) -> Result<(), Error> {
+        let node = self.shared.plan.node(call);
         match &node.work {
             Work::Step(step) => {
                 let given = self.given(step, &node.inputs, node.inputs[0])?;
                 step.forward(
                     &given,
+                    self.prepared(call, step, &given, Pass::Forward),
                     self.write(node.outputs[0])?,
                     self.write(node.outputs[1])?,
                 )
             }
             Work::Gradient(gradient) => match &*gradient.of {
-                Work::Step(step) => self.gradient(node, step, gradient),
+                Work::Step(step) => self.gradient(call, step, gradient),
                 work => {
                     let mut inputs = [None; 3];
                     for (input, &value) in inputs.iter_mut().zip(&node.inputs) {
@@ -244,7 +253,25 @@ impl<T: Number> Own<'_, T> {
         Ok(given)
     }
 
-    fn gradient(&self, node: &Node, step: &Step, gradient: &Gradient) -> Result<(), Error> {
+    /// The parameters of a step for this pass of all chunks.
+    fn prepared(
+        &self,
+        call: usize,
+        step: &Step,
+        given: &Given<'_, T>,
+        pass: Pass,
+    ) -> Option<&Prepared<T>> {
+        let own = self
+            .shared
+            .prepared
+            .get(call - self.shared.part.calls.start)?;
+        // Where they cannot be made the pass says why.
+        let make = || step.prepare(given.parameters, pass).ok().flatten();
+        own.get_or_init(make).as_ref()
+    }
+
+    fn gradient(&self, call: usize, step: &Step, gradient: &Gradient) -> Result<(), Error> {
+        let node = self.shared.plan.node(call);
         let all = step.inputs();
         let count = if step.gradient_reads_tokens() {
             all.len()
@@ -256,6 +283,10 @@ impl<T: Number> Own<'_, T> {
             self.read(node.inputs[count])?,
             self.read(node.inputs[count + 1])?,
         );
+        let prepared = match gradient.wanted.first() {
+            Some(true) => self.prepared(call, step, &given, Pass::Backward),
+            _ => None,
+        };
         let mut to = Gradients::default();
         let mut outputs = node.outputs.iter();
         for (at, (input, _)) in all
@@ -276,7 +307,7 @@ impl<T: Number> Own<'_, T> {
             }
         }
         if !gradient.adds {
-            return step.backward(&given, kept, g, to);
+            return step.backward(&given, prepared, kept, g, to);
         }
         // The gradient so far lies where the sum is written.
         let Some(sum) = to.x.take() else {
@@ -287,7 +318,7 @@ impl<T: Number> Own<'_, T> {
             x: Some(&mut more),
             ..to
         };
-        step.backward(&given, kept, g, to)?;
+        step.backward(&given, prepared, kept, g, to)?;
         add(sum, &more);
         Ok(())
     }

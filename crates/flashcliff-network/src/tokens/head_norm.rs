@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use flashcliff::attention::HeadScales;
 use flashcliff::equivariant::{InvariantNorm, NormSizes};
 
 use super::Channels;
@@ -27,16 +28,46 @@ impl Attention {
         let core = InvariantNorm::new(self.geometry.algebra);
         let rows = side.rows();
         for place in self.places_of(side.index) {
-            let columns = self.columns(&place, side.channels.multivectors, rows);
-            let (x, mut y) = (columns.take(mv), Buffer::take(columns.len()));
-            core.forward(columns.sizes(rows), norm::EPS, &x, &mut y)?;
-            columns.put(&y, to_mv);
+            let first = place.first.multivectors;
+            if let (Some(x), Some(y)) = (mv.get(first..), to_mv.get_mut(first..)) {
+                core.forward(self.norm_sizes(side, &place), norm::EPS, x, y)?;
+            }
             let mut statistics = Statistics::new(place.heads, self.head.scalars);
             for at in self.scalars_of_rows(&place, rows, side.channels) {
                 statistics.standardise(&s[at.clone()], &mut to_s[at]);
             }
         }
         Ok(to)
+    }
+
+    /// What the norm multiplies the heads of a part of a side with.
+    pub(crate) fn scales<T: Number>(
+        &self,
+        side: &Side<'_, T>,
+        place: &Place,
+    ) -> Result<Scales<T>, Error> {
+        let (mv, s) = self.layout(side.rows(), side.channels).split(side.x);
+        let count = side.rows() * place.heads;
+        let of_scalars = if self.head.scalars > 0 { count } else { 0 };
+        let mut scales = Scales {
+            multivectors: Buffer::take(count),
+            means: Buffer::take(of_scalars),
+            scalars: Buffer::take(of_scalars),
+        };
+        let x = mv.get(place.first.multivectors..).unwrap_or(&[]);
+        let sizes = self.norm_sizes(side, place);
+        let core = InvariantNorm::new(self.geometry.algebra);
+        core.scales(sizes, norm::EPS, x, &mut scales.multivectors)?;
+        let mut statistics = Statistics::new(place.heads, self.head.scalars);
+        let rows = self.scalars_of_rows(place, side.rows(), side.channels);
+        let heads = place.heads.max(1);
+        let to = scales.means.chunks_exact_mut(heads);
+        for (at, (means, scales)) in rows.zip(to.zip(scales.scalars.chunks_exact_mut(heads))) {
+            statistics.take(&s[at]);
+            means.copy_from_slice(&statistics.mean);
+            scales.copy_from_slice(&statistics.scale);
+        }
+        Ok(scales)
     }
 
     /// The gradient of the input of a side, from that of what [`Self::normalised`] makes of it.
@@ -56,11 +87,11 @@ impl Attention {
         let core = InvariantNorm::new(self.geometry.algebra);
         let rows = side.rows();
         for place in self.places_of(side.index) {
-            let columns = self.columns(&place, side.channels.multivectors, rows);
-            let (x, g) = (columns.take(mv), columns.take(g_mv));
-            let mut gradient = Buffer::take(columns.len());
-            core.backward(columns.sizes(rows), norm::EPS, &x, &g, &mut gradient)?;
-            columns.put(&gradient, to_mv);
+            let own = place.first.multivectors..;
+            let given = (mv.get(own.clone()), g_mv.get(own.clone()));
+            if let ((Some(x), Some(g)), Some(to)) = (given, to_mv.get_mut(own)) {
+                core.backward(self.norm_sizes(side, &place), norm::EPS, x, g, to)?;
+            }
             let mut statistics = Statistics::new(place.heads, self.head.scalars);
             for at in self.scalars_of_rows(&place, rows, side.channels) {
                 statistics.gradient(&s[at.clone()], &g_s[at.clone()], &mut to_s[at]);
@@ -137,6 +168,16 @@ impl Attention {
         }
     }
 
+    /// The sizes of the norm of the multivectors of a part of a side.
+    fn norm_sizes<T>(&self, side: &Side<'_, T>, place: &Place) -> NormSizes {
+        NormSizes {
+            rows: side.rows(),
+            channels: self.head.multivectors,
+            groups: place.heads,
+            row: side.channels.multivectors,
+        }
+    }
+
     /// For each row the places of the scalars of a part: those of all heads, channel by channel.
     fn scalars_of_rows(
         &self,
@@ -150,6 +191,25 @@ impl Attention {
             let first = first + row * channels.scalars;
             first..first + count
         })
+    }
+}
+
+/// What the norm multiplies heads with, `[rows, heads]` each, and the means of scalars.
+pub(crate) struct Scales<T: Number> {
+    multivectors: Buffer<T>,
+    means: Buffer<T>,
+    scalars: Buffer<T>,
+}
+
+impl<T: Number> Scales<T> {
+    /// The factors of some rows.
+    pub(crate) fn of(&self, rows: Range<usize>, heads: usize) -> HeadScales<'_, T> {
+        let own = rows.start * heads..rows.end * heads;
+        HeadScales {
+            multivectors: &self.multivectors[own.clone()],
+            means: self.means.get(own.clone()).unwrap_or(&[]),
+            scalars: self.scalars.get(own).unwrap_or(&[]),
+        }
     }
 }
 
@@ -171,14 +231,6 @@ impl Columns {
 
     fn len(&self) -> usize {
         self.lines * self.of_line()
-    }
-
-    fn sizes(&self, rows: usize) -> NormSizes {
-        NormSizes {
-            rows,
-            channels: self.channels,
-            groups: self.heads,
-        }
     }
 
     fn take<T: Number>(&self, lines: &[T]) -> Buffer<T> {

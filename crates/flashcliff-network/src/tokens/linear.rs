@@ -1,6 +1,9 @@
 //! Equivariant linear layers that share an input.
 
-use flashcliff::equivariant::{EquivariantLinear, Matrices, MatricesMut, Side, SideMut, Sizes};
+use flashcliff::Pass;
+use flashcliff::equivariant::{
+    EquivariantLinear, Matrices, MatricesMut, Prepared, Side, SideMut, Sizes,
+};
 
 use super::chunk::Layout;
 use super::step::{Given, Gradients};
@@ -252,9 +255,24 @@ impl Linear {
         }
     }
 
+    /// The parameters for many forward or backward passes with them.
+    pub(crate) fn prepare<T: Number>(
+        &self,
+        parameters: &[T],
+        pass: Pass,
+    ) -> Result<Prepared<T>, Error> {
+        let kinds = split(parameters, self.lens());
+        let (sizes, matrices) = (self.sizes(0), self.matrices(kinds));
+        Ok(match pass {
+            Pass::Forward => self.core.prepare(sizes, &matrices)?,
+            Pass::Backward => self.core.prepare_gradient(sizes, &matrices)?,
+        })
+    }
+
     pub(crate) fn forward<T: Number>(
         &self,
         given: &Given<'_, T>,
+        prepared: Option<&Prepared<T>>,
         y: &mut [T],
     ) -> Result<(), Error> {
         let rows = given.chunk.rows();
@@ -279,9 +297,13 @@ impl Linear {
             scalars: s,
         };
         let kinds = split(given.parameters, self.lens());
-        let sizes = self.sizes(rows);
-        self.core
-            .output(sizes, &self.matrices(kinds), input, side)?;
+        match prepared {
+            Some(prepared) => prepared.run(rows, input, side)?,
+            None => {
+                let matrices = self.matrices(kinds);
+                self.core.output(self.sizes(rows), &matrices, input, side)?;
+            }
+        }
         let bias = kinds[2];
         if self.has_own_bias() && !bias.is_empty() && !self.without.biases {
             let of_scalar_blade = &mut out[..rows * bias.len()];
@@ -295,6 +317,7 @@ impl Linear {
     pub(crate) fn backward<T: Number>(
         &self,
         given: &Given<'_, T>,
+        prepared: Option<&Prepared<T>>,
         g: &[T],
         to: Gradients<'_, T>,
     ) -> Result<(), Error> {
@@ -310,9 +333,14 @@ impl Linear {
                 multivectors: to_mv,
                 scalars: &mut *to_s,
             };
-            let matrices = self.matrices(split(given.parameters, self.lens()));
-            self.core
-                .input_gradient(self.sizes(rows), &matrices, gradient, side)?;
+            match prepared {
+                Some(prepared) => prepared.run(rows, gradient, side)?,
+                None => {
+                    let matrices = self.matrices(split(given.parameters, self.lens()));
+                    self.core
+                        .input_gradient(self.sizes(rows), &matrices, gradient, side)?;
+                }
+            }
             if self.keeps_scalars && !self.without.kept_scalars {
                 add(to_s, g_s);
             }

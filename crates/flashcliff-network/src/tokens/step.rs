@@ -1,5 +1,8 @@
 //! A step of any kind, with its inputs, its result and its passes.
 
+use flashcliff::Pass;
+use flashcliff::equivariant::Prepared;
+
 use super::chunk::Chunk;
 use super::rotary::Way;
 use super::{
@@ -255,15 +258,28 @@ impl Step {
         )
     }
 
+    /// The parameters for many passes of one kind with them, if copies of them are faster.
+    pub(crate) fn prepare<T: Number>(
+        &self,
+        parameters: &[T],
+        pass: Pass,
+    ) -> Result<Option<Prepared<T>>, Error> {
+        match self {
+            Self::Linear(step) => Ok(Some(step.prepare(parameters, pass)?)),
+            _ => Ok(None),
+        }
+    }
+
     /// Writes the result. `kept` gets what the backward pass needs.
     pub(crate) fn forward<T: Number>(
         &self,
         given: &Given<'_, T>,
+        prepared: Option<&Prepared<T>>,
         y: &mut [T],
         kept: &mut [T],
     ) -> Result<(), Error> {
         match self {
-            Self::Linear(step) => step.forward(given, y)?,
+            Self::Linear(step) => step.forward(given, prepared, y)?,
             Self::Gains(step) => step.forward(given, y),
             Self::Attention(step) => step.forward(given, y, kept)?,
             Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
@@ -283,12 +299,13 @@ impl Step {
     pub(crate) fn backward<T: Number>(
         &self,
         given: &Given<'_, T>,
+        prepared: Option<&Prepared<T>>,
         kept: &[T],
         g: &[T],
         to: Gradients<'_, T>,
     ) -> Result<(), Error> {
         match self {
-            Self::Linear(step) => return step.backward(given, g, to),
+            Self::Linear(step) => return step.backward(given, prepared, g, to),
             Self::Gains(step) => step.backward(given, g, to),
             Self::Attention(step) => return step.backward(given, kept, g, to),
             Self::Lanes(step) => return step.backward(given, g, to),

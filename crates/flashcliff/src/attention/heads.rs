@@ -4,12 +4,17 @@
 //! features of a head:  channels of each taken blade | channels of each distance feature | scalars | zeros
 //! ```
 //!
+//! They are `[sequences, heads, items, width]`: the items of a head follow each other, as attention reads them.
+//!
 //! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are added over chunks in order.
 
 mod compiled;
 mod lengths;
 
+use std::ops::Range;
+
 use super::distance::DistancePoint;
+use crate::operator::gemm::Matrix;
 use crate::{Element, Error, Loop, Tier, sizes, threads};
 
 pub(crate) use compiled::CompiledHeads;
@@ -33,6 +38,19 @@ pub struct HeadSizes {
     pub heads: usize,
     /// The elements of a head's features; zeros follow the features.
     pub width: usize,
+    /// The items of a sequence, which divide `rows`. With 1 the features of an item's heads follow each other.
+    pub items: usize,
+}
+
+/// What heads are multiplied by before their features are taken, `[rows, heads]` each: the norm of a head is such a factor.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadScales<'a, T> {
+    /// The factors of multivectors.
+    pub multivectors: &'a [T],
+    /// What is taken from scalars before their factor; empty without scalars.
+    pub means: &'a [T],
+    /// The factors of scalars; empty without scalars.
+    pub scalars: &'a [T],
 }
 
 /// The elements from one number of items to the next.
@@ -55,6 +73,20 @@ pub struct HeadItems<'a, T> {
     pub scalars: &'a [T],
     /// Where the others are.
     pub strides: HeadStrides,
+}
+
+impl<T> HeadItems<'_, T> {
+    /// The items from one on.
+    #[must_use]
+    pub fn from(self, item: usize) -> Self {
+        let HeadStrides { row, scalars, .. } = self.strides;
+        let from = |all: usize, stride: usize| sizes::product([item, stride]).min(all);
+        Self {
+            multivectors: &self.multivectors[from(self.multivectors.len(), row)..],
+            scalars: &self.scalars[from(self.scalars.len(), scalars)..],
+            strides: self.strides,
+        }
+    }
 }
 
 /// Multivectors and scalars to write, as [`HeadItems`]; the rows of a blade do not reach into the next.
@@ -93,11 +125,11 @@ pub struct HeadFeatures {
 }
 
 impl HeadFeatures {
-    /// Writes the features `[rows, heads, width]`. Queries with distances have weights `[channels, heads]`.
+    /// Writes the features `[sequences, heads, items, width]`. Queries with distances have weights `[channels, heads]`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] for a slice that does not hold its shape, a width that is less than the features, and heads without multivectors;
-    /// [`Error::InvalidOption`] for blades that are not ascending.
+    /// [`Error::LengthMismatch`] for a slice that does not hold its shape, a width that is less than the features, heads without
+    /// multivectors, and rows that are no whole sequences; [`Error::InvalidOption`] for blades that are not ascending.
     #[inline]
     pub fn forward<T: Element>(
         &self,
@@ -106,7 +138,22 @@ impl HeadFeatures {
         weights: &[T],
         features: &mut [T],
     ) -> Result<(), Error> {
-        T::heads_forward(self, sizes, x, weights, features)
+        T::heads_forward(self, sizes, x, weights, None, features)
+    }
+
+    /// Writes the features of scaled heads, without distances, which are between the items as they are.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`]; [`Error::InvalidOption`] for features of distances.
+    #[inline]
+    pub fn forward_scaled<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        x: HeadItems<'_, T>,
+        scales: HeadScales<'_, T>,
+        features: &mut [T],
+    ) -> Result<(), Error> {
+        T::heads_forward(self, sizes, x, &[], Some(scales), features)
     }
 
     fn forward_here<T: Element>(
@@ -114,6 +161,7 @@ impl HeadFeatures {
         sizes: HeadSizes,
         x: HeadItems<'_, T>,
         weights: &[T],
+        scales: Option<HeadScales<'_, T>>,
         features: &mut [T],
     ) -> Result<(), Error> {
         self.check(
@@ -123,13 +171,24 @@ impl HeadFeatures {
             weights,
         )?;
         self.check_features(sizes, features.len())?;
-        let of_item = sizes::product([sizes.heads, sizes.width]).max(1);
-        let chunks = features.chunks_mut(sizes::product([ROWS, of_item]));
+        if let Some(scales) = &scales {
+            check_scales(self, sizes, scales)?;
+        }
+        // Rows without elements may be any number.
+        if features.is_empty() {
+            return Ok(());
+        }
         let heads = Heads::new(self, sizes, x, weights);
-        threads::for_each(chunks.enumerate(), |(chunk, to)| {
-            let first = chunk * ROWS;
-            let heads = &heads;
-            Tier::best().run(Forward { heads, first, to });
+        let to = Matrix::rows(features.as_mut_ptr(), 1);
+        threads::for_each(0..sizes.rows.div_ceil(ROWS), |chunk| {
+            let (heads, to) = (&heads, &to);
+            let rows = chunk * ROWS..sizes.rows.min((chunk + 1) * ROWS);
+            Tier::best().run(Forward {
+                heads,
+                rows,
+                scales,
+                to,
+            });
         });
         Ok(())
     }
@@ -187,7 +246,6 @@ impl HeadFeatures {
         let strides = to.strides;
         let blades = parts_of_blades(to.multivectors, sizes.rows, strides, self.blades);
         let scalars = parts(to.scalars, sizes.rows, strides.scalars);
-        let of_chunk = ROWS * sizes.heads * sizes.width;
         let mut rest = &mut sums[..];
         let each = blades.into_iter().zip(scalars).enumerate();
         let work: Vec<_> = each
@@ -203,7 +261,7 @@ impl HeadFeatures {
             Tier::best().run(Backward {
                 heads: &heads,
                 first,
-                g: &gradient[chunk * of_chunk..],
+                g: gradient,
                 rows: ROWS.min(sizes.rows - first),
                 strides,
                 blades,
@@ -287,8 +345,32 @@ impl HeadFeatures {
     fn check_features(&self, sizes: HeadSizes, len: usize) -> Result<(), Error> {
         let shape = [sizes.rows, sizes.heads, sizes.width];
         check(&shape, sizes::product(shape), len)?;
+        at_least(&[sizes.items], 1, sizes.items)?;
+        let whole = sizes.rows / sizes.items * sizes.items;
+        check(&[sizes.rows / sizes.items, sizes.items], whole, sizes.rows)?;
         at_least(&[sizes.width], self.count(sizes), sizes.width)
     }
+}
+
+/// Checks the factors of heads.
+fn check_scales<T>(
+    of: &HeadFeatures,
+    sizes: HeadSizes,
+    scales: &HeadScales<'_, T>,
+) -> Result<(), Error> {
+    if of.distances.is_some() {
+        return Err(Error::InvalidOption {
+            option: "distances",
+            expected: "none with scaled heads",
+            got: 1.0,
+        });
+    }
+    let shape = [sizes.rows, sizes.heads];
+    let needed = sizes::product(shape);
+    check(&shape, needed, scales.multivectors.len())?;
+    let of_scalars = if sizes.scalars > 0 { needed } else { 0 };
+    check(&shape, of_scalars, scales.means.len())?;
+    check(&shape, of_scalars, scales.scalars.len())
 }
 
 /// The arguments that all rows of a call share.
@@ -299,22 +381,24 @@ struct Heads<'a, T> {
     weights: &'a [T],
     /// The channels of an item's heads.
     count: usize,
-    /// The place of each of these channels, and of each scalar, among the first features of heads.
+    /// The place of each of these channels, and of each scalar, among the first features of an item's heads.
     places: Vec<usize>,
 }
 
-/// Writes the features of some rows.
+/// Writes the features of some rows, which no other loop writes.
 struct Forward<'a, T> {
     heads: &'a Heads<'a, T>,
-    first: usize,
-    to: &'a mut [T],
+    rows: Range<usize>,
+    scales: Option<HeadScales<'a, T>>,
+    /// The features of all rows.
+    to: &'a Matrix<T>,
 }
 
 /// Writes the gradients of some rows, and adds those of weights.
 struct Backward<'a, 'b, T> {
     heads: &'a Heads<'a, T>,
     first: usize,
-    /// The gradient of the features, from the first row on.
+    /// The gradient of the features of all rows.
     g: &'a [T],
     rows: usize,
     strides: HeadStrides,
@@ -329,9 +413,17 @@ impl<T: Element> Loop for Forward<'_, T> {
 
     #[inline(always)]
     fn run(self) {
-        let HeadSizes { heads, width, .. } = self.heads.sizes;
-        for (at, to) in self.to.chunks_exact_mut((heads * width).max(1)).enumerate() {
-            self.heads.row(self.first + at, to);
+        for row in self.rows {
+            let to = self.to.from(self.heads.first_feature(row), 0).ptr;
+            // SAFETY: lengths were checked, and no other loop writes the features of the row.
+            unsafe {
+                match self.heads.sizes.channels {
+                    2 => self.heads.row::<2>(row, self.scales, to),
+                    4 => self.heads.row::<4>(row, self.scales, to),
+                    8 => self.heads.row::<8>(row, self.scales, to),
+                    _ => self.heads.row::<0>(row, self.scales, to),
+                }
+            }
         }
     }
 }
@@ -341,17 +433,17 @@ impl<T: Element> Loop for Backward<'_, '_, T> {
 
     #[inline(always)]
     fn run(mut self) {
-        let HeadSizes { heads, width, .. } = self.heads.sizes;
         for at in 0..self.rows {
-            let g = &self.g[at * heads * width..][..heads * width];
-            self.row(at, g);
+            let first = self.heads.first_feature(self.first + at);
+            self.row(at, &self.g[first..]);
         }
     }
 }
 
 impl<'a, T: Element> Heads<'a, T> {
     fn new(of: &'a HeadFeatures, sizes: HeadSizes, x: HeadItems<'a, T>, weights: &'a [T]) -> Self {
-        let place = |at: usize| at % sizes.heads * sizes.width + at / sizes.heads;
+        let of_head = sizes.items * sizes.width;
+        let place = |at: usize| at % sizes.heads * of_head + at / sizes.heads;
         let count = sizes::product([sizes.channels, sizes.heads]);
         // Items have as many numbers; without items or blades there may be any number of channels.
         let of_blades = if of.blades > 0 { count } else { 0 };
@@ -397,29 +489,69 @@ impl<'a, T: Element> Heads<'a, T> {
         blocks.chain((whole..count).map(|at| (at, false)))
     }
 
-    /// Writes the features of an item.
+    /// The first feature of an item.
     #[inline(always)]
-    fn row(&self, row: usize, to: &mut [T]) {
+    fn first_feature(&self, row: usize) -> usize {
+        let HeadSizes {
+            heads,
+            width,
+            items,
+            ..
+        } = self.sizes;
+        (row / items * heads * items + row % items) * width
+    }
+
+    /// Writes the features of an item, the first of which has an address. A head has `CHANNELS`, or any number if this is 0.
+    ///
+    /// # Safety
+    /// Lengths were checked, and nobody else uses the features of the item.
+    #[inline(always)]
+    unsafe fn row<const CHANNELS: usize>(
+        &self,
+        row: usize,
+        scales: Option<HeadScales<'_, T>>,
+        to: *mut T,
+    ) {
         let HeadSizes {
             channels,
             scalars,
+            heads,
             width,
+            items,
             ..
         } = self.sizes;
+        let one = T::from_f64(1.0);
+        let of_heads = row * heads..(row + 1) * heads;
+        let scale = scales.map(|own| &own.multivectors[of_heads.clone()]);
         let [of_distances, of_scalars] = self.firsts();
         for (at, &(taken, negative)) in self.of.taken.iter().enumerate() {
-            let from = self.places.iter().zip(self.blade(row, taken));
-            let to = &mut to[at * channels..];
-            match negative {
-                true => from.for_each(|(&place, &x)| to[place] = T::default() - x),
-                false => from.for_each(|(&place, &x)| to[place] = x),
+            let from = self.blade(row, taken);
+            let sign = if negative { T::default() - one } else { one };
+            for head in 0..heads {
+                let factor = scale.map_or(sign, |own| sign * own[head]);
+                // SAFETY: the caller promises it.
+                unsafe {
+                    let to = to.add(head * items * width + at * channels);
+                    let from = from.as_ptr().add(head);
+                    if CHANNELS > 0 {
+                        for channel in 0..CHANNELS {
+                            *to.add(channel) = *from.add(channel * heads) * factor;
+                        }
+                    } else {
+                        for channel in 0..channels {
+                            *to.add(channel) = *from.add(channel * heads) * factor;
+                        }
+                    }
+                }
             }
         }
         if let Some(distances) = &self.of.distances {
             for (at, whole) in self.blocks() {
                 let blade = |blade: usize| self.blade(row, blade);
                 let put = |feature: usize, lane: usize, value: T| {
-                    to[self.places[at + lane] + of_distances + feature * channels] = value;
+                    let place = self.places[at + lane] + of_distances + feature * channels;
+                    // SAFETY: the caller promises it.
+                    unsafe { *to.add(place) = value };
                 };
                 match whole {
                     true => distances.features::<T, LANES>(at, blade, self.weights, put),
@@ -429,13 +561,23 @@ impl<'a, T: Element> Heads<'a, T> {
         }
         if scalars > 0 {
             let from = &self.x.scalars[row * self.x.strides.scalars..][..self.sizes.of_item().1];
-            let to = &mut to[of_scalars..];
-            let from = self.places.iter().zip(from);
-            from.for_each(|(&place, &s)| to[place] = s);
+            let scale =
+                scales.map(|own| [own.means, own.scalars].map(|own| &own[of_heads.clone()]));
+            for head in 0..heads {
+                let (mean, factor) =
+                    scale.map_or((T::default(), one), |[means, own]| (means[head], own[head]));
+                let own = from[head..].iter().step_by(heads);
+                for (channel, &s) in own.enumerate() {
+                    let place = head * items * width + of_scalars + channel;
+                    // SAFETY: the caller promises it.
+                    unsafe { *to.add(place) = (s - mean) * factor };
+                }
+            }
         }
-        if width > of_scalars + scalars {
-            for to in to.chunks_exact_mut(width) {
-                to[of_scalars + scalars..].fill(T::default());
+        for head in 0..heads {
+            for place in of_scalars + scalars..width {
+                // SAFETY: the caller promises it.
+                unsafe { *to.add(head * items * width + place) = T::default() };
             }
         }
     }

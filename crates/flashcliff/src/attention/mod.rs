@@ -7,7 +7,9 @@ mod tangents;
 
 pub use distance::DistancePoint;
 pub(crate) use heads::CompiledHeads;
-pub use heads::{HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadSizes, HeadStrides};
+pub use heads::{
+    HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadScales, HeadSizes, HeadStrides,
+};
 
 use crate::compiled::compiled_here;
 use crate::{Element, Error};

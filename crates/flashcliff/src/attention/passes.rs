@@ -1,7 +1,10 @@
 //! The passes of attention, in blocks of queries and keys.
 
+use flashcliff_kernels::simd::Math;
+
 use super::{AttentionGradients, AttentionInputs, AttentionMask, AttentionSizes};
 use crate::kernel::tasks;
+use crate::kernel::vectors::{self, VectorLoop};
 use crate::operator::gemm::{Matrix, matmul, matmul_scaled};
 use crate::{Element, Loop, Tier};
 
@@ -65,14 +68,16 @@ fn forward_block<T: Element>(
             (start, keys),
             &mut scores[..count * keys],
         );
-        Tier::best().run(Exponentials {
+        let exponentials = Exponentials {
             scores: &mut scores[..count * keys],
             keys,
             largest: &mut largest,
             sum: &mut sum,
             out,
             width,
-        });
+        };
+        // SAFETY: it asks for nothing.
+        unsafe { vectors::run(exponentials) };
         let scores = Matrix::rows(scores.as_mut_ptr(), keys);
         let out = Matrix::rows(out.as_mut_ptr(), width);
         // SAFETY: lengths were checked, and the scores are those of the block.
@@ -173,11 +178,13 @@ fn backward_group<T: Element>(
                 (k_start, keys),
                 &mut weights[..count * keys],
             );
-            Tier::best().run(Weights {
+            let of_block = Weights {
                 scores: &mut weights[..count * keys],
                 keys,
                 normaliser: &normaliser[q_start..],
-            });
+            };
+            // SAFETY: it asks for nothing.
+            unsafe { vectors::run(of_block) };
             let p = Matrix::rows(weights.as_mut_ptr(), keys);
             let d = Matrix::rows(slopes.as_mut_ptr(), keys);
             let g = g.from(q_start, 0);
@@ -233,18 +240,17 @@ struct Exponentials<'a, T> {
     width: usize,
 }
 
-impl<T: Element> Loop for Exponentials<'_, T> {
+impl<T: Element> VectorLoop<T> for Exponentials<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    unsafe fn run<V: Math<Elem = T>>(self, _: usize) {
         let (zero, lowest) = (T::default(), T::from_f64(f64::NEG_INFINITY));
         let rows = self.scores.chunks_exact_mut(self.keys).enumerate();
         for (query, scores) in rows {
             let before = self.largest[query];
-            // NaN is passed over.
-            let larger = |a: T, b: T| if b > a { b } else { a };
-            let now = fold(scores, before, larger);
+            // SAFETY: the CPU has the tier.
+            let now = unsafe { largest::<V>(scores, before) };
             if now == lowest && scores.iter().all(|score| *score == lowest) {
                 // The mask hides all keys so far. NaN is not hidden.
                 scores.fill(zero);
@@ -259,11 +265,66 @@ impl<T: Element> Loop for Exponentials<'_, T> {
                 }
                 self.largest[query] = now;
             }
-            scores
-                .iter_mut()
-                .for_each(|score| *score = (*score - now).exp());
-            self.sum[query] += sum(scores);
+            // SAFETY: the CPU has the tier.
+            self.sum[query] += unsafe { exponentials::<V>(scores, now) };
         }
+    }
+}
+
+/// The largest of some numbers and a first one. NaN is passed over.
+///
+/// # Safety
+/// The CPU has the tier.
+#[inline(always)]
+unsafe fn largest<V: Math>(numbers: &[V::Elem], first: V::Elem) -> V::Elem {
+    let larger = |a: V::Elem, b: V::Elem| if b > a { b } else { a };
+    let vectors = numbers.chunks_exact(V::LANES);
+    let mut found = vectors.remainder().iter().fold(first, |a, &b| larger(a, b));
+    // SAFETY: the caller promises it; a vector has room for its elements.
+    unsafe {
+        let mut all = V::splat(first);
+        for own in vectors {
+            all = V::load(own.as_ptr()).max(all);
+        }
+        let elements = (&raw const all).cast::<V::Elem>();
+        for lane in 0..V::LANES {
+            found = larger(found, *elements.add(lane));
+        }
+    }
+    found
+}
+
+/// Writes the exponentials of some numbers less another, and gives their sum.
+///
+/// # Safety
+/// The CPU has the tier.
+#[inline(always)]
+unsafe fn exponentials<V: Math>(numbers: &mut [V::Elem], less: V::Elem) -> V::Elem {
+    // SAFETY: the caller promises it; a vector has room for its elements.
+    unsafe {
+        let less = V::splat(less);
+        let mut sum = V::zero();
+        let mut vectors = numbers.chunks_exact_mut(V::LANES);
+        for own in &mut vectors {
+            let all = V::load(own.as_ptr()).sub(less).exp();
+            all.store(own.as_mut_ptr());
+            sum = sum.add(all);
+        }
+        let rest = vectors.into_remainder();
+        if !rest.is_empty() {
+            let mut all = less;
+            let elements = (&raw mut all).cast::<V::Elem>();
+            for (lane, &own) in rest.iter().enumerate() {
+                *elements.add(lane) = own;
+            }
+            all = all.sub(less).exp().keep_first(rest.len());
+            sum = sum.add(all);
+            let elements = (&raw const all).cast::<V::Elem>();
+            for (lane, own) in rest.iter_mut().enumerate() {
+                *own = *elements.add(lane);
+            }
+        }
+        sum.reduce_add()
     }
 }
 
@@ -274,19 +335,19 @@ struct Weights<'a, T> {
     normaliser: &'a [T],
 }
 
-impl<T: Element> Loop for Weights<'_, T> {
+impl<T: Element> VectorLoop<T> for Weights<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    unsafe fn run<V: Math<Elem = T>>(self, _: usize) {
         let rows = self.scores.chunks_exact_mut(self.keys);
         for (row, &normaliser) in rows.zip(self.normaliser) {
             if normaliser == T::from_f64(f64::NEG_INFINITY) {
                 row.fill(T::default());
                 continue;
             }
-            row.iter_mut()
-                .for_each(|score| *score = (*score - normaliser).exp());
+            // SAFETY: the CPU has the tier.
+            unsafe { exponentials::<V>(row, normaliser) };
         }
     }
 }

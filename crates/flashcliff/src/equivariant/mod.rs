@@ -6,6 +6,7 @@
 
 mod norm;
 mod passes;
+mod prepared;
 mod terms;
 
 use cayley::Group;
@@ -14,6 +15,7 @@ use crate::compiled::compiled_here;
 use crate::{Algebra, Element, Error, sizes};
 pub(crate) use norm::CompiledNorm;
 pub use norm::{InvariantNorm, NormSizes};
+pub use prepared::Prepared;
 use terms::Term;
 
 /// A linear layer of multivectors and scalars that commutes with the group of an algebra.
@@ -226,6 +228,32 @@ impl EquivariantLinear {
         T::linear_input_gradient(self, sizes, matrices, gradient, out)
     }
 
+    /// Copies the parameters for many calls of [`Self::output`] with them. The rows of `sizes` are not read.
+    ///
+    /// # Errors
+    /// The errors of [`Self::output`].
+    pub fn prepare<T: Element>(
+        &self,
+        sizes: Sizes,
+        matrices: &Matrices<'_, T>,
+    ) -> Result<Prepared<T>, Error> {
+        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
+        Ok(self.prepared_output(sizes, matrices))
+    }
+
+    /// Copies the parameters for many calls of [`Self::input_gradient`] with them. The rows of `sizes` are not read.
+    ///
+    /// # Errors
+    /// The errors of [`Self::output`].
+    pub fn prepare_gradient<T: Element>(
+        &self,
+        sizes: Sizes,
+        matrices: &Matrices<'_, T>,
+    ) -> Result<Prepared<T>, Error> {
+        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
+        Ok(self.prepared_input_gradient(sizes, matrices))
+    }
+
     /// Computes the gradients of the parameters from that of the output and the input.
     ///
     /// # Errors
@@ -300,10 +328,10 @@ compiled_here! {
             of.check_matrices(sizes, &Lengths::of(matrices), true)?;
             of.check_side(sizes, true, input.lens())?;
             of.check_side(sizes, false, out.lens())?;
-            if out.lens() != [0, 0] {
-                of.run_output(sizes, matrices, input, out);
+            match out.lens() {
+                [0, 0] => Ok(()),
+                _ => of.prepared_output(sizes, matrices).run(sizes.rows, input, out),
             }
-            Ok(())
         }
 
         fn linear_input_gradient(
@@ -316,10 +344,12 @@ compiled_here! {
             of.check_matrices(sizes, &Lengths::of(matrices), true)?;
             of.check_side(sizes, false, gradient.lens())?;
             of.check_side(sizes, true, out.lens())?;
-            if out.lens() != [0, 0] {
-                of.run_input_gradient(sizes, matrices, gradient, out);
+            match out.lens() {
+                [0, 0] => Ok(()),
+                _ => of
+                    .prepared_input_gradient(sizes, matrices)
+                    .run(sizes.rows, gradient, out),
             }
-            Ok(())
         }
 
         fn linear_weight_gradient(

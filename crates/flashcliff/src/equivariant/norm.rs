@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::compiled::compiled_here;
 use crate::kernel::tasks::{self, Chunks};
 use crate::operator::gemm::Matrix;
-use crate::{Algebra, Element, Error, Loop, Tier};
+use crate::{Algebra, Element, Error, Loop, Tier, sizes};
 
 /// The layer norm of GATr and L-GATr, which versors leave alone.
 ///
@@ -24,7 +24,7 @@ use crate::{Algebra, Element, Error, Loop, Tier};
 /// use flashcliff::{Algebra, Signature};
 ///
 /// let norm = InvariantNorm::new(Algebra::new(Signature::new(2, 0, 0)?)?);
-/// let sizes = NormSizes { rows: 1, channels: 1, groups: 1 };
+/// let sizes = NormSizes { rows: 1, channels: 1, groups: 1, row: 1 };
 /// let mut y = [0.0_f32; 4];
 /// norm.forward(sizes, 0.01, &[1.0, 1.0, 1.0, 1.0], &mut y)?;
 /// assert_eq!(y, [0.5; 4]);
@@ -47,6 +47,8 @@ pub struct NormSizes {
     pub channels: usize,
     /// The groups of channels, innermost.
     pub groups: usize,
+    /// The elements from a row to the next one, at least `channels * groups`. Others between rows are not touched.
+    pub row: usize,
 }
 
 /// The smallest number of elements that is worth handing to a thread.
@@ -71,7 +73,8 @@ impl InvariantNorm {
     /// Writes the normalised multivectors.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] for a slice that does not have the length of its shape.
+    /// [`Error::LengthMismatch`] for a slice that does not have the length of its shape; with elements between rows, for one that
+    /// does not hold all rows.
     #[inline]
     pub fn forward<T: Element>(
         &self,
@@ -96,9 +99,49 @@ impl InvariantNorm {
             sizes,
             eps,
             x,
-            g: None,
+            what: What::Norm,
         };
         pass.spread(y);
+        Ok(())
+    }
+
+    /// Writes what the norm multiplies with, `[rows, groups]`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`].
+    #[inline]
+    pub fn scales<T: Element>(
+        &self,
+        sizes: NormSizes,
+        eps: f64,
+        x: &[T],
+        scales: &mut [T],
+    ) -> Result<(), Error> {
+        T::norm_scales(self, sizes, eps, x, scales)
+    }
+
+    fn scales_here<T: Element>(
+        &self,
+        sizes: NormSizes,
+        eps: f64,
+        x: &[T],
+        scales: &mut [T],
+    ) -> Result<(), Error> {
+        self.check(sizes, &[x.len()])?;
+        super::check_len(&[sizes.rows, sizes.groups], scales.len())?;
+        // The mean over no channel is 0.
+        if sizes.channels == 0 {
+            scales.fill(T::from_f64(1.0 / eps.max(0.0).sqrt()));
+            return Ok(());
+        }
+        let pass = Pass {
+            of: self,
+            sizes,
+            eps,
+            x,
+            what: What::Scales,
+        };
+        pass.spread(scales);
         Ok(())
     }
 
@@ -134,7 +177,7 @@ impl InvariantNorm {
             sizes,
             eps,
             x,
-            g: Some(g),
+            what: What::Gradient(g),
         };
         pass.spread(gradient);
         Ok(())
@@ -142,34 +185,73 @@ impl InvariantNorm {
 
     fn check(&self, sizes: NormSizes, lens: &[usize]) -> Result<(), Error> {
         let shape = [self.squares.len(), sizes.rows, sizes.channels, sizes.groups];
-        lens.iter()
-            .try_for_each(|&len| super::check_len(&shape, len))
+        let width = sizes::product([sizes.channels, sizes.groups]);
+        if sizes.row == width {
+            return lens
+                .iter()
+                .try_for_each(|&len| super::check_len(&shape, len));
+        }
+        let lines = (sizes::product([self.squares.len(), sizes.rows]), sizes.row);
+        let needed = sizes::reach([lines], width);
+        let is_short = |got: &usize| *got < needed || sizes.row < width;
+        match lens.iter().copied().find(is_short) {
+            Some(got) => Err(Error::LengthMismatch {
+                shape: shape.to_vec(),
+                expected: needed,
+                got,
+            }),
+            None => Ok(()),
+        }
     }
 }
 
-/// A pass: the norm, or with the gradient of its result the gradient of its input.
+/// What a pass writes.
+#[derive(Clone, Copy)]
+enum What<'a, T> {
+    Norm,
+    /// What the norm multiplies with.
+    Scales,
+    /// The gradient of the input, from that of the norm.
+    Gradient(&'a [T]),
+}
+
+/// A pass over all rows.
 #[derive(Clone, Copy)]
 struct Pass<'a, T> {
     of: &'a InvariantNorm,
     sizes: NormSizes,
     eps: f64,
     x: &'a [T],
-    g: Option<&'a [T]>,
+    what: What<'a, T>,
 }
 
 impl<T: Element> Pass<'_, T> {
     /// Runs the pass on blocks of rows.
     fn spread(&self, to: &mut [T]) {
-        // Rows without elements may be any number.
-        if to.is_empty() {
+        // Sizes of tensors without elements may be any numbers.
+        let NormSizes {
+            rows,
+            channels,
+            groups,
+            ..
+        } = self.sizes;
+        if to.is_empty() || [rows, channels, groups].contains(&0) {
             return;
         }
         let sizes = self.sizes;
         let elements = self.of.squares.len() * sizes.width();
         let chunks = Chunks::of_rows(sizes.rows, MIN_ELEMENTS.div_ceil(elements.max(1)));
-        let to = Matrix::rows(to.as_mut_ptr(), sizes.width());
+        let line = match self.what {
+            What::Scales => sizes.groups,
+            _ => sizes.row,
+        };
+        let to = Matrix::rows(to.as_mut_ptr(), line);
         let grades = self.of.grades.last().map_or(0, |last| last + 1);
-        let block = (BLOCK / sizes.width().max(1)).max(1);
+        // Rows with others between them are one slice each.
+        let block = match sizes.row == sizes.width() {
+            true => (BLOCK / sizes.width().max(1)).max(1),
+            false => 1,
+        };
         tasks::run::<T>(chunks.count(), &mut [], 0, |_, chunk| {
             let range = chunks.range(chunk);
             let mut scratch = Scratch::default();
@@ -201,9 +283,10 @@ impl<T: Element> Loop for Block<'_, T> {
     #[inline(always)]
     fn run(mut self) {
         self.statistics();
-        match self.pass.g {
-            None => self.forward(),
-            Some(g) => self.backward(g),
+        match self.pass.what {
+            What::Norm => self.forward(),
+            What::Scales => self.scales(),
+            What::Gradient(g) => self.backward(g),
         }
     }
 }
@@ -218,6 +301,19 @@ impl<T: Element> Block<'_, T> {
             let y = unsafe { sizes.of_mut(self.to, blade, &self.rows) };
             for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&self.scratch.scale) {
                 *y = x * scale;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scales(self) {
+        let sizes = self.pass.sizes;
+        let of_rows = self.scratch.scale.chunks_exact(sizes.width().max(1));
+        for (row, scales) in self.rows.zip(of_rows) {
+            let to = self.to.from(row, 0).ptr;
+            for (group, &scale) in scales[..sizes.groups].iter().enumerate() {
+                // SAFETY: each row is written by one task.
+                unsafe { *to.add(group) = scale };
             }
         }
     }
@@ -318,6 +414,16 @@ compiled_here! {
             of.forward_here(sizes, eps, x, y)
         }
 
+        fn norm_scales(
+            of: &InvariantNorm,
+            sizes: NormSizes,
+            eps: f64,
+            x: &[Self],
+            scales: &mut [Self],
+        ) -> Result<(), Error> {
+            of.scales_here(sizes, eps, x, scales)
+        }
+
         fn norm_backward(
             of: &InvariantNorm,
             sizes: NormSizes,
@@ -340,7 +446,7 @@ impl NormSizes {
     /// The elements of a blade and some rows.
     #[inline(always)]
     fn of<'a, T>(self, data: &'a [T], blade: usize, rows: &Range<usize>) -> &'a [T] {
-        let start = (blade * self.rows + rows.start) * self.width();
+        let start = (blade * self.rows + rows.start) * self.row;
         &data[start..][..rows.len() * self.width()]
     }
 

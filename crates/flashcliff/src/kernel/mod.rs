@@ -5,3 +5,4 @@
 pub(crate) mod lanes;
 pub(crate) mod rows;
 pub(crate) mod tasks;
+pub(crate) mod vectors;

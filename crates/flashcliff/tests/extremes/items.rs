@@ -3,7 +3,7 @@
 use flashcliff::Error;
 use flashcliff::attention::{
     self, AttentionGradients, AttentionInputs, AttentionMask, AttentionSizes, DistancePoint,
-    HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadSizes, HeadStrides,
+    HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadScales, HeadSizes, HeadStrides,
 };
 
 use crate::{Draw, all_return};
@@ -107,6 +107,7 @@ fn features_of_heads() {
             scalars: draw.size(),
             heads: draw.size(),
             width: draw.size(),
+            items: draw.size(),
         };
         let taken: Vec<_> = (0..draw.below(4)).map(|at| (at, false)).collect();
         let mut of = HeadFeatures {
@@ -148,6 +149,12 @@ fn features_of_heads() {
             strides,
         };
         let _ = of.forward(sizes, x, &weights, &mut features);
+        let scales = HeadScales {
+            multivectors: &draw.slice(&[sizes.rows, sizes.heads]),
+            means: &draw.slice(&[sizes.rows, sizes.heads]),
+            scalars: &draw.slice(&[sizes.rows, sizes.heads]),
+        };
+        let _ = of.forward_scaled(sizes, x, scales, &mut features);
         let (mut to, mut to_s, mut of_weights) =
             (multivectors.clone(), scalars.clone(), weights.clone());
         let to = HeadItemsMut {
@@ -171,6 +178,7 @@ fn two_rows(taken: Vec<(usize, bool)>) -> (HeadFeatures, HeadSizes) {
         scalars: 0,
         heads: 1,
         width: 2,
+        items: 1,
     };
     (of, sizes)
 }

@@ -97,12 +97,14 @@ fn norms() {
             rows: draw.size(),
             channels: draw.size(),
             groups: draw.size(),
+            row: draw.size(),
         };
-        let x = draw.slice(&[16, sizes.rows, sizes.channels, sizes.groups]);
+        let x = draw.slice(&[16, sizes.rows, sizes.row]);
         let eps = draw.pick(&[0.0, 1e-2, f64::NAN, f64::INFINITY, -1.0]);
         describe(format!("{sizes:?} {eps} {}", x.len()));
         let mut y = x.clone();
         let _ = norm.forward(sizes, eps, &x, &mut y);
+        let _ = norm.scales(sizes, eps, &x, &mut y);
         let _ = norm.backward(sizes, eps, &x, &x, &mut y);
     });
 }
@@ -115,6 +117,7 @@ fn rows_without_elements_are_no_work() -> Result<(), Error> {
         rows,
         channels: 0,
         groups: 1,
+        row: 0,
     };
     InvariantNorm::new(algebra()).forward(sizes, 0.01, &[], nothing)?;
     let layer = EquivariantLinear::new(algebra(), Group::Spin, true)?;

@@ -131,30 +131,50 @@ impl Attention {
         parts: &mut [&mut [T]; 3],
     ) -> Result<(), Error> {
         let (channels, rows) = (side.channels, side.rows());
-        let normed = self.seen(side)?;
+        // Features of points are no multiples of what heads are.
+        let is_scaled =
+            self.geometry.head_norm && !self.geometry.vectors && self.head.points.is_none();
+        let normed = if is_scaled { None } else { self.seen(side)? };
         let layout = self.layout(rows, channels);
         let (mv, s) = layout.split(normed.as_deref().unwrap_or(side.x));
         let weights = self.weights(log_weights);
         for place in self.places_of(side.index) {
             let features = &mut *parts[place.part as usize];
-            let (sizes, items) = (
-                self.head_sizes(&place, rows),
-                self.items(&place, channels, rows, (mv, s)),
-            );
             let packed = self.head.packed(place.part);
-            if self.shared {
-                packed.forward(sizes, items, &weights, features)?;
-                continue;
+            let scales = match is_scaled {
+                true => Some(self.scales(side, &place)?),
+                false => None,
+            };
+            for run in side.samples.runs() {
+                let (sizes, own) = self.of_run(&place, run);
+                let items = self.items(&place, channels, rows, (mv, s)).from(run.first);
+                let features = &mut features[own];
+                match &scales {
+                    Some(scales) => {
+                        let scales = scales.of(run.rows(), place.heads);
+                        packed.forward_scaled(sizes, items, scales, features)?;
+                    }
+                    None => packed.forward(sizes, items, &weights, features)?,
+                }
             }
-            let mut by_rows = Buffer::take(features.len());
-            packed.forward(sizes, items, &weights, &mut by_rows)?;
-            let len = sizes.width;
-            self.for_each(side.samples, place.heads, |row, head, at| {
-                let from = &by_rows[(row * place.heads + head) * len..][..len];
-                features[at * len..][..len].copy_from_slice(from);
-            });
         }
         Ok(())
+    }
+
+    /// The sizes of the heads of a run, and where their features are.
+    fn of_run(&self, place: &Place, run: Run) -> (HeadSizes, Range<usize>) {
+        let width = self.head.features(place.part);
+        let rows = run.rows();
+        let sizes = HeadSizes {
+            rows: rows.len(),
+            channels: self.head.multivectors,
+            scalars: self.head.scalars,
+            heads: place.heads,
+            width,
+            items: if self.shared { 1 } else { run.items.max(1) },
+        };
+        let of_row = place.heads * width;
+        (sizes, rows.start * of_row..rows.end * of_row)
     }
 
     /// The weights of distances `[channels, heads]`, from their logarithms `[heads, channels]`.
@@ -164,16 +184,6 @@ impl Attention {
             (0..count).flat_map(|channel| (0..self.heads).map(move |h| h * count + channel));
         let exponential = |at: usize| number(log_weights[at].to_f64().exp());
         places.map(exponential).collect()
-    }
-
-    fn head_sizes(&self, place: &Place, rows: usize) -> HeadSizes {
-        HeadSizes {
-            rows,
-            channels: self.head.multivectors,
-            scalars: self.head.scalars,
-            heads: place.heads,
-            width: self.head.features(place.part),
-        }
     }
 
     /// The heads of a part of an input.
@@ -196,15 +206,27 @@ impl Attention {
         let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
         let (to, to_s) = self.layout(rows, self.output()).split_mut(y);
         let (blades, channels) = (self.head.blades, self.head.multivectors);
-        self.for_each(chunk.samples, self.heads, |row, head, at| {
-            let out = &out[at * width..][..width];
-            for (blade, out) in out.chunks_exact(channels.max(1)).take(blades).enumerate() {
-                to[self.merged(rows, row, head, blade)..][..channels].copy_from_slice(out);
+        let of_row = self.heads * channels;
+        for run in chunk.samples.runs().filter(|run| !run.rows().is_empty()) {
+            let places: Vec<usize> = (0..self.heads)
+                .map(|head| self.index(run, self.heads, run.first, head) * width)
+                .collect();
+            for row in run.rows() {
+                let of_row_s = self.heads * self.head.scalars;
+                let first = self.index(run, self.heads, row, 0) * width - places[0];
+                for blade in 0..blades {
+                    let to = &mut to[(blade * rows + row) * of_row..][..of_row];
+                    for (&head, to) in places.iter().zip(to.chunks_exact_mut(channels.max(1))) {
+                        copy_few(&out[first + head + blade * channels..][..channels], to);
+                    }
+                }
+                let to = &mut to_s[row * of_row_s..][..of_row_s];
+                let own = to.chunks_exact_mut(self.head.scalars.max(1));
+                for (&head, to) in places.iter().zip(own) {
+                    copy_few(&out[first + head + blades * channels..][..to.len()], to);
+                }
             }
-            let scalars = &out[blades * channels..];
-            let first = (row * self.heads + head) * self.head.scalars;
-            to_s[first..][..scalars.len()].copy_from_slice(scalars);
-        });
+        }
     }
 
     /// Writes the gradients of the inputs, of the mask and of the logarithms of weights.
@@ -301,35 +323,35 @@ impl Attention {
         let (to_mv, to_s) = layout.split_mut(to);
         let weights = self.weights(log_weights);
         for place in self.places_of(side.index) {
-            let sizes = self.head_sizes(&place, rows);
             let gradient = &features[place.part as usize];
-            let mut by_rows = Buffer::take(if self.shared { 0 } else { gradient.len() });
-            if !self.shared {
-                let len = sizes.width;
-                self.for_each(side.samples, place.heads, |row, head, at| {
-                    let to = &mut by_rows[(row * place.heads + head) * len..][..len];
-                    to.copy_from_slice(&gradient[at * len..][..len]);
-                });
-            }
-            let gradient = if self.shared { gradient } else { &by_rows };
             let is_weighed = place.part == Part::Query && !of_weights.is_empty();
             let mut of_own = vec![T::default(); if is_weighed { weights.len() } else { 0 }];
-            let items = HeadItemsMut {
-                multivectors: to_mv.get_mut(place.first.multivectors..).unwrap_or(&mut []),
-                scalars: to_s.get_mut(place.first.scalars..).unwrap_or(&mut []),
-                strides: strides(channels, rows),
-            };
-            self.head.packed(place.part).backward(
-                sizes,
-                self.items(&place, channels, rows, (mv, s)),
-                &weights,
-                gradient,
-                items,
-                &mut of_own,
-            )?;
-            for (at, (&of_own, &weight)) in of_own.iter().zip(&weights).enumerate() {
-                let (channel, head) = (at / self.heads, at % self.heads);
-                of_weights[head * self.head.multivectors + channel] += of_own * weight;
+            for run in side.samples.runs() {
+                let (sizes, own) = self.of_run(&place, run);
+                let Channels {
+                    multivectors,
+                    scalars,
+                } = place.first;
+                let strides = strides(channels, rows);
+                let first = run.first * strides.row + multivectors;
+                let first_s = run.first * strides.scalars + scalars;
+                let items = HeadItemsMut {
+                    multivectors: to_mv.get_mut(first..).unwrap_or(&mut []),
+                    scalars: to_s.get_mut(first_s..).unwrap_or(&mut []),
+                    strides,
+                };
+                self.head.packed(place.part).backward(
+                    sizes,
+                    self.items(&place, channels, rows, (mv, s)).from(run.first),
+                    &weights,
+                    &gradient[own],
+                    items,
+                    &mut of_own,
+                )?;
+                for (at, (&of_own, &weight)) in of_own.iter().zip(&weights).enumerate() {
+                    let (channel, head) = (at / self.heads, at % self.heads);
+                    of_weights[head * self.head.multivectors + channel] += of_own * weight;
+                }
             }
         }
         Ok(())
@@ -351,10 +373,10 @@ impl Attention {
             let of_out = &mut of_out[at * width..][..width];
             let (of_mv, of_s) = of_out.split_at_mut(blades * channels);
             for (blade, of_mv) in of_mv.chunks_exact_mut(channels.max(1)).enumerate() {
-                of_mv.copy_from_slice(&g[self.merged(rows, row, head, blade)..][..channels]);
+                copy_few(&g[self.merged(rows, row, head, blade)..][..channels], of_mv);
             }
             let first = (row * self.heads + head) * self.head.scalars;
-            of_s.copy_from_slice(&g_s[first..][..self.head.scalars]);
+            copy_few(&g_s[first..][..self.head.scalars], of_s);
         });
         of_out
     }
@@ -464,6 +486,18 @@ impl<'a, T: Number> Shared<'a, T> {
         for (own, &row) in scores.chunks_exact(self.keys.max(1)).zip(self.rows) {
             add(&mut self.to[row * self.keys..][..self.keys], own);
         }
+    }
+}
+
+/// Copies a few elements: a call of the system's copy takes longer than they do.
+#[inline(always)]
+fn copy_few<T: Copy>(from: &[T], to: &mut [T]) {
+    let ((from, last), (to, to_last)) = (from.as_chunks::<4>(), to.as_chunks_mut::<4>());
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+    for (to, from) in to_last.iter_mut().zip(last) {
+        *to = *from;
     }
 }
 

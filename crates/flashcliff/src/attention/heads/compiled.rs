@@ -1,6 +1,6 @@
 //! The functions of heads, compiled for each type of elements.
 
-use super::{HeadFeatures, HeadItems, HeadItemsMut, HeadSizes};
+use super::{HeadFeatures, HeadItems, HeadItemsMut, HeadScales, HeadSizes};
 use crate::Error;
 use crate::compiled::compiled_here;
 
@@ -12,9 +12,10 @@ compiled_here! {
             sizes: HeadSizes,
             x: HeadItems<'_, Self>,
             weights: &[Self],
+            scales: Option<HeadScales<'_, Self>>,
             features: &mut [Self],
         ) -> Result<(), Error> {
-            of.forward_here(sizes, x, weights, features)
+            of.forward_here(sizes, x, weights, scales, features)
         }
 
         fn heads_backward(

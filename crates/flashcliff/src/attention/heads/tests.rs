@@ -15,6 +15,7 @@ fn sizes(rows: usize) -> HeadSizes {
         scalars: 3,
         heads: 2,
         width: 30,
+        items: 1,
     }
 }
 
@@ -119,6 +120,95 @@ fn features_are_those_of_the_formulas() {
             }
         }
     }
+}
+
+/// Sequences have their features head by head, and so do gradients.
+#[test]
+fn sequences_have_the_features_of_rows_in_another_order() {
+    let (rows, items_of) = (132, 33);
+    let (given, of, weights) = (data(rows), features(true), [0.5, 2.0, 1.5, 3.0]);
+    let by_rows = run(&of, rows, &given, &weights);
+    let of_sequences = HeadSizes {
+        items: items_of,
+        ..sizes(rows)
+    };
+    let mut by_heads = vec![f64::NAN; by_rows.len()];
+    of.forward(of_sequences, items(rows, &given), &weights, &mut by_heads)
+        .unwrap();
+    let place =
+        |row: usize, head: usize| ((row / items_of * 2 + head) * items_of + row % items_of) * 30;
+    let g = noise(rows * 60, 0.9);
+    let mut g_by_heads = vec![0.0; g.len()];
+    for row in 0..rows {
+        for head in 0..2 {
+            let (own, other) = ((row * 2 + head) * 30, place(row, head));
+            assert_eq!(by_rows[own..][..30], by_heads[other..][..30]);
+            g_by_heads[other..][..30].copy_from_slice(&g[own..][..30]);
+        }
+    }
+    let gradients = |sizes: HeadSizes, g: &[f64]| {
+        let (mut of_mv, mut of_s) = (vec![0.0; given.0.len()], vec![0.0; given.1.len()]);
+        let mut of_weights = [0.0; 4];
+        let to = HeadItemsMut {
+            multivectors: &mut of_mv[FIRST..],
+            scalars: &mut of_s[FIRST..],
+            strides: strides(rows),
+        };
+        of.backward(sizes, items(rows, &given), &weights, g, to, &mut of_weights)
+            .unwrap();
+        (of_mv, of_s, of_weights)
+    };
+    assert_eq!(
+        gradients(sizes(rows), &g),
+        gradients(of_sequences, &g_by_heads)
+    );
+    let uneven = HeadSizes {
+        items: 5,
+        ..of_sequences
+    };
+    assert!(
+        of.forward(uneven, items(rows, &given), &weights, &mut by_heads)
+            .is_err()
+    );
+}
+
+/// Factors and means of heads apply to all their items.
+#[test]
+fn scaled_heads_are_features_of_scaled_items() {
+    let rows = 70;
+    let given = data(rows);
+    let of = HeadFeatures {
+        distances: None,
+        ..features(false)
+    };
+    let [factors, means, of_scalars] = [0.3, 0.5, 0.8].map(|phase| noise(rows * 2, phase));
+    let mut scaled = given.clone();
+    for (at, x) in scaled.0.iter_mut().enumerate() {
+        let (row, column) = (at / WIDE % rows, at % WIDE);
+        if (FIRST..FIRST + 4).contains(&column) {
+            *x *= factors[row * 2 + (column - FIRST) % 2];
+        }
+    }
+    for (at, s) in scaled.1.iter_mut().enumerate() {
+        let (row, column) = (at / WIDE_S, at % WIDE_S);
+        if (FIRST..FIRST + 6).contains(&column) {
+            let head = row * 2 + (column - FIRST) % 2;
+            *s = (*s - means[head]) * of_scalars[head];
+        }
+    }
+    let mut found = vec![f64::NAN; rows * 60];
+    let scales = HeadScales {
+        multivectors: &factors,
+        means: &means,
+        scalars: &of_scalars,
+    };
+    of.forward_scaled(sizes(rows), items(rows, &given), scales, &mut found)
+        .unwrap();
+    assert_eq!(found, run(&of, rows, &scaled, &[]));
+    let with_distances = features(false);
+    let refused =
+        with_distances.forward_scaled(sizes(rows), items(rows, &given), scales, &mut found);
+    assert!(refused.is_err());
 }
 
 #[test]
@@ -257,6 +347,7 @@ fn blocks_of_heads_are_single_heads() {
         scalars: 1,
         heads,
         width: 12,
+        items: 1,
     };
     let strides = HeadStrides {
         blade: rows * heads,
