@@ -123,26 +123,46 @@ fn windows_of_equal_steps_are_one_step() {
                 .collect()
         };
         assert_eq!(of(&sampled.timeline), of(&whole));
-        let sums = sums(&sampled.timeline);
-        for (name, least) in [
-            ("first", 2.0),
-            ("outer", 2.0),
-            ("inner", 3.0),
-            ("last", 2.0),
-        ] {
-            let (calls, seconds) = sums[name];
-            // A window that was shifted by a slice would give one operation the time of another. Lengths are relative to steps without marks, whose
-            // sleeps last longer at times.
-            assert!(calls == 1 && seconds >= 0.6e-3 * least, "{name}: {seconds}");
-        }
         let mut end = 0.0;
         for slice in sampled.timeline.slices() {
             assert!((slice.start - end).abs() < 1e-12 && slice.seconds >= 0.0);
             end = slice.start + slice.seconds;
         }
-        // Sleeps last longer on a busy machine, but all of the step is in some slice.
-        let least = 9.0e-3;
-        assert!(sampled.plain_seconds >= least && sampled.timeline.seconds() >= 0.8 * least);
+    }
+}
+
+/// A window that was shifted by a slice would give one operation the time of another, in every attempt. Lengths are relative to steps without marks, whose
+/// sleeps last longer at times on a busy machine, so one attempt of a few is enough.
+#[test]
+fn windows_have_the_times_of_their_operations() {
+    let ((), whole) = record_on_cpu(naps);
+    for slices in [1, 2, 3, 100] {
+        let is_right = || {
+            let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
+            for _ in 0..3 {
+                sampler.plain(naps).unwrap();
+                for _ in 0..sampler.steps_of_a_round() {
+                    sampler.sample(naps).unwrap();
+                }
+            }
+            let sampled = sampler.finish();
+            let sums = sums(&sampled.timeline);
+            let least = [
+                ("first", 2.0),
+                ("outer", 2.0),
+                ("inner", 3.0),
+                ("last", 2.0),
+            ];
+            let has_time = |(name, least): (&str, f64)| {
+                let (calls, seconds) = sums[name];
+                calls == 1 && seconds >= 0.6e-3 * least
+            };
+            // All of the step is in some slice.
+            let all = 9.0e-3;
+            let is_whole = sampled.plain_seconds >= all && sampled.timeline.seconds() >= 0.8 * all;
+            is_whole && least.into_iter().all(has_time)
+        };
+        assert!((0..10).any(|_| is_right()), "{slices} slices");
     }
 }
 
