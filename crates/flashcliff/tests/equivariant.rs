@@ -388,6 +388,7 @@ fn normed(sizes: NormSizes, eps: f64, x: &[f64]) -> Vec<f64> {
         rows,
         channels,
         groups,
+        ..
     } = sizes;
     let at = |blade: usize, row: usize, channel: usize, group: usize| {
         ((blade * rows + row) * channels + channel) * groups + group
@@ -423,6 +424,7 @@ fn norms_and_their_gradients() {
             rows: 4,
             channels: 2,
             groups,
+            row: 2 * groups,
         };
         let mut integers = Integers(5);
         let len = 16 * 4 * 2 * groups;
@@ -476,6 +478,7 @@ fn norms_of_many_rows_are_those_of_each_row() {
             rows,
             channels,
             groups,
+            row: width,
         };
         let mut integers = Integers(9);
         let [x, g]: [Vec<f32>; 2] = [(); 2].map(|()| integers.vec(16 * rows * width));
@@ -504,6 +507,129 @@ fn norms_of_many_rows_are_those_of_each_row() {
     }
 }
 
+/// Rows with other numbers between them have the same norms, gradients and scales, and the others stay.
+#[test]
+fn norms_of_rows_apart_are_those_of_neighbours() {
+    let norm = InvariantNorm::new(algebra("cl130"));
+    let (rows, channels, groups, apart) = (5, 3, 2, 9);
+    let width = channels * groups;
+    let near = NormSizes {
+        rows,
+        channels,
+        groups,
+        row: width,
+    };
+    let far = NormSizes { row: apart, ..near };
+    let mut integers = Integers(3);
+    let [x, g]: [Vec<f64>; 2] = [(); 2].map(|()| integers.vec(16 * rows * width));
+    let spread = |near: &[f64]| {
+        let lines = near.chunks_exact(width);
+        let mut all: Vec<f64> = lines
+            .flat_map(|line| line.iter().copied().chain([7.0; 3]))
+            .collect();
+        all.truncate(16 * rows * apart - 3);
+        all
+    };
+    let [mut y, mut gradient] = [(); 2].map(|()| vec![f64::NAN; x.len()]);
+    norm.forward(near, 0.01, &x, &mut y).expect("sizes fit");
+    norm.backward(near, 0.01, &x, &g, &mut gradient)
+        .expect("sizes fit");
+    let mut found = spread(&vec![0.0; x.len()]);
+    norm.forward(far, 0.01, &spread(&x), &mut found)
+        .expect("sizes fit");
+    assert_eq!(found, spread(&y));
+    norm.backward(far, 0.01, &spread(&x), &spread(&g), &mut found)
+        .expect("sizes fit");
+    assert_eq!(found, spread(&gradient));
+    let mut scales = vec![f64::NAN; rows * groups];
+    norm.scales(far, 0.01, &spread(&x), &mut scales)
+        .expect("sizes fit");
+    for (at, (x, y)) in x.iter().zip(&y).enumerate() {
+        let (row, group) = (at / width % rows, at % groups);
+        assert_eq!(x * scales[row * groups + group], *y);
+    }
+    let mut short = found[1..].to_vec();
+    assert!(norm.forward(far, 0.01, &spread(&x), &mut short).is_err());
+    let narrow = NormSizes { row: 5, ..near };
+    assert!(norm.forward(narrow, 0.01, &x, &mut y).is_err());
+    assert!(norm.scales(near, 0.01, &x, &mut scales[1..]).is_err());
+    let nothing = NormSizes { channels: 0, ..far };
+    norm.scales(nothing, 0.01, &[], &mut scales)
+        .expect("sizes fit");
+    assert!(scales.iter().all(|&scale| (scale - 10.0).abs() < 1e-14));
+}
+
+/// A layer whose parameters are copied once has the bits of one that copies them in each call.
+#[test]
+fn prepared_layers_are_the_layers() {
+    for (name, group) in [("cl301", Group::Pin), ("cl130", Group::Spin)] {
+        let layer = EquivariantLinear::new(algebra(name), group, true).expect("maps are known");
+        let sizes = Sizes {
+            rows: 37,
+            in_channels: 3,
+            out_channels: 18,
+            in_scalars: 5,
+            out_scalars: 2,
+        };
+        let mixed = layer.invariant().len();
+        let mut integers = Integers(4);
+        let mut numbers = |len: usize| -> Vec<f32> { integers.vec(len) };
+        let parameters = [
+            18 * 3 * layer.maps(),
+            18 * mixed * 5,
+            2 * 3 * mixed,
+            2 * 5,
+            18 * mixed,
+            2,
+        ]
+        .map(&mut numbers);
+        let [weight, to_blades, to_scalars, own, blade_bias, scalar_bias] = &parameters;
+        let matrices = Matrices {
+            weight,
+            scalars_to_blades: to_blades,
+            blades_to_scalars: to_scalars,
+            scalars_to_scalars: own,
+            blade_bias,
+            scalar_bias,
+        };
+        let ends = [(16 * 37 * 3, 37 * 5), (16 * 37 * 18, 37 * 2)];
+        let [input, gradient] = ends.map(|(mv, s)| (numbers(mv), numbers(s)));
+        fn side(data: &(Vec<f32>, Vec<f32>)) -> Side<'_, f32> {
+            Side {
+                multivectors: &data.0,
+                scalars: &data.1,
+            }
+        }
+        let room = |(mv, s): (usize, usize)| (vec![f32::NAN; mv], vec![f32::NAN; s]);
+        fn to(data: &mut (Vec<f32>, Vec<f32>)) -> SideMut<'_, f32> {
+            SideMut {
+                multivectors: &mut data.0,
+                scalars: &mut data.1,
+            }
+        }
+        let [mut out, mut again] = [room(ends[1]), room(ends[1])];
+        layer
+            .output(sizes, &matrices, side(&input), to(&mut out))
+            .expect("sizes fit");
+        let prepared = layer.prepare(sizes, &matrices).expect("sizes fit");
+        prepared
+            .run(37, side(&input), to(&mut again))
+            .expect("sizes fit");
+        assert_eq!(out, again, "{name}");
+        let error = prepared.run(36, side(&input), to(&mut again));
+        assert!(error.is_err());
+        let [mut out, mut again] = [room(ends[0]), room(ends[0])];
+        layer
+            .input_gradient(sizes, &matrices, side(&gradient), to(&mut out))
+            .expect("sizes fit");
+        let prepared = layer.prepare_gradient(sizes, &matrices).expect("sizes fit");
+        prepared
+            .run(37, side(&gradient), to(&mut again))
+            .expect("sizes fit");
+        assert_eq!(out, again, "{name}");
+    }
+}
+
 #[test]
 fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
     let norm = InvariantNorm::new(algebra("cl300"));
@@ -511,6 +637,7 @@ fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
         rows: 2,
         channels: 1,
         groups: 1,
+        row: 1,
     };
     let mut x = [1.0_f32; 16];
     x[0] = f32::NAN;
@@ -542,6 +669,7 @@ fn norms_do_not_depend_on_threads() {
         rows: 3000,
         channels: 7,
         groups: 2,
+        row: 14,
     };
     let mut x: Vec<f32> = Integers(9).vec(16 * 3000 * 14);
     x.iter_mut().for_each(|value| *value *= 0.1);
