@@ -12,6 +12,7 @@ mod terms;
 use cayley::Group;
 
 use crate::compiled::compiled_here;
+use crate::operator::gemm;
 use crate::{Algebra, Element, Error, sizes};
 pub(crate) use norm::CompiledNorm;
 pub use norm::{InvariantNorm, NormSizes};
@@ -232,26 +233,26 @@ impl EquivariantLinear {
     ///
     /// # Errors
     /// The errors of [`Self::output`].
+    #[inline]
     pub fn prepare<T: Element>(
         &self,
         sizes: Sizes,
         matrices: &Matrices<'_, T>,
     ) -> Result<Prepared<T>, Error> {
-        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
-        Ok(self.prepared_output(sizes, matrices))
+        T::linear_prepare(self, sizes, matrices)
     }
 
     /// Copies the parameters for many calls of [`Self::input_gradient`] with them. The rows of `sizes` are not read.
     ///
     /// # Errors
     /// The errors of [`Self::output`].
+    #[inline]
     pub fn prepare_gradient<T: Element>(
         &self,
         sizes: Sizes,
         matrices: &Matrices<'_, T>,
     ) -> Result<Prepared<T>, Error> {
-        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
-        Ok(self.prepared_input_gradient(sizes, matrices))
+        T::linear_prepare_gradient(self, sizes, matrices)
     }
 
     /// Computes the gradients of the parameters from that of the output and the input.
@@ -318,6 +319,33 @@ compiled_here! {
     /// The functions of [`EquivariantLinear`]. Sizes of tensors without elements may be any numbers, so a call that writes nothing ends behind its
     /// checks.
     trait CompiledLinear {
+        fn linear_prepare(
+            of: &EquivariantLinear,
+            sizes: Sizes,
+            matrices: &Matrices<'_, Self>,
+        ) -> Result<Prepared<Self>, Error> {
+            of.check_matrices(sizes, &Lengths::of(matrices), true)?;
+            Ok(of.prepared_output(sizes, matrices, Vec::new()))
+        }
+
+        fn linear_prepare_gradient(
+            of: &EquivariantLinear,
+            sizes: Sizes,
+            matrices: &Matrices<'_, Self>,
+        ) -> Result<Prepared<Self>, Error> {
+            of.check_matrices(sizes, &Lengths::of(matrices), true)?;
+            Ok(of.prepared_input_gradient(sizes, matrices, Vec::new()))
+        }
+
+        fn linear_run(
+            of: &Prepared<Self>,
+            rows: usize,
+            from: Side<'_, Self>,
+            to: SideMut<'_, Self>,
+        ) -> Result<(), Error> {
+            of.run_here(rows, from, to)
+        }
+
         fn linear_output(
             of: &EquivariantLinear,
             sizes: Sizes,
@@ -330,7 +358,9 @@ compiled_here! {
             of.check_side(sizes, false, out.lens())?;
             match out.lens() {
                 [0, 0] => Ok(()),
-                _ => of.prepared_output(sizes, matrices).run(sizes.rows, input, out),
+                _ => of
+                    .prepared_output(sizes, matrices, gemm::borrow())
+                    .run_once(sizes.rows, input, out),
             }
         }
 
@@ -347,8 +377,8 @@ compiled_here! {
             match out.lens() {
                 [0, 0] => Ok(()),
                 _ => of
-                    .prepared_input_gradient(sizes, matrices)
-                    .run(sizes.rows, gradient, out),
+                    .prepared_input_gradient(sizes, matrices, gemm::borrow())
+                    .run_once(sizes.rows, gradient, out),
             }
         }
 

@@ -237,27 +237,40 @@ fn with_scratch<T: Element, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> 
     })
 }
 
-/// Right factors that are copied once for many sums, in the memory of a thread.
+/// The memory of this thread for right factors, until it is [given back](give_back).
+pub(crate) fn borrow<T: Element>() -> Vec<T> {
+    T::scratch().take()
+}
+
+/// Gives memory back to the thread, unless it has more by now.
+pub(crate) fn give_back<T: Element>(memory: Vec<T>) {
+    T::scratch().with_borrow_mut(|scratch| {
+        if scratch.len() < memory.len() {
+            *scratch = memory;
+        }
+    });
+}
+
+/// Right factors that are copied once for many sums.
 #[derive(Debug)]
-pub(crate) struct Rights<T: Element> {
+pub(crate) struct Rights<T> {
     data: Vec<T>,
     /// The first element of each, and its rows.
     factors: Vec<(usize, usize)>,
 }
 
 impl<T: Element> Rights<T> {
-    /// Copies of factors, each with its sizes `k x n` and a number that it is multiplied by.
+    /// Copies of factors, each with its sizes `k x n` and a number that it is multiplied by. `data` is memory for them, which may be short.
     ///
     /// # Safety
     /// The matrices are valid for their sizes.
-    pub(crate) unsafe fn new(factors: &[((usize, usize), Matrix<T>, T)]) -> Self {
+    pub(crate) unsafe fn new(factors: &[((usize, usize), Matrix<T>, T)], mut data: Vec<T>) -> Self {
         let shape = Shape::best::<T>();
         let line = LINE / size_of::<T>();
         let len = |sizes| packed_len(sizes, shape).next_multiple_of(line);
         let whole = factors.iter().map(|own| len(own.0)).sum::<usize>() + line;
-        let mut data = T::scratch().take();
         if data.len() < whole {
-            data.resize(whole.max(LEAST), T::default());
+            data.resize(whole, T::default());
         }
         // An offset that cannot be found out is a large one.
         let mut at = data.as_ptr().align_offset(LINE).min(line);
@@ -285,6 +298,11 @@ impl<T: Element> Rights<T> {
         }
     }
 
+    /// The memory of the copies.
+    pub(crate) fn into_memory(self) -> Vec<T> {
+        self.data
+    }
+
     /// The product of a left factor with one of them.
     pub(crate) fn product(&self, a: Matrix<T>, right: usize) -> Product<T> {
         let (at, k) = self.factors[right];
@@ -293,18 +311,6 @@ impl<T: Element> Rights<T> {
             b: Right::Packed(self.data[at..].as_ptr()),
             k,
         }
-    }
-}
-
-impl<T: Element> Drop for Rights<T> {
-    /// Gives the memory back, unless the thread has more by now.
-    fn drop(&mut self) {
-        let own = std::mem::take(&mut self.data);
-        T::scratch().with_borrow_mut(|scratch| {
-            if scratch.len() < own.len() {
-                *scratch = own;
-            }
-        });
     }
 }
 
