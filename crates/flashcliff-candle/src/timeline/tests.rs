@@ -104,18 +104,23 @@ fn naps() {
     nap(2);
 }
 
+/// Three rounds of naps, whose whole step is known, in so many slices a window.
+fn sampled(whole: &Timeline, slices: usize) -> Sampled {
+    let mut sampler = Sampler::new(&Device::Cpu, whole, slices);
+    for _ in 0..3 {
+        sampler.plain(naps).unwrap();
+        for _ in 0..sampler.steps_of_a_round() {
+            sampler.sample(naps).unwrap();
+        }
+    }
+    sampler.finish()
+}
+
 #[test]
 fn windows_of_equal_steps_are_one_step() {
     let ((), whole) = record_on_cpu(naps);
     for slices in [1, 2, 3, 100] {
-        let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
-        for _ in 0..3 {
-            sampler.plain(naps).unwrap();
-            for _ in 0..sampler.steps_of_a_round() {
-                sampler.sample(naps).unwrap();
-            }
-        }
-        let sampled = sampler.finish();
+        let sampled = sampled(&whole, slices);
         let of = |timeline: &Timeline| -> Vec<(String, bool)> {
             let slices = timeline.slices().iter();
             slices
@@ -138,14 +143,7 @@ fn windows_have_the_times_of_their_operations() {
     let ((), whole) = record_on_cpu(naps);
     for slices in [1, 2, 3, 100] {
         let is_right = || {
-            let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
-            for _ in 0..3 {
-                sampler.plain(naps).unwrap();
-                for _ in 0..sampler.steps_of_a_round() {
-                    sampler.sample(naps).unwrap();
-                }
-            }
-            let sampled = sampler.finish();
+            let sampled = sampled(&whole, slices);
             let sums = sums(&sampled.timeline);
             let least = [
                 ("first", 2.0),

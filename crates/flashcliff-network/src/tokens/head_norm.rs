@@ -40,7 +40,7 @@ impl Attention {
         Ok(to)
     }
 
-    /// What the norm multiplies the heads of a part of a side with.
+    /// The factors by which the norm multiplies the heads of a part of a side.
     pub(crate) fn scales<T: Number>(
         &self,
         side: &Side<'_, T>,
@@ -194,7 +194,7 @@ impl Attention {
     }
 }
 
-/// What the norm multiplies heads with, `[rows, heads]` each, and the means of scalars.
+/// The factors by which the norm multiplies heads, and the means of scalars, `[rows, heads]` each.
 pub(crate) struct Scales<T: Number> {
     multivectors: Buffer<T>,
     means: Buffer<T>,

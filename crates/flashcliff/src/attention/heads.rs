@@ -42,12 +42,12 @@ pub struct HeadSizes {
     pub items: usize,
 }
 
-/// What heads are multiplied by before their features are taken, `[rows, heads]` each: the norm of a head is such a factor.
+/// Factors of heads, `[rows, heads]` each, which multiply them before their features are taken, as a norm does.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadScales<'a, T> {
     /// The factors of multivectors.
     pub multivectors: &'a [T],
-    /// What is taken from scalars before their factor; empty without scalars.
+    /// Means that are subtracted from scalars before their factor; empty without scalars.
     pub means: &'a [T],
     /// The factors of scalars; empty without scalars.
     pub scalars: &'a [T],

@@ -205,11 +205,11 @@ impl InvariantNorm {
     }
 }
 
-/// What a pass writes.
+/// The result that a pass writes.
 #[derive(Clone, Copy)]
 enum What<'a, T> {
     Norm,
-    /// What the norm multiplies with.
+    /// The factors of the norm.
     Scales,
     /// The gradient of the input, from that of the norm.
     Gradient(&'a [T]),

@@ -48,7 +48,7 @@ pub(crate) trait VectorLoop<T> {
 /// Runs work with the vectors of the [best](Tier::best) tier.
 ///
 /// # Safety
-/// What the work asks for besides the tier.
+/// The contract of the work, besides the tier.
 pub(crate) unsafe fn run<T: Vectors, W: VectorLoop<T>>(work: W) -> W::Output {
     // SAFETY: the best tier is one of this CPU; the caller promises the rest.
     unsafe {

@@ -24,7 +24,7 @@ pub(crate) struct Product<T> {
 pub(crate) enum Right<T> {
     /// A matrix whose columns are neighbours. Whole vectors of each row may be read.
     Rows { ptr: *const T, row: usize },
-    /// What [`pack`] has written.
+    /// A copy that [`pack`] has written.
     Packed(*const T),
 }
 
