@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use flashcliff::cuda::driver_error;
 
+use super::own_stream::OwnStream;
 use crate::Error;
 use crate::plan::{Memory, Use, Uses};
 
@@ -28,7 +29,7 @@ impl Line {
 /// The stream beside the line, and what it is at work on.
 #[derive(Debug)]
 pub(super) struct Beside {
-    stream: Arc<CudaStream>,
+    own: OwnStream,
     uses: Uses<Arc<CudaEvent>>,
     /// Whether a branch has begun that the line has not waited for as a whole.
     is_open: bool,
@@ -38,31 +39,30 @@ impl Beside {
     /// A stream beside another. `None` where cudarc orders the uses of memory itself: it would do so during a capture too.
     pub(super) fn new(line: &CudaStream) -> Result<Option<Self>, Error> {
         let context = line.context();
-        if context.is_event_tracking() {
+        if context.is_managing_stream_synchronization() {
             return Ok(None);
         }
-        let stream = context.new_stream().map_err(cuda("cuStreamCreate"))?;
         Ok(Some(Self {
-            stream,
+            own: OwnStream::new(context)?,
             uses: Uses::default(),
             is_open: false,
         }))
     }
 
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
+        self.own.stream()
     }
 
     /// Begins a branch behind all that was launched on the line.
     pub(super) fn fork(&mut self, line: &CudaStream) -> Result<(), Error> {
         self.is_open = true;
-        let forked = self.stream.join(line);
+        let forked = self.stream().join(line);
         forked.map_err(cuda("cuStreamWaitEvent"))
     }
 
     /// Notes a branch with these uses, which was launched.
     pub(super) fn note(&mut self, uses: &[(Memory, Use)]) -> Result<(), Error> {
-        let end = self.stream.record_event(None);
+        let end = self.stream().record_event(None);
         let end = end.map_err(cuda("cuEventRecord"))?;
         self.uses.note(uses, &Arc::new(end));
         Ok(())
@@ -82,7 +82,7 @@ impl Beside {
             return Ok(());
         }
         self.forget();
-        line.join(&self.stream).map_err(cuda("cuStreamWaitEvent"))
+        line.join(self.stream()).map_err(cuda("cuStreamWaitEvent"))
     }
 
     /// Forgets the branches of a run that failed.

@@ -7,7 +7,6 @@ use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
 use super::Gpu;
-use super::beside::Beside;
 use super::room::Room;
 use crate::{Error, Network};
 
@@ -18,7 +17,6 @@ pub struct Memory {
     pub(super) network: Arc<Network>,
     pub(super) stage: usize,
     pub(super) parts: Parts,
-    pub(super) beside: Option<Beside>,
     /// The memory itself, unless a host lent it.
     _owned: Option<CudaSlice<u8>>,
 }
@@ -108,7 +106,6 @@ impl Gpu {
             network: Arc::clone(&self.plan.network),
             stage,
             parts: self.parts(stage, address),
-            beside: None,
             _owned: owned,
         }
     }

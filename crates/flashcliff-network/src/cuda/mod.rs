@@ -1,7 +1,7 @@
 //! Runs plans on a GPU.
 //!
 //! * `operators` - the operators of the nodes, and the packing of their weights.
-//! * `beside` - the stream beside the line of a captured step.
+//! * `beside` - the stream beside the line of a captured step; `own_stream` - streams that cudarc does not count.
 //! * `call` - the launch of a call; `joined` - that of linear maps that run together; `addresses` - where values are, and values that lie one after another.
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
 //! * `related` - relations between rows.
@@ -15,13 +15,14 @@ mod joined;
 mod lent;
 mod memory;
 mod operators;
+mod own_stream;
 mod related;
 mod replays;
 mod room;
 mod tokens;
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -48,8 +49,7 @@ const SLACK: usize = 6;
 /// What a run does besides its calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
-    /// Whether calls of a plan of one stage may run beside the line. It has a point in a step that is captured as a graph: launched one by one, calls wait
-    /// for the host.
+    /// Whether calls may run beside the line. It has a point in a run that is captured as a graph: launched one by one, calls wait for the host.
     pub forks: bool,
     /// Calls behind which all outputs so far are complete, in order; behind the last call they are in any case.
     pub stops: &'a [usize],
@@ -76,6 +76,8 @@ pub struct Gpu {
     steps: Option<Steps>,
     /// The tables of steps and their address, once they are on the device.
     tables: OnceLock<(CudaSlice<u8>, CUdeviceptr)>,
+    /// The streams beside lines that no run has.
+    resting: Mutex<Vec<Beside>>,
 }
 
 /// The operators of a stage, with the bytes of workspace of each line.
@@ -134,8 +136,7 @@ impl Gpu {
         };
         let joining = tokens::joining(network, types[1], device)?;
         let target = Target {
-            // Stages that run at different times have no branches.
-            slack: if stages.len() == 1 { SLACK } else { 0 },
+            slack: SLACK,
             has_chunks: false,
             gathers: joining.is_some(),
             adds: true,
@@ -162,6 +163,7 @@ impl Gpu {
             stages: stages?,
             steps,
             tables: OnceLock::new(),
+            resting: Mutex::default(),
             plan,
             device: device.clone(),
         })
@@ -223,16 +225,11 @@ impl Gpu {
         watch: &mut dyn FnMut(Moment) -> Result<(), E>,
     ) -> Result<(), E> {
         self.check(memory, &lent)?;
-        let forks = course.forks && self.plan.is_whole();
-        if forks && memory.beside.is_none() {
-            memory.beside = Beside::new(stream)?;
-        }
-        let Memory {
-            stage,
-            parts,
-            beside: branches,
-            ..
-        } = memory;
+        let mut branches = match course.forks {
+            true => self.beside(stream)?,
+            false => None,
+        };
+        let Memory { stage, parts, .. } = memory;
         let Parts {
             arena,
             packed,
@@ -252,15 +249,27 @@ impl Gpu {
             workspaces,
             packed: None,
             for_packed: packed,
-            beside: branches.as_mut().filter(|_| forks),
+            beside: branches.as_mut(),
             left: Vec::new(),
             of_matrices: self.plan.gathered.gradients_from(&self.plan, *stage),
         };
         let done = run.all(course.stops, watch);
-        if let (Err(_), Some(branches)) = (&done, branches) {
+        if let Some(mut branches) = branches {
+            // Branches of a run that failed are gone.
             branches.forget();
+            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            resting.push(branches);
         }
         done
+    }
+
+    /// A stream beside a line, which nothing uses.
+    fn beside(&self, line: &CudaStream) -> Result<Option<Beside>, Error> {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        match resting.pop() {
+            Some(own) => Ok(Some(own)),
+            None => Beside::new(line),
+        }
     }
 
     fn check(&self, memory: &Memory, lent: &Lent<'_>) -> Result<(), Error> {

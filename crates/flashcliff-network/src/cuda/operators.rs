@@ -97,7 +97,7 @@ impl Operators {
         for call in plan.calls(stage) {
             let needed = self.workspace_of(plan, call)?;
             bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
-            if plan.is_whole() && plan.forks(call) {
+            if plan.forks(call) {
                 bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
             }
         }

@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::{CUdeviceptr, CUstreamCaptureStatus};
-use flashcliff::cuda::cudarc::driver::{CudaStream, result};
-use flashcliff::cuda::{CaptureError, Graph, driver_error};
+use flashcliff::cuda::{CaptureError, Graph};
 
+use super::own_stream::OwnStream;
 use super::{Course, Gpu, Lent, Moment};
 use crate::Error;
 
@@ -101,24 +102,18 @@ impl Gpu {
         lent: Lent<'_>,
     ) -> Result<(), Error> {
         // SAFETY: the caller promises it.
-        let run = |on: &Arc<CudaStream>| unsafe {
-            let course = Course {
-                forks: false,
-                stops: &[],
-            };
+        let run = |on: &Arc<CudaStream>, forks: bool| unsafe {
+            let course = Course { forks, stops: &[] };
             let watch: &mut dyn FnMut(Moment) -> Result<(), Error> = &mut |_| Ok(());
             let mut memory = self.lend(stage, space)?;
             self.run(&mut memory, on, lent, course, watch)
         };
-        let status = stream.capture_status();
-        if !matches!(
-            status,
-            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
-        ) {
-            return run(stream);
+        match stream.capture_status() {
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
+            status => return run(stream, status.is_ok()),
         }
         let Some(key) = key((stage, space), stream, &lent) else {
-            return run(stream);
+            return run(stream, false);
         };
         let done = replays.known(|known| {
             let replayed = known.replay(&key, stream);
@@ -132,41 +127,21 @@ impl Gpu {
             known.keep(key, graph);
             Some(launched)
         });
-        done.unwrap_or_else(|| run(stream))
+        done.unwrap_or_else(|| run(stream, false))
     }
 
     /// A run as a graph, or `None` if it cannot be one. Nothing runs.
-    fn captured(&self, run: impl FnOnce(&Arc<CudaStream>) -> Result<(), Error>) -> Option<Graph> {
-        let own = Own::new(self).map_err(CaptureError::Work);
-        let found = own.and_then(|own| Graph::capture(&own.0, || run(&own.0)));
+    fn captured(
+        &self,
+        run: impl FnOnce(&Arc<CudaStream>, bool) -> Result<(), Error>,
+    ) -> Option<Graph> {
+        // The stream of a host may be the default one, which cannot be captured.
+        let own = OwnStream::new(self.device.context()).map_err(CaptureError::Work);
+        let found = own.and_then(|own| Graph::capture(own.stream(), || run(own.stream(), true)));
         let found = found.inspect_err(|error| {
             log::warn!("networks: stages run call by call, since one was not captured: {error}");
         });
         found.ok()
-    }
-}
-
-/// A stream for a capture. The stream of a host may be the default one, which cannot be captured.
-struct Own(Arc<CudaStream>);
-
-impl Own {
-    fn new(gpu: &Gpu) -> Result<Self, Error> {
-        let context = gpu.device.context();
-        context
-            .bind_to_thread()
-            .map_err(driver_error("cuCtxSetCurrent"))?;
-        // cudarc would begin to order the uses of memory itself, if it made the stream.
-        let made = result::stream::create(result::stream::StreamKind::NonBlocking);
-        let made = made.map_err(driver_error("cuStreamCreate"))?;
-        // SAFETY: the stream is of the context, and lives until this value is dropped, behind the capture.
-        Ok(Self(unsafe { context.wrap_borrowed_stream(made) }))
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // SAFETY: nothing uses the stream any more. A stream that cannot be destroyed stays: nothing else can be done.
-        let _ = unsafe { result::stream::destroy(self.0.cu_stream()) };
     }
 }
 

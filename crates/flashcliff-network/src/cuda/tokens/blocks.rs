@@ -92,6 +92,20 @@ impl Blocks {
         self.makes_rows
     }
 
+    /// The elements of a matrix and of its bias that products read, in order, from those that are not zero.
+    pub(super) fn elements(&self, is_filled: impl Fn(usize) -> bool) -> Vec<usize> {
+        let Layout {
+            inputs,
+            outputs,
+            bias,
+            len,
+        } = self.layout;
+        let units = units_of([inputs, outputs], is_filled);
+        let is_read = |at: &usize| units[at / outputs / UNIT][at % outputs / UNIT];
+        let of_matrix = (0..inputs * outputs).filter(is_read);
+        of_matrix.chain(bias..len).collect()
+    }
+
     /// The bytes that [`Self::gradient`] works in.
     pub(super) fn bytes(&self, sizes: &Sizes) -> usize {
         sizes.bytes(block_sparse::partials(sizes.rows(), self.weights.count()))

@@ -128,6 +128,9 @@ impl Launches {
                 factors: sums.factors.elements_before(dtype.bytes()) + place,
                 to: self.tensors.len(),
                 from: first,
+                results: sums
+                    .results
+                    .map(|table| table.elements_before(size_of::<i32>()) + place),
             });
             self.tensors.push(Tensor::Value(value));
         }
@@ -231,6 +234,7 @@ mod tests {
             factors: Table::default(),
             count,
             uses: 1,
+            results: None,
         }
     }
 

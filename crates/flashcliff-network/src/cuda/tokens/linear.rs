@@ -55,11 +55,29 @@ impl Linear {
             return Err(not_served("equivariant_linear", &expected));
         }
         let places = sums::places(parts.unwrap_or(&[count]));
+        // The matrix has no element where there is a constant 0.
+        let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
+        let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
+        // Products that leave out zeros never read those outside of blocks, which are not even written.
+        let read = match &blocks {
+            Some(blocks) if blocks.makes_rows() && parts.is_some() => {
+                Some(blocks.elements(is_filled))
+            }
+            _ => None,
+        };
         // The number 1 is that of the tensor behind all parameters.
-        let matrix = sources
-            .iter()
-            .map(|&(source, factor)| (places[source.unwrap_or(count)], factor));
-        let matrix = Sums::of(matrix, [layout.len, 1], sizes, constants)?;
+        let term = |at: usize| {
+            let (source, factor) = sources[at];
+            (places[source.unwrap_or(count)], factor)
+        };
+        let matrix = match &read {
+            Some(read) => {
+                let terms = read.iter().map(|&at| term(at));
+                let own = Sums::of(terms, [read.len(), 1], sizes, constants)?;
+                own.at_places(read, constants)?
+            }
+            None => Sums::of((0..layout.len).map(term), [layout.len, 1], sizes, constants)?,
+        };
         let of_parameters = matrix::places(step, layout)?;
         let ways = Ways {
             matrix,
@@ -74,9 +92,6 @@ impl Linear {
             input: product(MatrixForm::RightTransposed, [rows, inputs, outputs]),
             matrix: Tall::new(sizes, [inputs, outputs]),
         };
-        // A constant 0 is no element.
-        let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
-        let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
         // Products that leave out zeros are no products of the library.
         if !blocks.as_ref().is_some_and(Blocks::makes_rows) {
             products.output.prepare(device)?;

@@ -313,7 +313,7 @@ impl Steps {
                 _ => ready.forward_bytes(sizes),
             };
             bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
-            if plan.is_whole() && plan.forks(call) {
+            if plan.forks(call) {
                 bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
             }
         }

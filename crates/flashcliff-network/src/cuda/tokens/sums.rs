@@ -42,6 +42,8 @@ pub(super) struct Sums {
     pub(super) factors: Table,
     pub(super) count: usize,
     pub(super) uses: usize,
+    /// The place of each sum among the results, of which others stay as they are. Without it sums are neighbours.
+    pub(super) results: Option<Table>,
 }
 
 /// For each element of tensors of some lengths, one after another, its place as [`Items::pack_tensors`] takes it; at the end that of the first element of
@@ -84,6 +86,21 @@ impl Sums {
             factors: constants.numbers(sizes.dtype, &factors),
             count,
             uses,
+            results: None,
+        })
+    }
+
+    /// The same sums at other places of the results. [`Self::pack`] does not serve them.
+    pub(super) fn at_places(
+        self,
+        results: &[usize],
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let place = |&place: &usize| i64::try_from(place).unwrap_or(i64::MAX);
+        let results: Vec<i64> = results.iter().map(place).collect();
+        Ok(Self {
+            results: Some(constants.indices(&results)?),
+            ..self
         })
     }
 

@@ -40,7 +40,7 @@ fn plan_with(
         })
     };
     let target = Target {
-        slack: if stages.len() == 1 { 6 } else { 0 },
+        slack: 6,
         has_chunks: false,
         gathers,
         adds: gathers,
@@ -210,7 +210,7 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
                 }
             }
             let uses = plan.uses(call);
-            if plan.is_whole() && plan.forks(call) {
+            if plan.forks(call) {
                 memories.uses.note(&uses, &memories.branches.len());
                 memories.branches.push(uses);
             } else {

@@ -214,10 +214,11 @@ struct Tensors {
 };
 
 // Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at places[u * stride + i]. Bits of a place above those of a
-// number say in which tensor behind `from` it is. `places` and `factors` are elements of the tables.
+// number say in which tensor from `from` on it is. `places` and `factors` are elements of the tables. So is `results - 1`: from there on the
+// table has the place of each result, unless `results` is 0.
 struct Pack {
   int end;  // the first block behind those of the pack
-  int count, uses, stride, places, factors, to, from;
+  int count, uses, stride, places, factors, to, from, results;
 };
 
 // Results of a block from the one with the number `first` on.
@@ -248,10 +249,11 @@ __device__ void pack_block(const Tensors &tensors, const void *tables, const Pac
     for (int i = 0; i < EACH; i++) sums[i] += weights[i] * values[i];
   }
   T *to = static_cast<T *>(tensors.at[own.to - first_tensor]);
+  const int *results = own.results > 0 ? static_cast<const int *>(tables) + (own.results - 1) : nullptr;
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const Index at = first + i * Index(blockDim.x);
-    if (at < own.count) to[at] = sums[i];
+    if (at < own.count) to[results == nullptr ? at : results[at]] = sums[i];
   }
 }
 

@@ -9,8 +9,8 @@ use crate::cuda::items::Target;
 /// The results of a thread, `EACH` of the kernel.
 const EACH: usize = 4;
 
-/// Results of one tensor, `[count]`: `to[i]` is the sum over uses `u` of `factors[u stride + i]` times the number at `places[u stride + i]`. The order of
-/// the sums, and so the bits, are those of [`Pack`](crate::cuda::items::Pack) with the same tables.
+/// Results of one tensor, `[count]`: `to[i]`, or the element of a table of places, is the sum over uses `u` of `factors[u stride + i]` times
+/// the number at `places[u stride + i]`. Sums have the order, and so the bits, of [`Pack`](crate::cuda::items::Pack) with the same tables.
 ///
 /// A place is a number of bits that [`Packs`] says, behind the number of a tensor, counted from `from`. Numbers whose factor is 0 are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,13 @@ pub struct Pack {
     pub to: usize,
     /// The first tensor that is read, by its number.
     pub from: usize,
+    /// The first of the places of results, in elements of `i32` from the address of all tables on. Without them results are neighbours.
+    pub results: Option<usize>,
 }
 
 impl Pack {
     /// The numbers of a pack on the device, `i32` each.
-    pub const NUMBERS: usize = 8;
+    pub const NUMBERS: usize = 9;
 
     /// The blocks of so many results.
     pub fn blocks(count: usize) -> usize {
@@ -53,8 +55,11 @@ impl Pack {
             factors,
             to,
             from,
+            results,
         } = *self;
-        [end, count, uses, stride, places, factors, to, from]
+        // The device counts from 1, and has 0 for neighbours.
+        let results = results.map_or(0, |first| first + 1);
+        [end, count, uses, stride, places, factors, to, from, results]
     }
 }
 
