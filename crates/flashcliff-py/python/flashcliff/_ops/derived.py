@@ -22,6 +22,7 @@ from .. import _core
 from .._derived.table import OPS
 from ..algebra import by_name
 from . import asked, batches, doors, run, shapes
+from .marks import constant
 from .op import CACHED, Op, operator, present
 from .steps import GRADIENT, TANGENT, derive, selecting
 
@@ -144,7 +145,7 @@ def _of_rotors(name: str, algebra: str, options: Sequence[Any]) -> _core.Operato
     return _core.rotor_operator(by_name(algebra)._core, *options) if name == _ROTORS else None
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _then(of: str, *steps: str) -> str:
     """The key with further steps."""
     return _made_key(of, steps)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .._ops import checks, doors
+from .._ops.marks import constant
 from .._ops.run import refuse_sparse_and_nested
 from ..algebra import Algebra, AlgebraLike, as_algebra, by_name
 from ..errors import UnsupportedError
@@ -19,7 +20,7 @@ PARITIES = ((0, 2, 4), (1, 3, 5))
 """The even and the odd grades of up to five dimensions."""
 
 
-@torch.compiler.assume_constant_result
+@constant
 def grades_by_blade(algebra: str) -> tuple[int, ...]:
     """The grade of each blade."""
     return by_name(algebra).grades

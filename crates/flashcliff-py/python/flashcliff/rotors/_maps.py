@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .._ops import derived, own
+from .._ops.marks import constant
 
 
 def result_of(map: str, algebra: str, like: Tensor, odd: bool = False) -> Tensor | None:
@@ -52,7 +53,7 @@ def _applied(map: str, algebra: str, odd: bool, **given: Tensor) -> Tensor | Non
     return own.call(map, key, arguments)[0]
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _key(map: str, algebra: str, odd: bool) -> str | None:
     return derived.rotor_key(map, algebra, odd)
 

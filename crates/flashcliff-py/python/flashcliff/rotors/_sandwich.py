@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from .._ops.kept import for_later_calls
+from .._ops.marks import constant
 from ..algebra import by_name
 
 
-@torch.compiler.assume_constant_result
+@constant
 def sandwich_table(
     name: str,
     versors: tuple[int, ...],
