@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 # PyTorch's threads else compute in a loop until they have work, which takes the processor from the thread that they wait for as soon
 # as another program runs, and makes tests of small networks take several times as long.
@@ -82,6 +83,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "native: needs the compiled call path")
     config.addinivalue_line("markers", "fullgraph: needs a PyTorch that traces operators and layers whole")
     config.addinivalue_line("markers", "built: needs a call path that was compiled here")
+    config.addinivalue_line("markers", "share(n): one in n cases of a test runs; all of them with FLASHCLIFF_EVERY_CASE=1")
 
 
 @pytest.fixture
@@ -115,9 +117,25 @@ def _why_not():
     return None
 
 
-def pytest_collection_modifyitems(items):
+def _take_shares(config, items):
+    """Leaves one in n cases of each test with a share, and a case on a GPU only beside others on one."""
+    if os.environ.get("FLASHCLIFF_EVERY_CASE") == "1":
+        return
+    taken, left, counts = [], [], Counter()
+    for item in items:
+        share = item.get_closest_marker("share")
+        case = item.path, item.originalname, item.get_closest_marker("cuda") is not None
+        (left if share and counts[case] % share.args[0] else taken).append(item)
+        counts[case] += 1
+    items[:] = taken
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_modifyitems(config, items):
     from flashcliff import native
 
+    _take_shares(config, items)
     reasons = {"cuda": _why_not()}
     if not native.is_active():
         reasons["native"] = "the compiled call path is not in use: python -m flashcliff.native"

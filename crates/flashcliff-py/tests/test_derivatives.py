@@ -54,6 +54,7 @@ def test_gradients_of_both_modes_are_differences(case, way):
     )
 
 
+@pytest.mark.share(3)
 @ways
 @every(TABLE)
 def test_second_derivatives_are_differences(case, way):
@@ -62,6 +63,7 @@ def test_second_derivatives_are_differences(case, way):
     )
 
 
+@pytest.mark.share(3)
 @ways
 @every(TABLE)
 def test_forward_over_reverse_is_differences(case, way):
@@ -190,6 +192,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.share(5)
 @ways
 @pytest.mark.parametrize("name", TRANSFORMS)
 @every(OPERATORS)

@@ -94,6 +94,7 @@ def test_layers_of_cgenn(metric):
     check(cgenn.MVLinear(algebra, 2, 3), x)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("signature", GEOMETRIES, ids=str)
 @pytest.mark.parametrize("name", TRANSFORMER)
 def test_layers_of_transformers(name, signature):

@@ -178,6 +178,7 @@ def test_a_gradient_that_is_wrong_is_found(monkeypatch):
 # Batches
 
 
+@pytest.mark.share(4)
 @each
 @pytest.mark.parametrize("of", ["multivectors", "weights"])
 def test_batches_are_calls_one_by_one(case, of):
@@ -280,6 +281,7 @@ def test_any_batch_axes():
     assert jax.vmap(lambda x: fj.norm(x, R3))(jnp.zeros((0, 8, 2, 4))).shape == (0, 1, 2, 4)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["reverse", "grade_involution", "clifford_conjugate", "dual", "undual"])
 @pytest.mark.parametrize("grades", [(1,), (0, 2), (1, 2, 3), None])
 def test_involutions_and_duals_of_some_grades(name, grades):

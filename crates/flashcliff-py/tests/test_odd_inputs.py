@@ -160,6 +160,7 @@ def expanded(x: Tensor) -> Tensor:
 PLACES = [odd_address, transposed, every_second, odd_rows, expanded]
 
 
+@pytest.mark.share(3)
 @subjects
 @types
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
@@ -172,6 +173,7 @@ def test_places_in_memory(subject, device, dtype, place):
     compare(got, want, limit_of(subject, dtype))
 
 
+@pytest.mark.share(3)
 @subjects
 @types
 @pytest.mark.parametrize("axis", ["b", "n"])
@@ -241,6 +243,7 @@ def test_batch_elements_alone(subject, device, dtype):
             check(flat(call(*alone)), wanted, limit_of(subject, dtype))
 
 
+@pytest.mark.share(5)
 @subjects
 def test_many_batch_elements(subject, device):
     """More than a grid has along some axes."""
@@ -283,6 +286,7 @@ def in_sequences(
     return [torch.cat(x, at) for x, at in zip(zip(*parts), axis_of(subject, "n"), strict=True)]
 
 
+@pytest.mark.share(5)
 @of_ragged
 @types
 @pytest.mark.parametrize("longest", [None, 5])
@@ -324,6 +328,7 @@ def test_no_sequence_has_items(subject, device, dtype, bounds):
         assert gradient is None or (gradient == 0).all()
 
 
+@pytest.mark.share(5)
 @of_ragged
 @pytest.mark.parametrize("longest", [None, 2])
 def test_many_sequences(subject, device, longest):

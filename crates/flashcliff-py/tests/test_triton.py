@@ -46,6 +46,7 @@ def seen(case):
     return tensors, grad, [output, *wanted]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("case", LANES, ids=lambda case: case.id)
 def test_both_passes_are_those_of_the_reference(case):
     tensors, grad, wanted = seen(case)
@@ -61,12 +62,14 @@ OF_ROWS = [
 """Sums over rows, and over the batch, of each kind. The interpreter takes seconds for a large product in many blocks."""
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("case", OF_ROWS, ids=lambda case: case.id)
 def test_rows_of_several_blocks(case, short_blocks):
     tensors, grad, wanted = seen(case)
     compare(by_triton(both_passes, case, tensors, grad), wanted, TOLERANCE)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("signature", [(2, 0, 0), (1, 1, 0), (2, 0, 1), (1, 3, 0)])
 @pytest.mark.parametrize(("channels", "batch"), [(1, 1), (3, 130), (7, 9), (8, 16), (65, 3)])
 def test_any_number_of_channels_and_rows(signature, channels, batch):

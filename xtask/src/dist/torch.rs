@@ -10,8 +10,10 @@ mod library;
 
 use std::fs;
 use std::hash::Hasher;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -48,11 +50,27 @@ pub(super) fn compile(
     report: &mut Report,
 ) -> Result<Vec<PathBuf>, Error> {
     let start = Instant::now();
-    let sources = root.join(SOURCES[0]);
+    let sources = &root.join(SOURCES[0]);
+    let releases = releases(which, target, python)?;
+    let abis = releases
+        .iter()
+        .flat_map(|headers| headers.abis.iter().map(move |&cxx11| (headers, cxx11)));
+    let wanted: Vec<(&Headers, bool)> = abis.collect();
     let mut libraries = Vec::new();
-    for headers in releases(which, target, python)? {
-        for &cxx11 in headers.abis {
-            let path = compiled(&sources, &headers, cxx11, target)?;
+    // A compiler has one thread.
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    for wanted in wanted.chunks(workers) {
+        let paths: Vec<Result<PathBuf, Error>> = thread::scope(|scope| {
+            let mut running = Vec::with_capacity(wanted.len());
+            for &(headers, cxx11) in wanted {
+                running.push(scope.spawn(move || compiled(sources, headers, cxx11, target)));
+            }
+            let ends = running.into_iter().map(|own| own.join());
+            ends.map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        for (path, &(headers, cxx11)) in paths.into_iter().zip(wanted) {
+            let path = path?;
             library::check(&path, cxx11.then_some(headers.exports.as_slice()), report)?;
             libraries.push(path);
         }

@@ -983,10 +983,23 @@ fn truncated_files_are_refused() {
     ));
 }
 
-/// Every byte of the header, with each bit and with all bits flipped. What can be loaded can be planned and run. Programs of transformers are long, and
-/// of one form with the short one of all nodes, so one in 16 of their bytes is enough.
+/// The ordinary tests of damage take one case in so many, the long ones all.
+const SHARE: usize = 11;
+
 #[test]
-fn damaged_headers_never_panic() {
+fn a_share_of_damaged_headers_never_panics() {
+    damaged_headers_never_panic(SHARE);
+}
+
+#[test]
+#[ignore = "takes minutes: all cases"]
+fn no_damaged_header_panics() {
+    damaged_headers_never_panic(1);
+}
+
+/// Bytes of the header, with each bit and with all bits flipped. What can be loaded can be planned and run. Programs of transformers are long,
+/// and of one form with the short one of all nodes, so one in 16 of their bytes is enough.
+fn damaged_headers_never_panic(share: usize) {
     let geometry = Geometry::gatr().unwrap();
     let one = Transformer {
         blocks: 1,
@@ -1000,19 +1013,22 @@ fn damaged_headers_never_panic() {
         let programs = key("operators")..key("nodes");
         assert!(programs.len() > 100, "{programs:?}");
         let mut loaded = 0;
-        for at in (0..len).filter(|at| !programs.contains(at) || at.is_multiple_of(step)) {
-            for flipped in (0..8).map(|bit| 1 << bit).chain([0xff]) {
-                let mut bad = good.clone();
-                bad[at] ^= flipped;
-                let Ok(stored) = file::read(bad) else {
-                    continue;
-                };
-                loaded += 1;
-                assert_runs(&stored);
-            }
+        let is_taken = |at: &usize| !programs.contains(at) || at.is_multiple_of(step);
+        let flips = (0..8).map(|bit| 1 << bit).chain([0xff]);
+        let cases = (0..len)
+            .filter(is_taken)
+            .flat_map(|at| flips.clone().map(move |flipped| (at, flipped)));
+        for (at, flipped) in cases.step_by(share) {
+            let mut bad = good.clone();
+            bad[at] ^= flipped;
+            let Ok(stored) = file::read(bad) else {
+                continue;
+            };
+            loaded += 1;
+            assert_runs(&stored);
         }
         // Names and a few numbers can be others.
-        assert!(loaded > 100, "{loaded}");
+        assert!(loaded > 100 / share, "{loaded}");
     }
 }
 
@@ -1034,9 +1050,19 @@ fn pointers(json: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Every number of a network becomes others: nothing, few, many, no whole number. One in 16 is enough of long programs, as above.
 #[test]
-fn other_numbers_never_panic() {
+fn a_share_of_other_numbers_never_panics() {
+    other_numbers_never_panic(SHARE);
+}
+
+#[test]
+#[ignore = "takes minutes: all cases"]
+fn no_other_number_panics() {
+    other_numbers_never_panic(1);
+}
+
+/// Numbers of a network become others: nothing, few, many, no whole number. One in 16 is enough of long programs, as above.
+fn other_numbers_never_panic(share: usize) {
     use serde_json::json;
     let one = |options: Transformer| {
         transformer(&Transformer {
@@ -1067,16 +1093,17 @@ fn other_numbers_never_panic() {
         let mut at = 0..;
         places.retain(|place| at.next().is_some_and(|at| is_taken((at, place))));
         assert!(places.len() > 100);
-        for place in &places {
-            for other in &others {
-                let bad = with_network(&good, |network| {
-                    if let Some(number) = network.pointer_mut(place) {
-                        *number = other.clone();
-                    }
-                });
-                if let Ok(stored) = file::read(bad) {
-                    assert_runs(&stored);
+        let cases = places
+            .iter()
+            .flat_map(|place| others.iter().map(move |other| (place, other)));
+        for (place, other) in cases.step_by(share) {
+            let bad = with_network(&good, |network| {
+                if let Some(number) = network.pointer_mut(place) {
+                    *number = other.clone();
                 }
+            });
+            if let Ok(stored) = file::read(bad) {
+                assert_runs(&stored);
             }
         }
     }
