@@ -16,6 +16,7 @@ ids = lambda case: case.id  # noqa: E731
 TYPES = {"cpu": torch.float64, "cuda": torch.float32}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_opcheck(case, device):
     tensors = case.tensors(TYPES[device], device, grad=True)
@@ -40,6 +41,7 @@ def test_opcheck_of_the_gradient(case):
     assert len(backward(*arguments)) == len(tensors)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_compile_with_any_batch(case, device):
     """The whole call is one graph, and one compilation serves all batch sizes."""
@@ -218,6 +220,7 @@ EACH = list({case.name: case for case in SPACE}.values())
 """A case of each operator."""
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("case", "backend"),
     [(case, "eager") for case in EACH] + [(SPACE[0], "aot_eager")],

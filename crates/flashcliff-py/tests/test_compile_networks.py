@@ -122,6 +122,7 @@ def test_16_bits_and_autocast_are_computed_in_float32(dtype):
     assert compiled.counts() == ONCE and got[0].dtype == torch.float32
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scalars", [0, 8])
 @pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
@@ -151,6 +152,7 @@ MODULES = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_are_nodes(name):
     one = MODULES[name]()
@@ -393,6 +395,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes_after_compilation_are_seen(change):
     net = network()

@@ -77,6 +77,7 @@ def test_forward_over_reverse_is_differences(case, way):
     )
 
 
+@pytest.mark.share(3)
 @every(PLANE)
 def test_every_number_of_the_derivatives_in_the_plane(case):
     """All elements of Jacobians, where other tests take a random direction."""
@@ -90,6 +91,7 @@ def test_every_number_of_the_derivatives_in_the_plane(case):
     )
 
 
+@pytest.mark.share(3)
 @ways
 @every([*PLANE, *OPERATORS])
 def test_third_derivatives_are_differences(case, way):
@@ -562,6 +564,7 @@ def _forces(energy, x, *rest):
     return -torch.autograd.grad(energy(x, *rest), x, create_graph=True)[0]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("what", COMPILED)
 @pytest.mark.parametrize("name", ["sgp_norm", "mv_linear"])
 def test_compiled_transforms(name, what):

@@ -89,6 +89,7 @@ def _first(out):
     return out if isinstance(out, torch.Tensor) else out[0]
 
 
+@pytest.mark.share(3)
 @everything
 @pytest.mark.parametrize("grad", [False, True])
 def test_traces(way, grad):
@@ -335,6 +336,7 @@ def test_dead_wrappers_of_transforms():
 # Attention
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shape", [(2, 3, 4), (3, 2, 3, 4), (2, 2, 2, 3, 2)], ids=str)
 @pytest.mark.parametrize("mask", ["none", "causal", "booleans", "numbers", "shared", "ragged"])
 def test_second_derivatives_of_attention(shape, mask):
@@ -412,6 +414,7 @@ def test_bits_after_everything_else(net):
 # Export
 
 
+@pytest.mark.share(3)
 @pytest.mark.fullgraph
 @pytest.mark.parametrize("way", [*LAYERS[:8], *NETWORKS], **named)
 def test_export_with_an_axis_of_any_size(way):

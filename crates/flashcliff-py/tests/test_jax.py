@@ -110,6 +110,7 @@ def test_gradients_of_gradients_have_the_numbers_of_pytorch(case):
 # Derivatives
 
 
+@pytest.mark.share(3)
 @each
 def test_derivatives_are_differences(case):
     """First and second ones, in every combination of both modes."""

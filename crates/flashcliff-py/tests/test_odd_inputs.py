@@ -121,6 +121,7 @@ def axis_of(subject: Subject, name: str) -> list[int]:
     ]
 
 
+@pytest.mark.share(3)
 @subjects
 @types
 @pytest.mark.parametrize("sizes", [(2, 3), (1, 1)], ids=["some", "one"])

@@ -141,6 +141,7 @@ def test_full_lorentz_group():
     assert difference(acted, torch.einsum("ij,j...->i...", action, net(x, s)[0])) < 1e-9
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)
 @pytest.mark.parametrize("size", [1.0, 0.03])
 def test_norm_gradients(signature, size):

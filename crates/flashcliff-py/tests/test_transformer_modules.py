@@ -125,6 +125,7 @@ def called_ones(module):
     return {name: m for name, m in module.named_modules() if type(m) is not nn.ModuleList}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("follow", WAYS_TO_FOLLOW, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_all_modules_are_called_where_something_follows_them(subject, follow):
@@ -135,6 +136,7 @@ def test_all_modules_are_called_where_something_follows_them(subject, follow):
     assert seen == set(called_ones(one.module))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("follow", WAYS_TO_FOLLOW, ids=lambda f: f.__name__)
 @pytest.mark.parametrize(
     ("device", "subject"),
@@ -581,6 +583,7 @@ class Plain(nn.Module):
         return (mv + more).movedim(0, -1), s + more_s
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
 @pytest.mark.parametrize("change", CHANGES_OF_NORMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", ["GATrBlock", "LGATrBlock"])
