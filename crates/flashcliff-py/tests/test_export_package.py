@@ -103,6 +103,7 @@ def package(tmp_path_factory):
     return case, path
 
 
+@pytest.mark.share(2)
 @needs_compiler
 def test_packages_run_for_all_sizes(package):
     case, path = package

@@ -21,6 +21,8 @@ OF_NETWORKS = {**LIMITS, torch.bfloat16: 2e-1, torch.float16: 6e-2}
 MANY = 65_537
 LENGTHS = [0, 2, 0, 4, 1, 0]
 
+pytestmark = pytest.mark.share(3)
+
 subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 of_ragged = pytest.mark.parametrize(
     "subject", [s for s in SUBJECTS if s.ragged], ids=lambda subject: subject.name
