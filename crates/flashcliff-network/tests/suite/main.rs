@@ -3,6 +3,7 @@
 mod blocks;
 mod checks;
 mod components;
+mod damage;
 mod derivatives;
 mod files;
 mod frames;
