@@ -118,7 +118,7 @@ def _why_not():
 
 
 def _take_shares(config, items):
-    """Leaves one in n cases of each test with a share, and a case on a GPU only beside others on one."""
+    """Takes one in n cases of each test with a share. Cases on a GPU are counted by themselves."""
     if os.environ.get("FLASHCLIFF_EVERY_CASE") == "1":
         return
     taken, left, counts = [], [], Counter()

@@ -22,7 +22,7 @@ mod room;
 mod tokens;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -257,19 +257,20 @@ impl Gpu {
         if let Some(mut branches) = branches {
             // Branches of a run that failed are gone.
             branches.forget();
-            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            resting.push(branches);
+            self.resting().push(branches);
         }
         done
     }
 
     /// A stream beside a line, which nothing uses.
     fn beside(&self, line: &CudaStream) -> Result<Option<Beside>, Error> {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        match resting.pop() {
-            Some(own) => Ok(Some(own)),
-            None => Beside::new(line),
-        }
+        let own = self.resting().pop();
+        own.map_or_else(|| Beside::new(line), |own| Ok(Some(own)))
+    }
+
+    fn resting(&self) -> MutexGuard<'_, Vec<Beside>> {
+        // The list is whole even after a panic.
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self, memory: &Memory, lent: &Lent<'_>) -> Result<(), Error> {

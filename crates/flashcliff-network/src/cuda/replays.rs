@@ -1,7 +1,7 @@
 //! Runs that come again with the same memory, as CUDA graphs: the host then launches one thing in place of hundreds.
 //!
 //! A host that allocates from a pool, as PyTorch does, gets the same addresses in each step of a loop. So a stage that is run with addresses of before is
-//! captured, and from then on replayed. A graph does what the calls do, in the same order, with the same bits.
+//! captured, and from then on replayed. A graph does what the calls do, with the same bits; some of them run beside the line.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -110,7 +110,8 @@ impl Gpu {
         };
         match stream.capture_status() {
             Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
-            status => return run(stream, status.is_ok()),
+            Ok(_) => return run(stream, true),
+            Err(_) => return run(stream, false),
         }
         let Some(key) = key((stage, space), stream, &lent) else {
             return run(stream, false);

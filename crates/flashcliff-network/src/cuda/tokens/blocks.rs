@@ -25,6 +25,8 @@ const ELEMENTS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Blocks {
     layout: Layout,
+    /// For each unit of inputs and each of outputs whether the block between them is one.
+    units: Vec<Vec<bool>>,
     /// Groups of outputs; groups of inputs, which depend on outputs in the backward pass; groups of few of both, for the gradient of the matrix.
     forward: Grouped,
     backward: Grouped,
@@ -84,6 +86,7 @@ impl Blocks {
             backward: Grouped::new(&alike(&units), constants)?,
             forward: Grouped::new(&forward, constants)?,
             weights: Grouped::new(&few, constants)?,
+            units,
         }))
     }
 
@@ -92,16 +95,15 @@ impl Blocks {
         self.makes_rows
     }
 
-    /// The elements of a matrix and of its bias that products read, in order, from those that are not zero.
-    pub(super) fn elements(&self, is_filled: impl Fn(usize) -> bool) -> Vec<usize> {
+    /// The elements of the matrix and of its bias that products read, in order.
+    pub(super) fn elements(&self) -> Vec<usize> {
         let Layout {
             inputs,
             outputs,
             bias,
             len,
         } = self.layout;
-        let units = units_of([inputs, outputs], is_filled);
-        let is_read = |at: &usize| units[at / outputs / UNIT][at % outputs / UNIT];
+        let is_read = |at: &usize| self.units[at / outputs / UNIT][at % outputs / UNIT];
         let of_matrix = (0..inputs * outputs).filter(is_read);
         of_matrix.chain(bias..len).collect()
     }

@@ -46,6 +46,16 @@ impl Constants {
         Ok(self.add(&bytes))
     }
 
+    /// Counts, which kernels read as `i32`.
+    pub(super) fn counts(
+        &mut self,
+        counts: impl IntoIterator<Item = usize>,
+    ) -> Result<Table, Error> {
+        let counts = counts.into_iter();
+        let indices = counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        self.indices(&indices.collect::<Vec<i64>>())
+    }
+
     /// Numbers in a type: `f64`, or else `f32`.
     pub(super) fn numbers(&mut self, dtype: Dtype, numbers: &[f64]) -> Table {
         let bytes: Vec<u8> = match dtype {

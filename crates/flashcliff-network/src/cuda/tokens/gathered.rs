@@ -139,11 +139,7 @@ impl Launches {
 
     /// Puts the list among the tables.
     fn finish(&mut self, constants: &mut Constants) -> Result<(), Error> {
-        let numbers = self.packs.iter().flat_map(Pack::numbers);
-        let numbers: Vec<i64> = numbers
-            .map(|number| i64::try_from(number).unwrap_or(i64::MAX))
-            .collect();
-        self.list = constants.indices(&numbers)?;
+        self.list = constants.counts(self.packs.iter().flat_map(Pack::numbers))?;
         Ok(())
     }
 

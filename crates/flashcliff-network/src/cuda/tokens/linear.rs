@@ -58,11 +58,9 @@ impl Linear {
         // The matrix has no element where there is a constant 0.
         let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
         let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
-        // Products that leave out zeros never read those outside of blocks, which are not even written.
+        // Products that leave out zeros read no element outside of blocks, so none is written.
         let read = match &blocks {
-            Some(blocks) if blocks.makes_rows() && parts.is_some() => {
-                Some(blocks.elements(is_filled))
-            }
+            Some(blocks) if blocks.makes_rows() && parts.is_some() => Some(blocks.elements()),
             _ => None,
         };
         // The number 1 is that of the tensor behind all parameters.

@@ -78,11 +78,9 @@ impl Sums {
         sizes: &Sizes,
         constants: &mut Constants,
     ) -> Result<Self, Error> {
-        let place = |place: usize| i64::try_from(place).unwrap_or(i64::MAX);
-        let (places, factors): (Vec<i64>, Vec<f64>) =
-            all.map(|(at, factor)| (place(at), factor)).unzip();
+        let (places, factors): (Vec<usize>, Vec<f64>) = all.unzip();
         Ok(Self {
-            places: constants.indices(&places)?,
+            places: constants.counts(places)?,
             factors: constants.numbers(sizes.dtype, &factors),
             count,
             uses,
@@ -90,16 +88,14 @@ impl Sums {
         })
     }
 
-    /// The same sums at other places of the results. [`Self::pack`] does not serve them.
+    /// Writes each sum to its own place among the results, in launches of many tensors. [`Self::pack`] knows no such places.
     pub(super) fn at_places(
         self,
         results: &[usize],
         constants: &mut Constants,
     ) -> Result<Self, Error> {
-        let place = |&place: &usize| i64::try_from(place).unwrap_or(i64::MAX);
-        let results: Vec<i64> = results.iter().map(place).collect();
         Ok(Self {
-            results: Some(constants.indices(&results)?),
+            results: Some(constants.counts(results.iter().copied())?),
             ..self
         })
     }
