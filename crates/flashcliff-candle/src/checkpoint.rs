@@ -92,8 +92,8 @@ impl Checkpoint {
 
     /// Sets the network of the tensors, a [`Model::description`](crate::models::Model::description). Its parameters are tensors
     /// under their names.
-    pub fn set_network(&mut self, description: Option<String>) {
-        self.network = description;
+    pub fn set_network(&mut self, description: String) {
+        self.network = Some(description);
     }
 
     /// The network of the tensors, if the checkpoint has it.

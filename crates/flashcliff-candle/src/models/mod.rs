@@ -306,18 +306,17 @@ impl Model {
     }
 
     /// The network from points to predictions, `output`, as JSON: what a file has beside the weights, so that [`flashcliff_network::file`]
-    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`]. `None` for networks that have no
-    /// description.
+    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`].
     ///
     /// # Errors
     /// The errors of the description.
-    pub fn description(&self) -> std::result::Result<Option<String>, Error> {
+    pub fn description(&self) -> std::result::Result<String, Error> {
         if let Network::Gravity(network) = &self.network {
-            return network.description().map(Some);
+            return network.description();
         }
         let network = self.network()?;
-        let text = network.map(|own| network_to_json(&own.network, &[("output", own.ends[0])]));
-        Ok(text.transpose()?)
+        let own = network.expect("all networks but that of gravity are graphs");
+        Ok(network_to_json(&own.network, &[("output", own.ends[0])])?)
     }
 
     /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph. Networks that have a plan are as before.
@@ -342,7 +341,7 @@ impl Model {
         self.parameters.restore(prefix, checkpoint)
     }
 
-    /// Writes the parameters to a file, under PyTorch's names, with the network if there is a [description](Model::description).
+    /// Writes the parameters to a file, under PyTorch's names, with the [description](Model::description) of the network.
     ///
     /// # Errors
     /// [`Error::Write`]; the errors of the description.
