@@ -53,6 +53,11 @@ impl Beside {
         self.own.stream()
     }
 
+    /// Whether the stream takes part in no capture that goes on.
+    pub(super) fn is_free(&self) -> bool {
+        self.own.is_free()
+    }
+
     /// Begins a branch behind all that was launched on the line.
     pub(super) fn fork(&mut self, line: &CudaStream) -> Result<(), Error> {
         self.is_open = true;

@@ -264,7 +264,12 @@ impl Gpu {
 
     /// A stream beside a line, which nothing uses.
     fn beside(&self, line: &CudaStream) -> Result<Option<Beside>, Error> {
-        let own = self.resting().pop();
+        let own = {
+            let mut resting = self.resting();
+            // The rest takes part in captures of the host that go on, and would make this work a part of them.
+            let free = resting.iter().position(Beside::is_free);
+            free.map(|at| resting.swap_remove(at))
+        };
         own.map_or_else(|| Beside::new(line), |own| Ok(Some(own)))
     }
 

@@ -26,16 +26,20 @@ impl OwnStream {
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
         &self.0
     }
+
+    /// Whether the stream takes part in no capture that goes on.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(
+            self.0.capture_status(),
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        )
+    }
 }
 
 impl Drop for OwnStream {
     fn drop(&mut self) {
-        let is_free = matches!(
-            self.0.capture_status(),
-            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
-        );
-        // A capture of the host that the stream took part in goes on: it would end with an error.
-        if is_free {
+        // A capture of the host would end with an error.
+        if self.is_free() {
             // SAFETY: nothing uses the stream any more. A stream that cannot be destroyed stays: nothing else can be done.
             let _ = unsafe { result::stream::destroy(self.0.cu_stream()) };
         }
