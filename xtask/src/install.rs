@@ -1,21 +1,43 @@
-//! `install`: header, static and shared library of the C interface, and a file for pkg-config.
+//! `install`: header, static and shared library of the C interface, a file for pkg-config, and the program.
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{Error, command};
 
 /// The name by which programs ask for the shared library, as `crates/flashcliff-c/build.rs` sets it.
 const SONAME: &str = "libflashcliff.so.0";
+/// The file name of the program.
+const PROGRAM: &str = "flashcliff";
 
-pub(crate) fn run(root: &Path, prefix: &Path, cuda: bool) -> Result<String, Error> {
-    let prefix = std::path::absolute(prefix).map_err(Error::at(prefix))?;
+/// The options of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The folder, as in `--prefix /usr/local`.
+    #[arg(long, value_name = "DIR")]
+    prefix: PathBuf,
+    /// Build the CUDA kernels too, which needs nvcc. Without it, functions for GPUs give an error.
+    #[arg(long)]
+    cuda: bool,
+    /// Install the program `flashcliff` too, into the folder's `bin`.
+    #[arg(long)]
+    program: bool,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
+    let &Options { cuda, program, .. } = options;
+    let prefix = std::path::absolute(&options.prefix).map_err(Error::at(&options.prefix))?;
     let target = command::target_folder(root)?;
     let mut build = command::cargo(root);
-    build.args(["build", "--release", "--package", "flashcliff-c"]);
-    if cuda {
-        build.args(["--features", "flashcliff-c/cuda"]);
+    build.args(["build", "--release"]);
+    for (package, is_wanted) in [("flashcliff-c", true), ("flashcliff-cli", program)] {
+        if is_wanted {
+            build.args(["--package", package]);
+            if cuda {
+                build.args(["--features", &format!("{package}/cuda")]);
+            }
+        }
     }
     command::output(&mut build)?;
     let built = target.join("release");
@@ -31,6 +53,12 @@ pub(crate) fn run(root: &Path, prefix: &Path, cuda: bool) -> Result<String, Erro
         (built.join("libflashcliff_c.so"), lib.join(SONAME)),
     ] {
         fs::copy(&from, &to).map_err(Error::at(&from))?;
+    }
+    if program {
+        let (name, bin) = (PROGRAM, prefix.join("bin"));
+        fs::create_dir_all(&bin).map_err(Error::at(&bin))?;
+        let from = built.join(name);
+        fs::copy(&from, bin.join(name)).map_err(Error::at(&from))?;
     }
     let link = lib.join("libflashcliff.so");
     if link.symlink_metadata().is_ok() {

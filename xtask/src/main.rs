@@ -106,15 +106,8 @@ enum Task {
     },
     /// Make the wheel, the source distribution and the packed crates, and check them where the repository is not.
     Dist(dist::Options),
-    /// Build the C interface, and install header, static and shared library, and a file for pkg-config.
-    Install {
-        /// The folder, as in `--prefix /usr/local`.
-        #[arg(long, value_name = "DIR")]
-        prefix: PathBuf,
-        /// Build the CUDA kernels too, which needs nvcc. Without it, functions for GPUs give an error.
-        #[arg(long)]
-        cuda: bool,
-    },
+    /// Build the C interface, and install header, static and shared library, a file for pkg-config, and the program if asked.
+    Install(install::Options),
     /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
     Release {
         /// The version, greater than the one of today, such as 0.2.0.
@@ -151,7 +144,7 @@ fn main() -> ExitCode {
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
         Task::Dist(options) => dist::run(&root, &options),
-        Task::Install { prefix, cuda } => install::run(&root, &prefix, cuda),
+        Task::Install(options) => install::run(&root, &options),
         Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {

@@ -84,6 +84,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "fullgraph: needs a PyTorch that traces operators and layers whole")
     config.addinivalue_line("markers", "built: needs a call path that was compiled here")
     config.addinivalue_line("markers", "share(n): one in n cases of a test runs; all of them with FLASHCLIFF_EVERY_CASE=1")
+    config.addinivalue_line("markers", "long: runs with FLASHCLIFF_EVERY_CASE=1 alone, as another test needs less time for most of what it says")
 
 
 @pytest.fixture
@@ -118,14 +119,15 @@ def _why_not():
 
 
 def _take_shares(config, items):
-    """Takes one in n cases of each test with a share. Cases on a GPU are counted by themselves."""
+    """Takes one in n cases of each test with a share, and no long test. Cases on a GPU are counted by themselves."""
     if os.environ.get("FLASHCLIFF_EVERY_CASE") == "1":
         return
     taken, left, counts = [], [], Counter()
     for item in items:
         share = item.get_closest_marker("share")
         case = item.path, item.originalname, item.get_closest_marker("cuda") is not None
-        (left if share and counts[case] % share.args[0] else taken).append(item)
+        is_left = item.get_closest_marker("long") or (share and counts[case] % share.args[0])
+        (left if is_left else taken).append(item)
         counts[case] += 1
     items[:] = taken
     if left:

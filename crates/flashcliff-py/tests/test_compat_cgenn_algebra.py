@@ -212,6 +212,7 @@ def test_it_is_an_algebra():
     assert vectors(x[1:4], y[1:4]).shape == (4, 5, 2)
 
 
+@pytest.mark.share(5)
 def test_compiled(pair):
     ours, _ = pair
     call = lambda a, b: ours.norm(ours.geometric_product(a, ours.beta(b)))  # noqa: E731

@@ -251,6 +251,7 @@ def test_types_follow():
     assert there.isinf().sum() == 8 and not there.isnan().any()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("metric", REORDERED, ids=str)
 def test_compiled(metric):
     algebra = cgenn.CliffordAlgebra(metric)

@@ -33,7 +33,7 @@ def test_each_path_has_its_names(package, path, source, names):
         assert getattr(module, name) is getattr(source, name)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     "path",
     [

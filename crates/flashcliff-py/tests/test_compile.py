@@ -24,6 +24,7 @@ def test_opcheck(case, device):
     torch.library.opcheck(case.overload, case.arguments(tensors))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_opcheck_of_the_gradient(case):
     tensors = case.tensors()

@@ -102,6 +102,7 @@ def same(function, module, *given, **options):
 # Modules and calls that become nodes
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bits_and_autocast_are_computed_in_float32(dtype):
     """As without a compiler: results and gradients have its bits."""
@@ -122,7 +123,7 @@ def test_16_bits_and_autocast_are_computed_in_float32(dtype):
     assert compiled.counts() == ONCE and got[0].dtype == torch.float32
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scalars", [0, 8])
 @pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
@@ -170,6 +171,7 @@ MASKS = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(mask):
     net = network()
@@ -295,6 +297,7 @@ def test_other_networks_have_other_nodes():
     assert len(names) == 4
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("parameters", ["own", "others"])
 def test_functional_calls(parameters):
     net = network()
@@ -417,6 +420,7 @@ def test_changes_after_compilation_are_seen(change):
     assert len(call.forward) == graphs + (change is one_block_less), "the first graph serves again"
 
 
+@pytest.mark.long
 def test_dropout_that_begins_after_compilation():
     net = network(dropout=0.5).eval()
     call, given = Compiled(net), inputs(net, 2, 3)
@@ -489,6 +493,7 @@ def test_transforms_within_a_graph_are_followed():
     assert call.counts() == ([1], [])
 
 
+@pytest.mark.long
 def test_the_boundaries_of_sequences_are_left_to_layers():
     net = network()
     x, s = random(16, 5, 2), random(5, 3)
@@ -497,6 +502,7 @@ def test_the_boundaries_of_sequences_are_left_to_layers():
     assert "the host reads the boundaries" in gt.explain(net).blocks["blocks.0"]
 
 
+@pytest.mark.long
 def test_exported_programs_have_layers(tmp_path):
     net = network()
     given = tuple(t.detach() for t in inputs(net, 2, 3))
@@ -509,6 +515,7 @@ def test_exported_programs_have_layers(tmp_path):
         assert all((g - w).abs().max() < 1e-11 for g, w in zip(got, net(*given), strict=True))
 
 
+@pytest.mark.long
 def test_blocks_that_are_computed_again():
     net = network(blocks=3, checkpoint_blocks=True)
     call = Compiled(net)
@@ -521,6 +528,7 @@ def test_blocks_that_are_computed_again():
     assert all(g is w is None or (g - w).abs().max() < 1e-11 for g, w in zip(got, want, strict=True))
 
 
+@pytest.mark.long
 def test_features_of_16_bits_are_left_to_layers():
     net = network()
     gt.attention_dtype(net, torch.bfloat16)
@@ -542,6 +550,7 @@ def test_gradients_of_gradients_are_refused():
         first.sum().backward()
 
 
+@pytest.mark.long
 def test_networks_without_a_plan_are_left_to_layers(monkeypatch):
     """There may be none for an algebra on a GPU, or of a gradient of what the result does not depend on."""
 

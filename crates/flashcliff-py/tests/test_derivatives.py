@@ -45,6 +45,7 @@ def every(cases):
 # Differences
 
 
+@pytest.mark.share(3)
 @ways
 @every(TABLE)
 def test_gradients_of_both_modes_are_differences(case, way):
@@ -204,6 +205,7 @@ def test_transforms_are_those_of_the_reference(case, name, way):
     close(found, TRANSFORMS[name](Ways(case).exact, given), 1e-9)
 
 
+@pytest.mark.share(3)
 @ways
 @every(SPACE)
 def test_every_option_under_nested_transforms(case, way):

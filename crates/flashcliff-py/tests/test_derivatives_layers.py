@@ -110,6 +110,7 @@ def test_layers_of_transformers(name, signature):
     )
 
 
+@pytest.mark.long
 def test_cross_attention():
     algebra = flashcliff.Algebra(1, 3)
     scalars = [torch.randn(items, 2, dtype=torch.float64) for items in (3, 4)]
@@ -117,6 +118,7 @@ def test_cross_attention():
     check(layer, multivector(algebra, 3, 2), multivector(algebra, 4, 2), *scalars)
 
 
+@pytest.mark.long
 def test_a_block_with_a_condition():
     algebra = flashcliff.Algebra(1, 3)
     scalars = [torch.randn(items, 2, dtype=torch.float64) for items in (3, 4)]

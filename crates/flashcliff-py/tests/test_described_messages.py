@@ -359,6 +359,7 @@ def test_profiles_have_rows_of_networks():
 compiles = pytest.mark.skipif(not compiled.SERVES, reason="compilers of this PyTorch ask no objects")
 
 
+@pytest.mark.share(4)
 @compiles
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("several", [True, False])

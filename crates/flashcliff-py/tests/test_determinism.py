@@ -88,6 +88,7 @@ def computes_on_threads(subject, _):
     return subject.ragged or subject.name.startswith(("nn.", "rotors.", "cgenn.", "Equi"))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("subject, dtype, ragged", cases(computes_on_threads, TYPES[:2]))
 def test_every_number_of_threads(subject, dtype, ragged):
     before = flashcliff.get_num_threads()

@@ -84,6 +84,7 @@ def worker(rank, wrap, folder):
         dist.destroy_process_group()
 
 
+@pytest.mark.share(2)
 @pytest.mark.skipif(not dist.is_available(), reason="PyTorch was built without torch.distributed")
 @pytest.mark.parametrize("wrap", [ddp, fsdp])
 def test_two_processes_do_what_one_does(wrap, tmp_path):

@@ -215,6 +215,7 @@ def test_integers_are_refused(way):
             function(*given)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("size", [0, 16])
 def test_storages_that_were_resized(size):
     """In a process of their own: a read of memory that is not there may end it."""
@@ -393,6 +394,7 @@ def test_second_derivatives(way):
     near(found, want, 1e-9)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("net", [lgatr_net, slim_net])
 def test_bits_after_everything_else(net):
     """What a mode, a transform or a trace leaves behind changes no later call."""
@@ -429,6 +431,7 @@ def test_export_with_an_axis_of_any_size(way):
     near(exported(*more)[0], made(*more)[0], 1e-6)
 
 
+@pytest.mark.long
 def test_export_of_cross_attention():
     batch, others = torch.export.Dim("batch"), torch.export.Dim("others")
     module = gt.CrossAttention(PGA, 4, 4, 3, 2, heads=2)

@@ -163,6 +163,7 @@ class TestTheExtension:
             flashcliff.set_num_threads(-1)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork")
 def test_after_fork():
     """A forked process, whose parent's threads are gone, still computes."""

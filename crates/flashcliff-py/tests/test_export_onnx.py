@@ -56,6 +56,7 @@ def exported(tmp_path):
     return export
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("name", CASES)
 def test_networks_are_those_of_pytorch(name, dtype, exported):

@@ -45,6 +45,7 @@ def test_operations_are_the_module(name):
         assert all(own.isfinite().all() for own in grads)
 
 
+@pytest.mark.long
 def test_gradients_are_those_of_the_module():
     case = transformer((3, 0, 1))
     own = lowered(case.module)
@@ -103,7 +104,7 @@ def package(tmp_path_factory):
     return case, path
 
 
-@pytest.mark.share(2)
+@pytest.mark.long
 @needs_compiler
 def test_packages_run_for_all_sizes(package):
     case, path = package
@@ -133,6 +134,7 @@ def test_packages_run_on_a_gpu(gradients, tmp_path):
                 alike(got.double().cpu(), own, 1e-4)
 
 
+@pytest.mark.long
 @needs_compiler
 def test_packages_run_in_cpp(package, tmp_path):
     case, path = package

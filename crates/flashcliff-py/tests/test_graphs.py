@@ -286,6 +286,7 @@ def test_inference_mode():
     assert segment_sum(x, relation).sum().backward() is None
 
 
+@pytest.mark.long
 def test_bits_repeat_with_any_number_of_threads():
     program = """
 import hashlib, torch, flashcliff

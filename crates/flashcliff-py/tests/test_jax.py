@@ -60,6 +60,7 @@ def same(one, other):
 # The numbers of PyTorch
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @every
 def test_outputs_and_gradients_have_the_bits_of_pytorch(case, dtype):
@@ -88,6 +89,7 @@ def test_tangents_have_the_bits_of_pytorch(case):
     assert same(found, wanted)
 
 
+@pytest.mark.share(3)
 @each
 def test_gradients_of_gradients_have_the_numbers_of_pytorch(case):
     call, arrays, tensors = of_case(case, batch=2)
@@ -124,6 +126,7 @@ def test_third_derivatives_are_differences():
     check_grads(call, given, order=3, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_hessians_are_symmetric_and_both_ways_agree():
     x, y = numbers(8, 1, 2), numbers(8, 1, 2, seed=1)
     weight = numbers(2, 20, seed=2)
@@ -221,6 +224,7 @@ def test_a_batch_of_multivectors_is_one_call_with_its_bits():
     assert np.array_equal(function(x, y), np.moveaxis(wanted, 1, 0))
 
 
+@pytest.mark.long
 def test_batches_of_batches_of_either_order():
     x, y = numbers(2, 3, 8, 2, 4), numbers(2, 3, 8, 2, 4, seed=1)
     weights = numbers(3, 4, 20, seed=2)
@@ -235,6 +239,7 @@ def test_batches_of_batches_of_either_order():
     np.testing.assert_allclose(found[1, 2], gradient(x[1, 2], y[1, 2], weights[2]), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["sgp_norm", "mv_linear_sgp_norm"])
 def test_what_is_saved_follows_conditions_in_batches(name):
     """A condition in a batch takes from each branch the rows that are its own, what was saved among them."""

@@ -122,6 +122,7 @@ def test_conditions_of_ragged_batches(loaded):
         net(net.parameters, **inputs, cu_seqlens=array(own), cu_seqlens_key=array(keys)[:2])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.int64])
 def test_boundaries_are_traced(dtype, loaded):
     """One program serves all boundaries of as many sequences, and its sequences do not see each other."""
@@ -295,6 +296,7 @@ def test_what_is_kept_is_as_long_as_the_plan_says(loaded):
         jax.block_until_ready(primitives.bound(primitives.backward_p, *arrays, of=of, wanted=of.wanted, tf32=False))
 
 
+@pytest.mark.long
 def test_bodies_on_graphs(loaded):
     module = disturb(nn.models.NBody(3, 2, dtype=torch.float64))
     graph = torch.tensor([0, 0, 1, 0, 1, 1])
@@ -341,6 +343,7 @@ def test_derivatives_of_transformers_are_differences(loaded):
     check_grads(forces, (net.parameters, x), order=1, modes=["rev"], eps=1e-5, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_hessians_of_transformers(loaded):
     """Forward over reverse takes second derivatives in the other order."""
     net = loaded(network(LGATR, blocks=1))

@@ -132,6 +132,7 @@ def plain(parent):
     return {call: outcome(parent, call, "") for call in CALLS}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_first_call_within_a_mode_leaves_no_trace(call, mode, plain, parent):

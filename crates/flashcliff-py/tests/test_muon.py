@@ -178,6 +178,7 @@ def test_modules_that_are_left_out_and_shared():
         optim.split_matrices(network, rest=[torch.nn.Linear(2, 2)])
 
 
+@pytest.mark.share(2)
 @needs_muon
 @pytest.mark.parametrize("other", [optim.AdamW, optim.Lion], ids=lambda kind: kind.__name__)
 def test_a_transformer_trains(other, device):

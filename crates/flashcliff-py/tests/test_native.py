@@ -252,6 +252,7 @@ def test_gradients_of_gradients_have_the_bits_of_python(case, python):
     assert same(twice(case, every, every), python(lambda: twice(case, every, every)))
 
 
+@pytest.mark.share(3)
 @compiled
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_gradients_of_any_gradients(case, python, monkeypatch):
@@ -549,6 +550,7 @@ def test_a_compiler_that_fails(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_loaded(tmp_path):
     from pathlib import Path
 

@@ -199,6 +199,7 @@ def test_what_is_whole_is_not_built_again(built, monkeypatch):
     assert built.stat().st_mtime_ns == before
 
 
+@pytest.mark.long
 @compiled
 def test_a_file_that_was_built_and_cannot_be_loaded_is_built_again(built):
     _cache.replace(built, lambda made: made.write_bytes(b"no library"), built.parent.name)
@@ -235,6 +236,7 @@ def test_a_file_in_place_of_the_folder(built):
     assert made[0] == 1 and "cannot be built: " in made[2] and "Traceback" not in made[2]
 
 
+@pytest.mark.long
 @compiled
 def test_builds_at_once(built, compiler):
     """They leave a whole file, though compilers give different ones."""

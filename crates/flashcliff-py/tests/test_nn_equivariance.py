@@ -29,6 +29,7 @@ def violation_of(name, signature, versors):
     return violation(disturb(case.make(algebra)), table, versors, case.inputs)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("versors", [1, 2, 3])
 @pytest.mark.parametrize("name", commuting(ALL))
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)

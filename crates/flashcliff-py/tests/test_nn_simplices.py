@@ -143,6 +143,7 @@ def points(dim=3, dtype=torch.float64):
     return random(sum(VERTICES), dim).to(dtype).requires_grad_()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("hooked", [False, True])
 def test_volumes_simplex_by_simplex(hooked):
     table, net, x = reference.Table(3, 0, 0), network(), points()

@@ -68,6 +68,7 @@ def test_too_many_threads():
     assert f"{8 * CPUS} used: at most 8 for each CPU" in done.stderr
 
 
+@pytest.mark.long
 def test_the_number_of_pytorch_is_a_ceiling():
     one = "import torch; torch.set_num_threads(1)"
     assert threads(one, RAYON_NUM_THREADS="4") == "1"

@@ -71,6 +71,7 @@ def test_other_versions_have_none(monkeypatch, version):
         native._shipped()
 
 
+@pytest.mark.long
 def test_without_a_library_calls_go_through_python(tmp_path):
     done = call(tmp_path, tmp_path)
     said = f"False Python: flashcliff has no compiled call path for PyTorch {torch.__version__}; "
@@ -90,6 +91,7 @@ def shipped_here():
     return compiler.shipped(int(version[0]), int(version[1]), native._has_cxx11_abi())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("contents", ["no library", "another library"])
 def test_a_library_that_cannot_be_used_is_said_once(tmp_path, contents):
     path = tmp_path / shipped_here()
@@ -117,6 +119,7 @@ flashcliff._core.native_table = lambda: ctypes.addressof(table)
     assert "built for another version of flashcliff" in done.stderr
 
 
+@pytest.mark.long
 @is_shipped
 def test_a_library_of_another_pytorch_is_refused(tmp_path):
     """It may be loaded, and finds a tensor elsewhere."""

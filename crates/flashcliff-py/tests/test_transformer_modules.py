@@ -52,6 +52,7 @@ def test_changes_of_linear_maps(subject, change, called, device):
     alike(one.results(), want, LIMITS[device])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("at", [0, 1, 2, -2, -1])
 @pytest.mark.parametrize("change", ["LoRA", "weight_norm", "forward hook"])
 @pytest.mark.parametrize("subject", ["EquiLinear", "network (1, 3, 0)", "network (3, 0, 1)"])
@@ -381,6 +382,7 @@ ATTRIBUTES = (
 )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("change", ATTRIBUTES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
 def test_attributes_that_change_after_calls(subject, change, device, functions):

@@ -151,6 +151,7 @@ def passes_of(made, given):
     return [tensor.detach() for tensor in (*found, *first, *second)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("blocks", [False, True], ids=["whole", "blocks"])
 @pytest.mark.parametrize("made", [weighted_commutator, mixed], ids=lambda made: made.__name__)
 def test_operators_of_users_with_second_derivatives(made, blocks, request):

@@ -97,6 +97,7 @@ def test_the_program_measures_what_pytorch_saves(trained):
     assert trained.error(again) == trained.error(trained.path)
 
 
+@pytest.mark.share(2)
 def test_jax_has_the_numbers_of_pytorch(trained):
     jnp = pytest.importorskip("jax.numpy")
     from flashcliff import jax as fj

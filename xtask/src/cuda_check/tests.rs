@@ -140,10 +140,10 @@ fn all_algebras_are_built_unless_some_are_named() {
         }
         .features()
     };
-    assert_eq!(features(&[]), "flashcliff/cuda,flashcliff/all-algebras");
+    assert_eq!(features(&[]), "flashcliff/jit,flashcliff/all-algebras");
     assert_eq!(
         features(&["cl200", "cl300"]),
-        "flashcliff/cuda,flashcliff/cl200,flashcliff/cl300"
+        "flashcliff/jit,flashcliff/cl200,flashcliff/cl300"
     );
 }
 

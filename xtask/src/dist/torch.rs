@@ -33,7 +33,9 @@ const SOURCES: [&str; 2] = [
 /// For which releases of PyTorch the wheel has a compiled call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Which {
-    /// The oldest that is supported, and that of `--python`, or else the newest.
+    /// That of `--python`, or else the newest.
+    One,
+    /// The same, and the oldest that is supported.
     Few,
     /// All that are supported, whose headers are downloaded once: some gigabytes.
     All,
@@ -88,25 +90,23 @@ pub(super) fn compile(
 }
 
 fn releases(which: Which, target: &Path, python: Option<&Path>) -> Result<Vec<Headers>, Error> {
-    let oldest = pins::TORCH[0];
-    match (which, python) {
-        (Which::None, _) => Ok(Vec::new()),
-        (Which::All, _) => pins::TORCH
-            .iter()
-            .map(|version| Headers::download(version, target))
-            .collect(),
-        (Which::Few, Some(python)) => Ok(vec![
-            Headers::download(oldest, target)?,
-            Headers::installed(python)?,
-        ]),
-        (Which::Few, None) => {
-            let newest = pins::TORCH[pins::TORCH.len() - 1];
-            [oldest, newest]
-                .iter()
-                .map(|version| Headers::download(version, target))
-                .collect()
-        }
+    let versions: &[&str] = match which {
+        Which::None => return Ok(Vec::new()),
+        Which::One => &[],
+        Which::Few => &pins::TORCH[..1],
+        Which::All => &pins::TORCH,
+    };
+    let downloaded = versions.iter();
+    let mut found: Vec<Headers> = downloaded
+        .map(|version| Headers::download(version, target))
+        .collect::<Result<_, _>>()?;
+    if matches!(which, Which::One | Which::Few) {
+        found.push(match python {
+            Some(python) => Headers::installed(python)?,
+            None => Headers::download(pins::TORCH[pins::TORCH.len() - 1], target)?,
+        });
     }
+    Ok(found)
 }
 
 /// The library for a release, unless it is there already.
