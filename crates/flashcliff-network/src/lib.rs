@@ -33,7 +33,7 @@ mod text;
 pub mod tokens;
 mod work;
 
-pub use cpu::{Cpu, Kept, LaterSlices, Number, Room, Scales, Slices, Sources};
+pub use cpu::{Cpu, Kept, LaterSlices, Number, Room, Scales, Settled, Slices, Sources};
 pub use differentiated::Differentiated;
 pub use error::Error;
 pub use explain::{Machine, Size};

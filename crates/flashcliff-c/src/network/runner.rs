@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use flashcliff_network::file::Stored;
-use flashcliff_network::{Cpu, Number, Plan, Rows, Scales, Segments, Value};
+use flashcliff_network::{Cpu, Number, Plan, Rows, Scales, Segments, Settled, Value};
 
 use super::relation::segments_of;
 use super::stages::Stages;
@@ -29,7 +29,8 @@ pub(super) struct Runner<T> {
 
 /// The memory of a plan: of one stage, or of two where gradients were asked for.
 enum Memory<T> {
-    Whole(Cpu<T>),
+    /// With the parameters of the file, once a run has read them.
+    Whole(Cpu<T>, Option<Settled<T>>),
     Stages(Stages<T>),
 }
 
@@ -49,7 +50,7 @@ impl<T: Number> Runner<T> {
                 let plan = network.plan(&values, rows, types);
                 let plan = plan.map_err(Failure::network)?;
                 let memory = Cpu::new(&plan).map_err(Failure::network)?;
-                (plan, Memory::Whole(memory))
+                (plan, Memory::Whole(memory, None))
             }
             Some(wanted) => {
                 let own = network.differentiated(&values, wanted);
@@ -89,7 +90,18 @@ impl<T: Number> Runner<T> {
         let (plan, places) = (&self.plan, &mut self.places);
         let scales = scales(given, &mut self.relations)?;
         let done = match &mut self.memory {
-            Memory::Whole(memory) => memory.run(plan, &lent, places, scales, &mut |_| {}),
+            // Parameters of the caller may change from run to run.
+            Memory::Whole(memory, _) if !given.parameters.is_empty() => {
+                memory.run(plan, &lent, places, scales, &mut |_| {})
+            }
+            Memory::Whole(memory, settled) => {
+                let own = match settled.take() {
+                    Some(own) => own,
+                    None => Settled::new(plan, &lent).map_err(Failure::network)?,
+                };
+                let own = settled.insert(own);
+                memory.run_settled(plan, own, &lent, places, scales, &mut |_| {})
+            }
             Memory::Stages(memory) => memory.run(plan, &lent, places, scales),
         };
         done.map_err(Failure::network)

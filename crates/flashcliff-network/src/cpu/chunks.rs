@@ -8,7 +8,7 @@ use flashcliff::equivariant::Prepared;
 use flashcliff::{Pass, threads};
 
 use super::functions::{self, Number};
-use super::{Place, Run, Sources, check_len, cut};
+use super::{Place, Run, Settled, Sources, check_len, cut};
 use crate::Error;
 use crate::network::{Axis, Extent, Rows, Set, Value};
 use crate::plan::{Memory, Part, Plan, Spot};
@@ -46,6 +46,7 @@ struct Shared<'a, T: Number> {
     sums: &'a [Sum],
     /// The parameters of each call of the part, made by the first chunk that needs them; empty for a single chunk.
     prepared: Vec<OnceLock<Option<Prepared<T>>>>,
+    settled: Option<&'a Settled<T>>,
 }
 
 /// A chunk with its memory.
@@ -109,6 +110,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
                 1 => Vec::new(),
                 _ => part.calls.clone().map(|_| OnceLock::new()).collect(),
             },
+            settled: self.settled,
         };
         let mut of_chunks: Vec<Buffer<T>> = chunks.iter().map(|_| Buffer::take(len)).collect();
         let failure = Failure::default();
@@ -182,6 +184,9 @@ impl<T: Number> Own<'_, T> {
     fn run(&self) -> Result<(), Error> {
         let part = self.shared.part;
         for call in part.calls.clone() {
+            if self.shared.settled.is_some_and(|own| own.has_done(call)) {
+                continue;
+            }
             for copy in part.copies.iter().filter(|copy| copy.load == Some(call)) {
                 self.load(copy.values[0])?;
             }
@@ -239,7 +244,8 @@ impl<T: Number> Own<'_, T> {
             parameters: &[],
         };
         for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
-            let data = self.read(value)?;
+            let settled = self.shared.settled.and_then(|own| own.value(value));
+            let data = settled.map_or_else(|| self.read(value), Ok)?;
             match input {
                 _ if at == 0 => given.x = data,
                 Input::Parameters(_) => given.parameters = data,
@@ -261,6 +267,10 @@ impl<T: Number> Own<'_, T> {
         given: &Given<'_, T>,
         pass: Pass,
     ) -> Option<&Prepared<T>> {
+        let settled = self.shared.settled.and_then(|own| own.prepared(call));
+        if settled.is_some() {
+            return settled;
+        }
         let own = self
             .shared
             .prepared

@@ -3,6 +3,7 @@
 mod chunks;
 mod cut;
 mod functions;
+mod settled;
 mod sides;
 mod sources;
 
@@ -20,6 +21,7 @@ use crate::relation::{self, Segments};
 use crate::tokens::Draw;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 pub use functions::Number;
+pub use settled::Settled;
 pub use sources::{LaterSlices, Slices, Sources};
 
 /// Numbers of a run that are no tensors.
@@ -125,6 +127,7 @@ struct Run<'a, T, S> {
     outputs: &'a [Place<T>],
     workspace: &'a mut [T],
     scales: Scales<'a>,
+    settled: Option<&'a Settled<T>>,
 }
 
 /// The tensors of the host that a node reads, held while it runs.
@@ -171,7 +174,37 @@ impl<T: Number> Cpu<T> {
         scales: Scales<'_>,
         watch: &mut dyn FnMut(usize),
     ) -> Result<(), S::Error> {
+        self.run_with(plan, None, sources, outputs, scales, watch)
+    }
+
+    /// Runs a plan as [`Self::run`] does, with parameters that were settled for it. The sources lend the parameters that operators and other
+    /// nodes read.
+    ///
+    /// # Errors
+    /// The errors of [`Self::run`]; [`Error::OtherPlan`] for what was settled for another plan.
+    pub fn run_settled<S: Sources<T>, O: AsMut<[T]>>(
+        &mut self,
+        plan: &Plan,
+        settled: &Settled<T>,
+        sources: &S,
+        outputs: &mut [O],
+        scales: Scales<'_>,
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<(), S::Error> {
+        self.run_with(plan, Some(settled), sources, outputs, scales, watch)
+    }
+
+    fn run_with<S: Sources<T>, O: AsMut<[T]>>(
+        &mut self,
+        plan: &Plan,
+        settled: Option<&Settled<T>>,
+        sources: &S,
+        outputs: &mut [O],
+        scales: Scales<'_>,
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<(), S::Error> {
         check_types::<T>(plan)?;
+        settled.map_or(Ok(()), |own| own.check(plan))?;
         // Zeros that are written once lie elsewhere in other plans.
         if !Arc::ptr_eq(&self.network, &plan.network) {
             return Err(other_plan("this memory", "another one").into());
@@ -191,7 +224,8 @@ impl<T: Number> Cpu<T> {
             arena: &mut self.arena,
             workspace: &mut self.workspace,
         };
-        run(plan, 0, sources, (&self.outputs, room), scales, watch)
+        let own = (&self.outputs[..], room, settled);
+        run(plan, 0, sources, own, scales, watch)
     }
 }
 
@@ -238,7 +272,7 @@ impl Plan {
         }
         let places = outputs.iter_mut().map(|output| Place::of(output));
         let places: Vec<Place<T>> = places.collect();
-        run(self, stage, sources, (&places, room), scales, watch)
+        run(self, stage, sources, (&places, room, None), scales, watch)
     }
 }
 
@@ -247,7 +281,7 @@ fn run<T: Number, S: Sources<T>>(
     plan: &Plan,
     stage: usize,
     sources: &S,
-    (outputs, mut room): (&[Place<T>], Room<'_, T>),
+    (outputs, mut room, settled): (&[Place<T>], Room<'_, T>, Option<&Settled<T>>),
     scales: Scales<'_>,
     watch: &mut dyn FnMut(usize),
 ) -> Result<(), S::Error> {
@@ -264,6 +298,7 @@ fn run<T: Number, S: Sources<T>>(
         outputs,
         workspace: room.workspace,
         scales,
+        settled,
     };
     run.check_sequences()?;
     let given = scales.relations.iter().map(Segments::sizes);
@@ -278,6 +313,10 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             end,
         } = self.plan.calls(stage);
         while call < end {
+            if self.settled.is_some_and(|own| own.has_done(call)) {
+                call += 1;
+                continue;
+            }
             let parts = &self.plan.parts;
             let Some(part) = parts.iter().find(|part| part.calls.start == call) else {
                 watch(call);

@@ -18,6 +18,7 @@ mod plans;
 mod products;
 mod relations;
 mod second;
+mod settled;
 mod simplices;
 mod slim;
 mod slim_blocks;
