@@ -1,7 +1,7 @@
 //! Runs parts of plans chunk by chunk.
 
 use std::ops::Range;
-use std::slice;
+use std::slice::{self, from_ref};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use flashcliff::equivariant::Prepared;
@@ -14,7 +14,7 @@ use crate::network::{Axis, Extent, Rows, Set, Value};
 use crate::plan::{Memory, Part, Plan, Spot};
 use crate::scratch::Buffer;
 use crate::tokens::chunk::{Chunk, Layout, Samples};
-use crate::tokens::step::{Given, Gradients, Input};
+use crate::tokens::step::{Given, Gradients, Input, Parameters};
 use crate::tokens::{Channels, Step, add};
 use crate::work::{Gradient, Work};
 
@@ -142,7 +142,9 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
     fn hold_all(&self, part: &Part) -> Result<Vec<Held<S::Guard<'a>>>, S::Error> {
         let mut held: Vec<Held<S::Guard<'a>>> = Vec::new();
         for call in part.calls.clone() {
-            for &input in self.plan.reads(call) {
+            let reads = self.plan.reads(call).iter();
+            let parts = reads.map(|input| self.plan.parts_apart(*input).unwrap_or(from_ref(input)));
+            for &input in parts.flatten() {
                 let spot = self.plan.spot(input)?;
                 if held.iter().any(|held| held.memory == spot.memory) {
                     continue;
@@ -241,14 +243,19 @@ impl<T: Number> Own<'_, T> {
             x: &[],
             other: &[],
             mask: (&[], [1; 4]),
-            parameters: &[],
+            parameters: Parameters::Joined(&[]),
         };
         for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
-            let settled = self.shared.settled.and_then(|own| own.value(value));
-            let data = settled.map_or_else(|| self.read(value), Ok)?;
+            if let Input::Parameters(_) = input
+                && let Some(parameters) = self.parameters(step, value)
+            {
+                given.parameters = parameters;
+                continue;
+            }
+            let data = self.read(value)?;
             match input {
                 _ if at == 0 => given.x = data,
-                Input::Parameters(_) => given.parameters = data,
+                Input::Parameters(_) => given.parameters = Parameters::Joined(data),
                 Input::Tokens(_) | Input::Context(_) | Input::Rows => given.other = data,
                 Input::Mask(..) => {
                     let shape = &self.shared.plan.spot(value)?.shape;
@@ -257,6 +264,23 @@ impl<T: Number> Own<'_, T> {
             }
         }
         Ok(given)
+    }
+
+    /// The parameters of a step that are not read as a value of the run.
+    fn parameters(&self, step: &Step, value: Value) -> Option<Parameters<'_, T>> {
+        let Shared { plan, settled, .. } = self.shared;
+        if let Some(own) = settled.and_then(|own| own.value(value)) {
+            return Some(Parameters::Joined(own));
+        }
+        let Step::Linear(step) = step else {
+            return None;
+        };
+        let mut parts = plan.parts_apart(value)?.iter();
+        Some(Parameters::Apart(step.lens().map(|len| {
+            let part = if len > 0 { parts.next() } else { None };
+            let spot = part.and_then(|&part| plan.spot(part).ok());
+            spot.map_or(&[][..], |spot| self.host(spot.memory))
+        })))
     }
 
     /// The parameters of a step for this pass of all chunks.

@@ -356,7 +356,9 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             Work::Split(sides) => self.split_along(node, &held, sides)?,
             Work::Gradient(gradient) => self.gradient(node, &held, gradient)?,
             Work::SquaredError => self.error(node, &held)?,
-            Work::Concatenate(lens) => self.concatenate(node, &held, lens)?,
+            Work::Concatenate(lens) if !plan.is_idle(call) => {
+                self.concatenate(node, &held, lens)?;
+            }
             // Nothing is to do: both values lie in one memory.
             _ if plan.is_idle(call) => {}
             Work::ExtendBlades { .. } => {

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::network::{Network, Value};
 use crate::plan::{Memory, Plan};
 use crate::tokens::Step;
-use crate::tokens::step::Input;
+use crate::tokens::step::{Input, Parameters};
 use crate::work::Work;
 
 /// The parameters of a plan in the order in which its steps on tokens read them, for many runs with the same weights. Runs with them have the bits of runs
@@ -80,7 +80,7 @@ impl<T: Number> Settled<T> {
             if let Some((step, value, pass)) = reader(plan, call) {
                 settled.with(plan, sources, value, |own| {
                     // Where they cannot be made the run says why.
-                    prepared = step.prepare(own, pass).ok().flatten();
+                    prepared = step.prepare(Parameters::Joined(own), pass).ok().flatten();
                 })?;
             }
             settled.prepared.push(prepared);

@@ -11,6 +11,9 @@
 //! So nothing joins parameters, and the gradient of what would be joined has the elements of the gradient of the matrix. Where another call reads one of
 //! both, or where gradients of a parameter are added up, steps stay by themselves.
 //!
+//! On a CPU there are no matrices, and linear maps of tokens read the parameters of one layer where the host has them: nothing joins these
+//! either.
+//!
 //! A matrix has memory from the launch on that makes it, and its gradient up to the launch that reads it. So that both stay small beside tokens, a launch
 //! serves neighbouring steps up to [`MOST_BYTES`].
 
@@ -35,7 +38,7 @@ pub(crate) struct Gathered {
     /// The matrices, and the gradients, of each launch.
     made: Vec<Range<usize>>,
     read: Vec<Range<usize>>,
-    /// For each value whether it is not there: joined parameters that no call reads.
+    /// For each value whether it is not there: joined parameters, each of which is read where the host has it.
     absent: Vec<bool>,
     /// For each call whether it has nothing to do.
     idle: Vec<bool>,
@@ -73,7 +76,7 @@ pub(crate) struct MatrixGradient {
 
 impl Network {
     /// The parameters whose elements a value has, one parameter after another; `None` for all other values.
-    fn parts(&self, value: Value) -> Option<&[Value]> {
+    pub(crate) fn parts(&self, value: Value) -> Option<&[Value]> {
         let is_parameter = |own: &Value| matches!(self.values[own.0].maker, Maker::Parameter(_));
         match self.values[value.0].maker {
             Maker::Input(_) => None,
@@ -88,6 +91,40 @@ impl Network {
 }
 
 impl Gathered {
+    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read: these read each by itself.
+    pub(super) fn apart(plan: &Plan) -> Self {
+        let mut own = Self {
+            absent: vec![false; plan.spots.len()],
+            idle: vec![false; plan.call_count()],
+            ..Self::default()
+        };
+        let readers = Readers::of(plan);
+        for call in 0..plan.call_count() {
+            let node = plan.node(call);
+            let reads_kinds = |lens: &[usize]| {
+                let mut readers = readers.0[node.outputs[0].0].iter();
+                readers.all(|&call| {
+                    let Work::Step(step) = plan.work(call).own() else {
+                        return false;
+                    };
+                    match &**step {
+                        Step::Linear(step) => step.lens().iter().filter(|&&len| len > 0).eq(lens),
+                        _ => false,
+                    }
+                })
+            };
+            if let Work::Concatenate(lens) = &node.work
+                && plan.network.parts(node.outputs[0]).is_some()
+                && !plan.outputs.contains(&node.outputs[0])
+                && reads_kinds(lens)
+            {
+                own.absent[node.outputs[0].0] = true;
+                own.idle[call] = true;
+            }
+        }
+        own
+    }
+
     /// Finds the steps of a plan, whose calls are there. The shapes of gradients become those of matrices, which have elements of so many bytes.
     pub(super) fn new(plan: &Plan, shapes: &mut [Vec<usize>], element: usize) -> Self {
         let mut own = Self {

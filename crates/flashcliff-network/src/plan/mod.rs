@@ -222,6 +222,9 @@ impl Plan {
         }
         let wide = wide(&plan.network);
         let mut shapes = plan.shapes(&wide, saved_len)?;
+        if target.has_chunks {
+            plan.gathered = Gathered::apart(&plan);
+        }
         if target.gathers {
             plan.gathered = Gathered::new(&plan, &mut shapes, types[1].bytes());
         }
@@ -379,6 +382,14 @@ impl Plan {
     /// The values that a call writes.
     pub fn writes(&self, call: usize) -> &[Value] {
         &self.node(call).outputs
+    }
+
+    /// The parameters that are read where the host has them, in place of a value that would join them.
+    pub(crate) fn parts_apart(&self, value: Value) -> Option<&[Value]> {
+        match self.gathered.is_absent(value) {
+            true => self.network.parts(value),
+            false => None,
+        }
     }
 
     /// The shape and the type of a value; `None` if no call needs it.

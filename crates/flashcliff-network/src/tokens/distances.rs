@@ -294,7 +294,7 @@ impl Distances {
             tokens[1] = Buffer::take(tokens[0].len());
             tokens[1].fill(T::default());
         }
-        let (own, changes) = given.parameters.split_at(self.len());
+        let (own, changes) = given.parameters.joined().split_at(self.len());
         Both {
             tokens,
             logarithms: [own, changes],

@@ -111,13 +111,13 @@ impl Gains {
 
     pub(crate) fn forward<T: Number>(&self, given: &Given<'_, T>, y: &mut [T]) {
         y.copy_from_slice(given.x);
-        self.scale(given.chunk.rows(), given.parameters, y);
+        self.scale(given.chunk.rows(), given.parameters.joined(), y);
     }
 
     pub(crate) fn backward<T: Number>(&self, given: &Given<'_, T>, g: &[T], to: Gradients<'_, T>) {
         if let Some(to) = to.x {
             to.copy_from_slice(g);
-            self.scale(given.chunk.rows(), given.parameters, to);
+            self.scale(given.chunk.rows(), given.parameters.joined(), to);
         }
         if let Some(to) = to.parameters {
             self.gradient(given, g, to);

@@ -377,6 +377,7 @@ impl HeadNorm {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::tokens::step::Parameters;
     use crate::tokens::{Draw, Geometry, chunk};
 
     /// What a step makes of one row.
@@ -398,7 +399,7 @@ pub(crate) mod tests {
             x,
             other: &[],
             mask: (&[], [1; 4]),
-            parameters: &[],
+            parameters: Parameters::Joined(&[]),
         };
         let blades = step.attention.head.blades;
         let mut y = vec![f64::NAN; step.channels().width_over(blades)];

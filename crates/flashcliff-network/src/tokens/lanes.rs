@@ -219,9 +219,9 @@ impl Lanes {
         y: &mut [T],
     ) -> Result<(), Error> {
         let rows = given.chunk.rows();
-        let inputs = self
-            .side(&self.inputs, rows)
-            .gather(given.x, given.other, given.parameters);
+        let inputs =
+            self.side(&self.inputs, rows)
+                .gather(given.x, given.other, given.parameters.joined());
         let side = self.side(&self.outputs, rows);
         let mut results = side.results(Some(y), None, false);
         run(&self.operator, &self.dims(rows), &inputs, &mut results.made)?;
@@ -237,7 +237,7 @@ impl Lanes {
     ) -> Result<(), Error> {
         let rows = given.chunk.rows();
         let side = self.side(&self.inputs, rows);
-        let mut inputs = side.gather(given.x, given.other, given.parameters);
+        let mut inputs = side.gather(given.x, given.other, given.parameters.joined());
         inputs.extend(self.side(&self.outputs, rows).gather(g, &[], &[]));
         let mut reads = self.gradient_reads.iter();
         inputs.retain(|_| reads.next().copied().unwrap_or(true));

@@ -6,7 +6,7 @@ use flashcliff::equivariant::{
 };
 
 use super::chunk::Layout;
-use super::step::{Given, Gradients};
+use super::step::{Given, Gradients, Parameters};
 use super::{Channels, Geometry, add};
 use crate::{Error, Number};
 
@@ -258,10 +258,10 @@ impl Linear {
     /// The parameters for many forward or backward passes with them.
     pub(crate) fn prepare<T: Number>(
         &self,
-        parameters: &[T],
+        parameters: Parameters<'_, T>,
         pass: Pass,
     ) -> Result<Prepared<T>, Error> {
-        let kinds = split(parameters, self.lens());
+        let kinds = self.kinds(parameters);
         let (sizes, matrices) = (self.sizes(0), self.matrices(kinds));
         Ok(match pass {
             Pass::Forward => self.core.prepare(sizes, &matrices)?,
@@ -296,7 +296,7 @@ impl Linear {
             multivectors: mv,
             scalars: s,
         };
-        let kinds = split(given.parameters, self.lens());
+        let kinds = self.kinds(given.parameters);
         match prepared {
             Some(prepared) => prepared.run(rows, input, side)?,
             None => {
@@ -336,7 +336,7 @@ impl Linear {
             match prepared {
                 Some(prepared) => prepared.run(rows, gradient, side)?,
                 None => {
-                    let matrices = self.matrices(split(given.parameters, self.lens()));
+                    let matrices = self.matrices(self.kinds(given.parameters));
                     self.core
                         .input_gradient(self.sizes(rows), &matrices, gradient, side)?;
                 }
@@ -386,6 +386,14 @@ impl Linear {
         };
         let sizes = self.sizes(rows);
         Ok(self.core.weight_gradient(sizes, gradient, input, to)?)
+    }
+
+    /// The parameters by their kinds.
+    fn kinds<'a, T>(&self, parameters: Parameters<'a, T>) -> [&'a [T]; KINDS.len()] {
+        match parameters {
+            Parameters::Joined(own) => split(own, self.lens()),
+            Parameters::Apart(kinds) => kinds,
+        }
     }
 
     fn matrices<'a, T>(&self, kinds: [&'a [T]; 6]) -> Matrices<'a, T> {

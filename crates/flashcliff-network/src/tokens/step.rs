@@ -4,6 +4,7 @@ use flashcliff::Pass;
 use flashcliff::equivariant::Prepared;
 
 use super::chunk::Chunk;
+use super::linear::KINDS;
 use super::rotary::Way;
 use super::{
     Attention, AttentionTangent, Channels, Components, Distances, Dropout, Frames, Gains, HeadNorm,
@@ -54,7 +55,26 @@ pub(crate) struct Given<'a, T> {
     pub(crate) other: &'a [T],
     /// The numbers of a mask, those of the chunk if samples have their own, and the shape of the whole.
     pub(crate) mask: (&'a [T], [usize; 4]),
-    pub(crate) parameters: &'a [T],
+    pub(crate) parameters: Parameters<'a, T>,
+}
+
+/// The parameters of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parameters<'a, T> {
+    /// One after another, in the order of the step.
+    Joined(&'a [T]),
+    /// Parameters of a linear map by their kinds, where the host has them.
+    Apart([&'a [T]; KINDS.len()]),
+}
+
+impl<'a, T> Parameters<'a, T> {
+    /// The parameters of a step that is not a linear map.
+    pub(crate) fn joined(self) -> &'a [T] {
+        match self {
+            Self::Joined(own) => own,
+            Self::Apart(_) => &[],
+        }
+    }
 }
 
 /// The gradients that a pass of a step writes, each if it is wanted.
@@ -261,7 +281,7 @@ impl Step {
     /// The parameters for many passes of one kind with them, if copies of them are faster.
     pub(crate) fn prepare<T: Number>(
         &self,
-        parameters: &[T],
+        parameters: Parameters<'_, T>,
         pass: Pass,
     ) -> Result<Option<Prepared<T>>, Error> {
         match self {

@@ -85,7 +85,7 @@ impl Attention {
         let [query, key, value, out, normaliser] = sections.split_mut(kept);
         let mut parts = [query, key, value];
         for side in self.sides_of(given) {
-            self.write_features(&side, given.parameters, &mut parts)?;
+            self.write_features(&side, given.parameters.joined(), &mut parts)?;
         }
         let [query, key, value] = parts.map(|part| &*part);
         for run in self.runs(given) {
@@ -113,7 +113,7 @@ impl Attention {
         let mut parts = [query, key, value].map(Buffer::take);
         let mut to = parts.each_mut().map(|part| &mut **part);
         for side in self.sides_of(given) {
-            self.write_features(&side, given.parameters, &mut to)?;
+            self.write_features(&side, given.parameters.joined(), &mut to)?;
         }
         Ok(parts)
     }
@@ -277,7 +277,7 @@ impl Attention {
             }
             let mut unwanted = Buffer::take(if to.is_some() { 0 } else { side.x.len() });
             let to = to.unwrap_or(&mut unwanted);
-            self.input_gradient(side, given.parameters, &parts, to, of_weights)?;
+            self.input_gradient(side, given.parameters.joined(), &parts, to, of_weights)?;
         }
         Ok(())
     }
