@@ -14,7 +14,7 @@ use crate::network::{Axis, Extent, Rows, Set, Value};
 use crate::plan::{Memory, Part, Plan, Spot};
 use crate::scratch::Buffer;
 use crate::tokens::chunk::{Chunk, Layout, Samples};
-use crate::tokens::step::{Given, Gradients, Input, Parameters};
+use crate::tokens::step::{Given, Gradients, Input, Parameters, ParametersMut};
 use crate::tokens::{Channels, Step, add};
 use crate::work::{Gradient, Work};
 
@@ -54,7 +54,8 @@ struct Own<'a, T: Number> {
     shared: &'a Shared<'a, T>,
     chunk: Chunk<'a>,
     locals: *mut T,
-    sums: *mut T,
+    /// Where parts of sums are; `None` for the first chunk, whose parts are where the sums will be.
+    sums: Option<*mut T>,
 }
 
 impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
@@ -112,7 +113,15 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             },
             settled: self.settled,
         };
-        let mut of_chunks: Vec<Buffer<T>> = chunks.iter().map(|_| Buffer::take(len)).collect();
+        // The first chunk writes where the sums are.
+        for sum in &sums {
+            let to = self.write(sum.value)?;
+            if chunks.is_empty() {
+                to.fill(T::default());
+            }
+        }
+        let own = (0..chunks.len()).map(|at| (at > 0).then(|| Buffer::take(len)));
+        let mut of_chunks: Vec<Option<Buffer<T>>> = own.collect();
         let failure = Failure::default();
         threads::for_each(chunks.iter().zip(&mut of_chunks), |(&chunk, sums)| {
             let [own, context] = part.widths;
@@ -122,18 +131,16 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
                 shared: &shared,
                 chunk,
                 locals: locals.as_mut_ptr(),
-                sums: sums.as_mut_ptr(),
+                sums: sums.as_mut().map(|own| own.as_mut_ptr()),
             };
             failure.note(own.run());
         });
         failure.result()?;
         for sum in &sums {
             let to = self.write(sum.value)?;
-            to.fill(T::default());
             let range = sum.from..sum.from + sum.len;
-            of_chunks
-                .iter()
-                .for_each(|own| add(to, &own[range.clone()]));
+            let others = of_chunks.iter().flatten();
+            others.for_each(|own| add(to, &own[range.clone()]));
         }
         Ok(())
     }
@@ -169,13 +176,17 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
     fn sums(&self, part: &Part) -> Result<(Vec<Sum>, usize), Error> {
         let (mut sums, mut from) = (Vec::new(), 0);
         for call in part.calls.clone() {
-            for &value in self.plan.writes(call) {
-                let network = self.plan.network();
-                if network.widths(value).is_none() && !network.is_of_samples(value) {
-                    let len = self.plan.spot(value)?.len();
-                    sums.push(Sum { value, from, len });
-                    from += len;
-                }
+            let network = self.plan.network();
+            let writes = self.plan.writes(call).iter().copied();
+            let own = writes.filter(|&value| {
+                let is_sum = network.widths(value).is_none() && !network.is_of_samples(value);
+                is_sum && !self.plan.gathered.is_absent(value)
+            });
+            let apart = self.plan.gradients_apart(call).iter();
+            for value in own.chain(apart.map(|&(_, _, value)| value)) {
+                let len = self.plan.spot(value)?.len();
+                sums.push(Sum { value, from, len });
+                from += len;
             }
         }
         Ok((sums, from))
@@ -332,10 +343,14 @@ impl<T: Number> Own<'_, T> {
             let Some(&output) = outputs.next() else {
                 continue;
             };
+            if let Input::Parameters(_) = input {
+                to.parameters = Some(self.gradients_of_parameters(call, step, output)?);
+                continue;
+            }
             let own = Some(self.write(output)?);
             match input {
                 _ if at == 0 => to.x = own,
-                Input::Parameters(_) => to.parameters = own,
+                Input::Parameters(_) => {}
                 Input::Mask(..) => to.mask = own,
                 Input::Tokens(_) | Input::Context(_) | Input::Rows => to.other = own,
             }
@@ -355,6 +370,30 @@ impl<T: Number> Own<'_, T> {
         step.backward(&given, prepared, kept, g, to)?;
         add(sum, &more);
         Ok(())
+    }
+
+    /// Where a call writes the gradients of a step's parameters, which are one value, or lie apart in its place.
+    fn gradients_of_parameters(
+        &self,
+        call: usize,
+        step: &Step,
+        value: Value,
+    ) -> Result<ParametersMut<'_, T>, Error> {
+        let (plan, Step::Linear(linear)) = (self.shared.plan, step) else {
+            return Ok(ParametersMut::Joined(self.write(value)?));
+        };
+        if !plan.gathered.is_absent(value) {
+            return Ok(ParametersMut::Joined(self.write(value)?));
+        }
+        let (mut kinds, mut first) = (std::array::from_fn(|_| &mut [][..]), 0);
+        for (kind, len) in kinds.iter_mut().zip(linear.lens()) {
+            let mut apart = plan.gradients_apart(call).iter();
+            if let Some(&(_, _, own)) = apart.find(|own| len > 0 && own.0 == first) {
+                *kind = self.write(own)?;
+            }
+            first += len;
+        }
+        Ok(ParametersMut::Apart(kinds))
     }
 
     /// The elements of a value in this chunk; all elements of a value without rows and samples.
@@ -433,11 +472,8 @@ impl<T: Number> Own<'_, T> {
                 };
                 self.locals.wrapping_add(before)
             }
-            None => match (
-                shared.sums.iter().find(|sum| sum.value == value),
-                spot.memory,
-            ) {
-                (Some(sum), _) => self.sums.wrapping_add(sum.from),
+            None => match (self.part_of_sum(value), spot.memory) {
+                (Some(own), _) => own,
                 (None, Memory::Arena { from, .. }) => {
                     shared.arena.0.wrapping_add(from / T::DTYPE.bytes() + start)
                 }
@@ -451,6 +487,13 @@ impl<T: Number> Own<'_, T> {
             },
         };
         Ok((place, len))
+    }
+
+    /// The part of a sum in the memory of the chunk, if it has some.
+    fn part_of_sum(&self, value: Value) -> Option<*mut T> {
+        let parts = self.sums?;
+        let sum = self.shared.sums.iter().find(|sum| sum.value == value)?;
+        Some(parts.wrapping_add(sum.from))
     }
 
     /// The layout of a value of the host.

@@ -335,6 +335,10 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
 
     fn call(&mut self, call: usize) -> Result<(), S::Error> {
         let plan = self.plan;
+        // Values lie in one memory, or steps do the work.
+        if plan.is_idle(call) {
+            return Ok(());
+        }
         let node = plan.node(call);
         let held = self.hold(node)?;
         match &node.work {
@@ -356,11 +360,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             Work::Split(sides) => self.split_along(node, &held, sides)?,
             Work::Gradient(gradient) => self.gradient(node, &held, gradient)?,
             Work::SquaredError => self.error(node, &held)?,
-            Work::Concatenate(lens) if !plan.is_idle(call) => {
-                self.concatenate(node, &held, lens)?;
-            }
-            // Nothing is to do: both values lie in one memory.
-            _ if plan.is_idle(call) => {}
+            Work::Concatenate(lens) => self.concatenate(node, &held, lens)?,
             Work::ExtendBlades { .. } => {
                 let len = plan.spot(node.inputs[0])?.len();
                 self.write(node.outputs[0])?[len..].fill(T::default());

@@ -67,10 +67,6 @@ pub(crate) struct MatrixGradient {
     /// The gradient, in place of that of all parameters of the step.
     pub(crate) value: Value,
     /// For each parameter with a gradient its first element among those of all, their number, and the gradient.
-    #[cfg_attr(
-        not(any(feature = "cuda", test)),
-        expect(dead_code, reason = "read on GPUs only")
-    )]
     pub(crate) parts: Vec<(usize, usize, Value)>,
 }
 
@@ -91,7 +87,8 @@ impl Network {
 }
 
 impl Gathered {
-    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read: these read each by itself.
+    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read, and gradients of such: the maps
+    /// read and write each by itself.
     pub(super) fn apart(plan: &Plan) -> Self {
         let mut own = Self {
             absent: vec![false; plan.spots.len()],
@@ -101,25 +98,24 @@ impl Gathered {
         let readers = Readers::of(plan);
         for call in 0..plan.call_count() {
             let node = plan.node(call);
-            let reads_kinds = |lens: &[usize]| {
-                let mut readers = readers.0[node.outputs[0].0].iter();
-                readers.all(|&call| {
-                    let Work::Step(step) = plan.work(call).own() else {
-                        return false;
-                    };
-                    match &**step {
-                        Step::Linear(step) => step.lens().iter().filter(|&&len| len > 0).eq(lens),
-                        _ => false,
+            match &node.work {
+                Work::Concatenate(lens) if readers.read_kinds(plan, node.outputs[0], lens) => {
+                    own.absent[node.outputs[0].0] = true;
+                    own.idle[call] = true;
+                }
+                Work::Gradient(gradient) => {
+                    let found = readers.gradient(plan, call, gradient);
+                    if let Some((found, split)) = found
+                        && let Work::Gradient(parting) = plan.work(split)
+                        && let Work::Concatenate(lens) = &*parting.of
+                        && has_kinds(&gradient.of, lens)
+                    {
+                        own.absent[found.value.0] = true;
+                        own.idle[split] = true;
+                        own.gradients.push(found);
                     }
-                })
-            };
-            if let Work::Concatenate(lens) = &node.work
-                && plan.network.parts(node.outputs[0]).is_some()
-                && !plan.outputs.contains(&node.outputs[0])
-                && reads_kinds(lens)
-            {
-                own.absent[node.outputs[0].0] = true;
-                own.idle[call] = true;
+                }
+                _ => {}
             }
         }
         own
@@ -178,6 +174,12 @@ impl Gathered {
         self.absent.get(value.0).copied().unwrap_or(false)
     }
 
+    /// The gradient of parameters that a call computes, by its number.
+    pub(crate) fn gradient_of(&self, call: usize) -> Option<usize> {
+        let of = self.gradients.binary_search_by_key(&call, |own| own.call);
+        of.ok()
+    }
+
     /// For each matrix the call in front of which it is made, and for each gradient the one behind which it is read.
     pub(super) fn lives(&self) -> impl Iterator<Item = (Value, usize)> {
         let made = self.made.iter().flat_map(|range| {
@@ -221,12 +223,6 @@ impl Gathered {
         let of = self.matrices.binary_search_by_key(&call, |own| own.call);
         of.ok().map(|at| &self.matrices[at])
     }
-
-    /// The gradient of a matrix that a call computes, by its number.
-    pub(crate) fn gradient_of(&self, call: usize) -> Option<usize> {
-        let of = self.gradients.binary_search_by_key(&call, |own| own.call);
-        of.ok()
-    }
 }
 
 #[cfg(any(feature = "cuda", test))]
@@ -260,6 +256,15 @@ impl Readers {
         plan.network.parts(joined).is_some()
             && !plan.outputs.contains(&joined)
             && self.0[joined.0].iter().all(makes_matrix)
+    }
+
+    /// Whether linear maps of tokens, and their gradients, are all that reads joined parameters, of these lengths: one parameter of each kind.
+    fn read_kinds(&self, plan: &Plan, joined: Value, lens: &[usize]) -> bool {
+        plan.network.parts(joined).is_some()
+            && !plan.outputs.contains(&joined)
+            && self.0[joined.0]
+                .iter()
+                .all(|&call| has_kinds(plan.work(call).own(), lens))
     }
 
     /// The gradient that a call computes, and the call that parts it: if it is that of the parameters of a matrix, and nothing but outputs is made of
@@ -298,6 +303,17 @@ impl Readers {
             first += len;
         }
         may.then_some((MatrixGradient { call, value, parts }, split))
+    }
+}
+
+/// Whether parameters of these lengths are those of a linear map of tokens, one of each kind.
+fn has_kinds(work: &Work, lens: &[usize]) -> bool {
+    match work {
+        Work::Step(step) => match &**step {
+            Step::Linear(step) => step.lens().iter().filter(|&&len| len > 0).eq(lens),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

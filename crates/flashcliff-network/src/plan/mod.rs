@@ -392,6 +392,12 @@ impl Plan {
         }
     }
 
+    /// The gradients that a call writes in place of one of joined parameters, each with its first element among those of all.
+    pub(crate) fn gradients_apart(&self, call: usize) -> &[(usize, usize, Value)] {
+        let found = self.gathered.gradient_of(call);
+        found.map_or(&[], |at| &self.gathered.gradients[at].parts)
+    }
+
     /// The shape and the type of a value; `None` if no call needs it.
     pub fn tensor(&self, value: Value) -> Option<(&[usize], Dtype)> {
         let spot = self.spots.get(value.0)?.as_ref()?;

@@ -9,7 +9,7 @@ use std::ops::{Add, Mul, Neg, Sub};
 use super::attention::Attention;
 use super::chunk::Layout;
 use super::features::{EPS, Part, Points};
-use super::step::{Given, Gradients};
+use super::step::{Given, Gradients, ParametersMut};
 use super::{Channels, number};
 use crate::Number;
 use crate::scratch::Buffer;
@@ -360,7 +360,7 @@ impl Distances {
         of.fill(T::default());
         of_change.copy_from_slice(g);
         let mut none: [T; 0] = [];
-        let of_logarithms = to.parameters.unwrap_or(&mut none);
+        let of_logarithms = to.parameters.map_or(&mut none[..], ParametersMut::joined);
         of_logarithms.fill(T::default());
         let len = self.len();
         self.for_each_point(rows, &both, |place, weight, point| {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::step::{Given, Gradients};
+use super::step::{Given, Gradients, ParametersMut};
 use super::{Channels, Geometry};
 use crate::Number;
 use crate::scratch::Buffer;
@@ -119,7 +119,7 @@ impl Gains {
             to.copy_from_slice(g);
             self.scale(given.chunk.rows(), given.parameters.joined(), to);
         }
-        if let Some(to) = to.parameters {
+        if let Some(to) = to.parameters.map(ParametersMut::joined) {
             self.gradient(given, g, to);
         }
     }

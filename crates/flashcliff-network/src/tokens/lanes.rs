@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flashcliff::{Dim, Dims, Operator, Tensor, TensorMut, TensorSpec};
 
 use super::chunk::Layout;
-use super::step::{Given, Gradients};
+use super::step::{Given, Gradients, ParametersMut};
 use super::{Channels, compiled};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
@@ -243,7 +243,8 @@ impl Lanes {
         inputs.retain(|_| reads.next().copied().unwrap_or(true));
         let mut results = side.results(to.x, to.other, to.parameters.is_some());
         run(&self.gradient, &self.dims(rows), &inputs, &mut results.made)?;
-        side.scatter(results, to.parameters.unwrap_or_default());
+        let to = to.parameters.map(ParametersMut::joined);
+        side.scatter(results, to.unwrap_or_default());
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use flashcliff::equivariant::{
 };
 
 use super::chunk::Layout;
-use super::step::{Given, Gradients, Parameters};
+use super::step::{Given, Gradients, Parameters, ParametersMut};
 use super::{Channels, Geometry, add};
 use crate::{Error, Number};
 
@@ -355,7 +355,7 @@ impl Linear {
         &self,
         given: &Given<'_, T>,
         gradient: Side<'_, T>,
-        to: &mut [T],
+        to: ParametersMut<'_, T>,
     ) -> Result<(), Error> {
         let rows = given.chunk.rows();
         let (mv, s) = self.layout(rows, self.input).split(given.x);
@@ -363,7 +363,11 @@ impl Linear {
             multivectors: mv,
             scalars: s,
         };
-        let [weight, s_to_b, mut b_bias, b_to_s, mut s_bias, s_to_s] = split_mut(to, self.lens());
+        let kinds = match to {
+            ParametersMut::Joined(own) => split_mut(own, self.lens()),
+            ParametersMut::Apart(kinds) => kinds,
+        };
+        let [weight, s_to_b, mut b_bias, b_to_s, mut s_bias, s_to_s] = kinds;
         if self.without.biases {
             for bias in [&mut b_bias, &mut s_bias] {
                 std::mem::take(bias).fill(T::default());

@@ -83,7 +83,25 @@ pub(crate) struct Gradients<'a, T> {
     pub(crate) other: Option<&'a mut [T]>,
     /// The numbers of a mask, as far as they are of the chunk.
     pub(crate) mask: Option<&'a mut [T]>,
-    pub(crate) parameters: Option<&'a mut [T]>,
+    pub(crate) parameters: Option<ParametersMut<'a, T>>,
+}
+
+/// The gradients of the parameters of a step.
+pub(crate) enum ParametersMut<'a, T> {
+    /// One after another, in the order of the step.
+    Joined(&'a mut [T]),
+    /// By the kinds of a linear map, each where it is wanted; a kind that nobody wants has no elements.
+    Apart([&'a mut [T]; KINDS.len()]),
+}
+
+impl<'a, T> ParametersMut<'a, T> {
+    /// The gradients of a step which is not a linear map.
+    pub(crate) fn joined(self) -> &'a mut [T] {
+        match self {
+            Self::Joined(own) => own,
+            Self::Apart(_) => &mut [],
+        }
+    }
 }
 
 impl<T> Default for Gradients<'_, T> {

@@ -11,6 +11,7 @@ use super::{Attention, Given, Gradients, Place};
 use crate::scratch::Buffer;
 use crate::tokens::chunk::{Chunk, Run, Samples};
 use crate::tokens::features::Part;
+use crate::tokens::step::ParametersMut;
 use crate::tokens::{Channels, add, number};
 use crate::{Error, Number};
 
@@ -268,7 +269,7 @@ impl Attention {
             }
         }
         let mut none: [T; 0] = [];
-        let of_weights = to.parameters.unwrap_or(&mut none);
+        let of_weights = to.parameters.map_or(&mut none[..], ParametersMut::joined);
         of_weights.fill(T::default());
         let wanted = [to.x, to.other];
         for (side, to) in self.sides_of(given).iter().zip(wanted) {
