@@ -116,8 +116,9 @@ impl<T: Pooled> Drop for Buffer<T> {
     }
 }
 
-/// Frees every pooled buffer that nothing holds.
+/// Frees every pooled buffer that nothing holds, and the memory that layers of the library keep.
 pub fn release_scratch() {
+    flashcliff::memory::release();
     f32::pool().lock().clear();
     f64::pool().lock().clear();
 }

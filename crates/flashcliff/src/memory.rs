@@ -1,4 +1,4 @@
-//! The memory of the system, asked before a call takes much of it.
+//! The memory of the system, asked before a call takes much of it, and given back.
 //!
 //! An allocation that fails ends the program without a word of what it was for, and one that the system cannot back with memory makes the
 //! system end the program. So calls that make tensors ask first, from [`THRESHOLD`] bytes on; smaller calls cost nothing more.
@@ -7,6 +7,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 
 use crate::Error;
+use crate::operator::gemm;
 
 /// The number of bytes from which on a call asks whether there is room.
 pub const THRESHOLD: u128 = 64 << 20;
@@ -58,6 +59,11 @@ pub fn available() -> Option<u128> {
         addresses(&read),
     ];
     limits.into_iter().flatten().min()
+}
+
+/// Gives the system the memory that layers keep for later calls.
+pub fn release() {
+    gemm::release();
 }
 
 /// A number of bytes in words, for messages.

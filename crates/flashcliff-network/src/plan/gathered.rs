@@ -258,7 +258,8 @@ impl Readers {
             && self.0[joined.0].iter().all(makes_matrix)
     }
 
-    /// Whether linear maps of tokens, and their gradients, are all that reads joined parameters, of these lengths: one parameter of each kind.
+    /// Whether linear maps of tokens, and their gradients, are all that reads joined parameters, of these lengths: one parameter of each
+    /// kind.
     fn read_kinds(&self, plan: &Plan, joined: Value, lens: &[usize]) -> bool {
         plan.network.parts(joined).is_some()
             && !plan.outputs.contains(&joined)
@@ -306,7 +307,7 @@ impl Readers {
     }
 }
 
-/// Whether parameters of these lengths are those of a linear map of tokens, one of each kind.
+/// Whether parameters of these lengths are the parameters of a linear map of tokens, one of each kind.
 fn has_kinds(work: &Work, lens: &[usize]) -> bool {
     match work {
         Work::Step(step) => match &**step {

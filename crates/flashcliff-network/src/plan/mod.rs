@@ -392,7 +392,7 @@ impl Plan {
         }
     }
 
-    /// The gradients that a call writes in place of one of joined parameters, each with its first element among those of all.
+    /// The gradients that a call writes in place of one of joined parameters, each with its first element among all elements.
     pub(crate) fn gradients_apart(&self, call: usize) -> &[(usize, usize, Value)] {
         let found = self.gathered.gradient_of(call);
         found.map_or(&[], |at| &self.gathered.gradients[at].parts)

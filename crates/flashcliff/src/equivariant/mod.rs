@@ -12,7 +12,6 @@ mod terms;
 use cayley::Group;
 
 use crate::compiled::compiled_here;
-use crate::operator::gemm;
 use crate::{Algebra, Element, Error, sizes};
 pub(crate) use norm::CompiledNorm;
 pub use norm::{InvariantNorm, NormSizes};
@@ -325,7 +324,7 @@ compiled_here! {
             matrices: &Matrices<'_, Self>,
         ) -> Result<Prepared<Self>, Error> {
             of.check_matrices(sizes, &Lengths::of(matrices), true)?;
-            Ok(of.prepared_output(sizes, matrices, Vec::new()))
+            Ok(of.prepared_output(sizes, matrices))
         }
 
         fn linear_prepare_gradient(
@@ -334,7 +333,7 @@ compiled_here! {
             matrices: &Matrices<'_, Self>,
         ) -> Result<Prepared<Self>, Error> {
             of.check_matrices(sizes, &Lengths::of(matrices), true)?;
-            Ok(of.prepared_input_gradient(sizes, matrices, Vec::new()))
+            Ok(of.prepared_input_gradient(sizes, matrices))
         }
 
         fn linear_run(
@@ -359,8 +358,8 @@ compiled_here! {
             match out.lens() {
                 [0, 0] => Ok(()),
                 _ => of
-                    .prepared_output(sizes, matrices, gemm::borrow())
-                    .run_once(sizes.rows, input, out),
+                    .prepared_output(sizes, matrices)
+                    .run_here(sizes.rows, input, out),
             }
         }
 
@@ -377,8 +376,8 @@ compiled_here! {
             match out.lens() {
                 [0, 0] => Ok(()),
                 _ => of
-                    .prepared_input_gradient(sizes, matrices, gemm::borrow())
-                    .run_once(sizes.rows, gradient, out),
+                    .prepared_input_gradient(sizes, matrices)
+                    .run_here(sizes.rows, gradient, out),
             }
         }
 

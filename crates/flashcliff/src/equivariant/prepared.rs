@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::passes::{Places, read};
 use super::{EquivariantLinear, Matrices, Side, SideMut, Sizes, check_len};
 use crate::kernel::tasks::{self, Chunks};
-use crate::operator::gemm::{self, Matrix, Product, Rights, sum_of_products};
+use crate::operator::gemm::{Matrix, Product, Rights, sum_of_products};
 use crate::{Element, Error};
 
 /// A layer with its parameters, copied for many calls: of [`EquivariantLinear::output`] or of [`EquivariantLinear::input_gradient`].
@@ -85,12 +85,11 @@ impl<T: Element> List<T> {
 }
 
 impl EquivariantLinear {
-    /// Copies parameters, whose lengths were checked, for the layer, into memory that may be short.
+    /// Copies parameters, whose lengths were checked, for the layer.
     pub(super) fn prepared_output<T: Element>(
         &self,
         sizes: Sizes,
         matrices: &Matrices<'_, T>,
-        memory: Vec<T>,
     ) -> Prepared<T> {
         let (k, n) = (sizes.in_channels, sizes.out_channels);
         let (k_s, n_s) = (sizes.in_scalars, sizes.out_scalars);
@@ -125,16 +124,15 @@ impl EquivariantLinear {
                 .filter(|(_, own): &(_, Vec<T>)| !own.is_empty())
                 .collect(),
             scalar_bias: matrices.scalar_bias.to_vec(),
-            ..self.prepared([k, k_s], [n, n_s], list, memory)
+            ..self.prepared([k, k_s], [n, n_s], list)
         }
     }
 
-    /// Copies parameters, whose lengths were checked, for the gradient of the input, into memory that may be short.
+    /// Copies parameters, whose lengths were checked, for the gradient of the input.
     pub(super) fn prepared_input_gradient<T: Element>(
         &self,
         sizes: Sizes,
         matrices: &Matrices<'_, T>,
-        memory: Vec<T>,
     ) -> Prepared<T> {
         let (k, n) = (sizes.out_channels, sizes.in_channels);
         let (k_s, n_s) = (sizes.out_scalars, sizes.in_scalars);
@@ -157,7 +155,7 @@ impl EquivariantLinear {
                 list.own([End::Scalars; 2], ((k_s, n_s), places.scalars_to_scalars));
             }
         });
-        self.prepared([k, k_s], [n, n_s], list, memory)
+        self.prepared([k, k_s], [n, n_s], list)
     }
 
     fn list<T: Element>(
@@ -175,20 +173,14 @@ impl EquivariantLinear {
         list
     }
 
-    fn prepared<T: Element>(
-        &self,
-        from: [usize; 2],
-        to: [usize; 2],
-        list: List<T>,
-        memory: Vec<T>,
-    ) -> Prepared<T> {
+    fn prepared<T: Element>(&self, from: [usize; 2], to: [usize; 2], list: List<T>) -> Prepared<T> {
         Prepared {
             blades: self.blades,
             from,
             to,
             products: list.products,
             // SAFETY: the lengths of parameters were checked.
-            rights: unsafe { Rights::new(&list.factors, memory) },
+            rights: unsafe { Rights::new(&list.factors) },
             blade_bias: Vec::new(),
             scalar_bias: Vec::new(),
         }
@@ -203,18 +195,6 @@ impl<T: Element> Prepared<T> {
     #[inline]
     pub fn run(&self, rows: usize, from: Side<'_, T>, to: SideMut<'_, T>) -> Result<(), Error> {
         T::linear_run(self, rows, from, to)
-    }
-
-    /// Runs once, in memory that the thread gets back.
-    pub(super) fn run_once(
-        self,
-        rows: usize,
-        from: Side<'_, T>,
-        to: SideMut<'_, T>,
-    ) -> Result<(), Error> {
-        let result = self.run_here(rows, from, to);
-        gemm::give_back(self.rights.into_memory());
-        result
     }
 
     pub(super) fn run_here(

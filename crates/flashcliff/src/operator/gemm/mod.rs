@@ -1,22 +1,30 @@
 //! Products of matrices, and sums of them. Each runs on one thread; callers spread the work.
 //!
 //! * `tile` - what writes results, and copies right factors for it.
+//! * `rights` - right factors that are copied once for many sums.
 
+mod rights;
 mod tile;
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 use std::thread::LocalKey;
 
 use crate::Element;
 use crate::kernel::vectors::{self, Vectors};
+pub(crate) use rights::{Rights, release};
 pub(crate) use tile::Product;
 use tile::{Copied, Right, Shape, Sum};
 
 /// Elements that have a matrix product.
 pub(crate) trait Gemm: Vectors {
-    /// Memory of a thread for right factors.
+    /// Memory of a thread for the right factor of one product.
     #[doc(hidden)]
     fn scratch() -> &'static LocalKey<RefCell<Vec<Self>>>;
+
+    /// Memory for right factors that nobody has.
+    #[doc(hidden)]
+    fn spare() -> &'static Mutex<Vec<Vec<Self>>>;
 }
 
 macro_rules! gemm {
@@ -27,6 +35,11 @@ macro_rules! gemm {
                     static SCRATCH: RefCell<Vec<$elem>> = const { RefCell::new(Vec::new()) };
                 }
                 &SCRATCH
+            }
+
+            fn spare() -> &'static Mutex<Vec<Vec<Self>>> {
+                static SPARE: Mutex<Vec<Vec<$elem>>> = Mutex::new(Vec::new());
+                &SPARE
             }
         }
     )*};
@@ -235,83 +248,6 @@ fn with_scratch<T: Element, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> 
         let start = scratch.as_ptr().align_offset(LINE).min(whole - len);
         work(&mut scratch[start..][..len])
     })
-}
-
-/// The memory of this thread for right factors, until it is [given back](give_back).
-pub(crate) fn borrow<T: Element>() -> Vec<T> {
-    T::scratch().take()
-}
-
-/// Gives memory back to the thread, unless it has more by now.
-pub(crate) fn give_back<T: Element>(memory: Vec<T>) {
-    T::scratch().with_borrow_mut(|scratch| {
-        if scratch.len() < memory.len() {
-            *scratch = memory;
-        }
-    });
-}
-
-/// Right factors that are copied once for many sums.
-#[derive(Debug)]
-pub(crate) struct Rights<T> {
-    data: Vec<T>,
-    /// The first element of each, and its rows.
-    factors: Vec<(usize, usize)>,
-}
-
-impl<T: Element> Rights<T> {
-    /// Copies of factors, each with its sizes `k x n` and a number that it is multiplied by. `data` is memory for them, which may be short.
-    ///
-    /// # Safety
-    /// The matrices are valid for their sizes.
-    pub(crate) unsafe fn new(factors: &[((usize, usize), Matrix<T>, T)], mut data: Vec<T>) -> Self {
-        let shape = Shape::best::<T>();
-        let line = LINE / size_of::<T>();
-        let len = |sizes| packed_len(sizes, shape).next_multiple_of(line);
-        let whole = factors.iter().map(|own| len(own.0)).sum::<usize>() + line;
-        if data.len() < whole {
-            data.resize(whole, T::default());
-        }
-        // An offset that cannot be found out is a large one.
-        let mut at = data.as_ptr().align_offset(LINE).min(line);
-        let mut rest = &mut data[at..];
-        let mut places = Vec::with_capacity(factors.len());
-        for group in factors.chunk_by(|a, b| a.0 == b.0) {
-            let mut copies = Vec::with_capacity(group.len());
-            for &(sizes, from, factor) in group {
-                let (own, others) = rest.split_at_mut(len(sizes));
-                rest = others;
-                copies.push(Copied {
-                    from,
-                    factor,
-                    to: own,
-                });
-                places.push((at, sizes.0));
-                at += len(sizes);
-            }
-            // SAFETY: the caller promises it.
-            unsafe { tile::pack(group[0].0, shape, &mut copies) };
-        }
-        Self {
-            data,
-            factors: places,
-        }
-    }
-
-    /// The memory of the copies.
-    pub(crate) fn into_memory(self) -> Vec<T> {
-        self.data
-    }
-
-    /// The product of a left factor with one of them.
-    pub(crate) fn product(&self, a: Matrix<T>, right: usize) -> Product<T> {
-        let (at, k) = self.factors[right];
-        Product {
-            a,
-            b: Right::Packed(self.data[at..].as_ptr()),
-            k,
-        }
-    }
 }
 
 /// `out = Σ a b` over products, `m x n`; zeros without products.

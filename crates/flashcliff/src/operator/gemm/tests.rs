@@ -95,7 +95,7 @@ fn sums_of_products_are_those_of_one_product_after_another() {
         let [mut found, mut expected] = [vec![1.0; rows * columns], vec![0.0; rows * columns]];
         // SAFETY: the matrices have these sizes.
         unsafe {
-            let rights = Rights::new(&factors, Vec::new());
+            let rights = Rights::new(&factors);
             let left = matrices.iter().enumerate();
             let products: Vec<_> = left.map(|(at, &(a, ..))| rights.product(a, at)).collect();
             let out = Matrix::rows(found.as_mut_ptr(), columns);

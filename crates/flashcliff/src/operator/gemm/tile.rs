@@ -242,25 +242,49 @@ unsafe fn tile<V: Vector, const VECTORS: usize, const ROWS: usize>(
             }
         }
         let factor = V::splat(sum.factor);
-        for (at, sums) in tile.iter().enumerate() {
-            if at < without {
-                continue;
-            }
+        let is_whole = sum.columns - first >= VECTORS * V::LANES && sum.out.column == 1;
+        if is_whole && without == 0 {
+            whole(&tile, factor, sum.out.from(row, first), sum.accumulate);
+            return;
+        }
+        // A tile whose rows were counted while the program runs would have to lie in memory from the beginning.
+        let tile = tile;
+        for (at, sums) in tile.iter().enumerate().skip(without) {
             for (vector, &own) in sums.iter().enumerate() {
                 let column = first + vector * V::LANES;
                 let to = sum.out.from(row + at, column);
                 let count = (sum.columns - column).min(V::LANES);
-                if count == V::LANES && to.column == 1 {
-                    let before = match sum.accumulate {
-                        true => V::load(to.ptr),
-                        false => V::zero(),
-                    };
-                    own.mul_add(factor, before).store(to.ptr);
-                } else {
-                    part(own, factor, to, count, sum.accumulate);
-                }
+                part(own, factor, to, count, sum.accumulate);
             }
         }
+    }
+}
+
+/// Writes a tile times a factor, or adds it, where its columns are neighbours.
+///
+/// # Safety
+/// The contract of [`Sum`]'s run holds, and the result has all columns of the tile.
+#[inline(always)]
+unsafe fn whole<V: Vector, const VECTORS: usize, const ROWS: usize>(
+    tile: &[[V; VECTORS]; ROWS],
+    factor: V,
+    to: Matrix<V::Elem>,
+    accumulate: bool,
+) {
+    let mut to_row = to.ptr;
+    for sums in tile {
+        for (vector, own) in sums.iter().enumerate() {
+            // SAFETY: the caller promises it.
+            unsafe {
+                let to = to_row.add(vector * V::LANES);
+                let before = match accumulate {
+                    true => V::load(to),
+                    false => V::zero(),
+                };
+                own.mul_add(factor, before).store(to);
+            }
+        }
+        to_row = to_row.wrapping_add(to.row);
     }
 }
 
