@@ -341,14 +341,14 @@ fn transformers(results: &Path) -> Result<String, Error> {
         "\
 ## Transformers beside the published packages, on the CPU
 
-Wall time, f32, called from Python, with the same weights; outputs differ by at most {difference} of the largest number. A training
-step is the forward and the backward pass and fused AdamW, for both. Medians of {samples} runs in turns. The other networks
-are `gatr.GATr` and `lgatr.LGATr`, not compiled.
+Wall time, f32, with the same weights; outputs differ by at most {difference} of the largest number. Inference and training are called from
+Python; a file of the network runs in C in the same process. A training step is the forward and the backward pass and fused AdamW, for both.
+Medians of {samples} runs in turns. The other networks are `gatr.GATr` and `lgatr.LGATr`, not compiled.
 
 Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
 
 ```sh
-python3 benches/peers/transformers_cpu.py --commit HASH --out {name}
+python3 benches/peers/transformers_cpu.py --commit HASH --c-library libflashcliff.so --out {name}
 ```
 
 {table}",

@@ -26,15 +26,10 @@ impl Transformers {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    /// The CPU, the threads, and the versions of PyTorch and of the packages.
+    /// The CPU, and the versions of PyTorch and of the packages.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        Ok(format!(
-            "{}, {} threads, {}",
-            root.get("machine")?.text()?,
-            root.get("threads")?.number()?,
-            packages(&self.0)?
-        ))
+        let machine = self.0.root().get("machine")?.text()?;
+        Ok(format!("{machine}, {}", packages(&self.0)?))
     }
 
     pub(super) fn commit(&self) -> Result<String, Error> {
@@ -48,8 +43,10 @@ impl Transformers {
     /// The largest difference of an output from the package's.
     pub(super) fn difference(&self) -> Result<String, Error> {
         let mut largest = 0.0;
-        for case in self.0.root().get("cases")?.list()? {
-            largest = f64::max(largest, case.get("difference")?.number()?);
+        for run in self.0.root().get("runs")?.list()? {
+            for case in run.get("cases")?.list()? {
+                largest = f64::max(largest, case.get("difference")?.number()?);
+            }
         }
         Ok(small(largest))
     }
@@ -57,20 +54,35 @@ impl Transformers {
     pub(super) fn table(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "network and input",
+            "threads",
             "inference, ms",
+            "the package takes",
+            "a file in C, ms",
             "the package takes",
             "training step, ms",
             "the package takes",
         ]);
-        for case in self.0.root().get("cases")?.list()? {
-            let mut row = vec![case.get("name")?.text()?.to_owned()];
-            for pass in ["inference", "training step"] {
-                let seconds = case.get("seconds")?.get(pass)?;
-                let own = seconds.get("flashcliff")?.number()?;
-                row.push(digits(own * 1e3));
-                row.push(times(seconds.get("theirs")?.number()? / own));
+        for run in self.0.root().get("runs")?.list()? {
+            let threads = run.get("threads")?.number()?;
+            for case in run.get("cases")?.list()? {
+                let mut row = vec![case.get("name")?.text()?.to_owned(), threads.to_string()];
+                for (pass, own) in [
+                    ("inference", "flashcliff"),
+                    ("inference", "C"),
+                    ("training step", "flashcliff"),
+                ] {
+                    let seconds = case.get("seconds")?.get(pass)?;
+                    // A run without the library for C has no file in C.
+                    let Some(own) = seconds.find(own) else {
+                        row.extend([String::new(), String::new()]);
+                        continue;
+                    };
+                    let own = own.number()?;
+                    row.push(digits(own * 1e3));
+                    row.push(times(seconds.get("theirs")?.number()? / own));
+                }
+                table.row(&row);
             }
-            table.row(&row);
         }
         Ok(table.text())
     }
