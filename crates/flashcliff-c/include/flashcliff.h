@@ -227,8 +227,8 @@ void fc_network_runner_free(fc_network_runner *runner);
 
 /*
  * Writes the outputs, which overlap nothing else. All tensors have the type of the plan. The first run of a runner without gradients, by
- * the parameters of the file, copies the weights of transformers in the order in which runs read them: as much memory as they have in the
- * file. After it, operators allocate nothing; steps of transformers, and runs with gradients, take small buffers from the allocator while
+ * the parameters of the file, copies the weights of transformers in the order in which runs read them: two to three times the memory of
+ * the weights. After it, operators allocate nothing; steps of transformers, and runs with gradients, take small buffers from the allocator while
  * they run.
  */
 int fc_network_run(fc_network_runner *runner, const fc_network_call *call);

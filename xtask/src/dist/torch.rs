@@ -33,7 +33,7 @@ const SOURCES: [&str; 2] = [
 /// For which releases of PyTorch the wheel has a compiled call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Which {
-    /// That of `--python`, or else the newest.
+    /// The release of `--python`, or else the newest.
     One,
     /// The same, and the oldest that is supported.
     Few,

@@ -95,11 +95,10 @@ impl<T: Number> Runner<T> {
                 memory.run(plan, &lent, places, scales, &mut |_| {})
             }
             Memory::Whole(memory, settled) => {
-                let own = match settled.take() {
+                let own = match settled {
                     Some(own) => own,
-                    None => Settled::new(plan, &lent).map_err(Failure::network)?,
+                    None => settled.insert(Settled::new(plan, &lent).map_err(Failure::network)?),
                 };
-                let own = settled.insert(own);
                 memory.run_settled(plan, own, &lent, places, scales, &mut |_| {})
             }
             Memory::Stages(memory) => memory.run(plan, &lent, places, scales),

@@ -197,9 +197,6 @@ impl<T: Number> Own<'_, T> {
     fn run(&self) -> Result<(), Error> {
         let part = self.shared.part;
         for call in part.calls.clone() {
-            if self.shared.settled.is_some_and(|own| own.has_done(call)) {
-                continue;
-            }
             for copy in part.copies.iter().filter(|copy| copy.load == Some(call)) {
                 self.load(copy.values[0])?;
             }
@@ -257,37 +254,33 @@ impl<T: Number> Own<'_, T> {
             parameters: Parameters::Joined(&[]),
         };
         for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
-            if let Input::Parameters(_) = input
-                && let Some(parameters) = self.parameters(step, value)
-            {
-                given.parameters = parameters;
-                continue;
-            }
-            let data = self.read(value)?;
             match input {
-                _ if at == 0 => given.x = data,
-                Input::Parameters(_) => given.parameters = Parameters::Joined(data),
-                Input::Tokens(_) | Input::Context(_) | Input::Rows => given.other = data,
+                _ if at == 0 => given.x = self.read(value)?,
+                Input::Parameters(_) => given.parameters = self.parameters(step, value)?,
+                Input::Tokens(_) | Input::Context(_) | Input::Rows => {
+                    given.other = self.read(value)?;
+                }
                 Input::Mask(..) => {
                     let shape = &self.shared.plan.spot(value)?.shape;
-                    given.mask = (data, [shape[0], shape[1], shape[2], shape[3]]);
+                    let shape = [shape[0], shape[1], shape[2], shape[3]];
+                    given.mask = (self.read(value)?, shape);
                 }
             }
         }
         Ok(given)
     }
 
-    /// The parameters of a step that are not read as a value of the run.
-    fn parameters(&self, step: &Step, value: Value) -> Option<Parameters<'_, T>> {
+    /// The parameters that a step reads: settled, by their kinds where the host has them, or as a value.
+    fn parameters(&self, step: &Step, value: Value) -> Result<Parameters<'_, T>, Error> {
         let Shared { plan, settled, .. } = self.shared;
         if let Some(own) = settled.and_then(|own| own.value(value)) {
-            return Some(Parameters::Joined(own));
+            return Ok(Parameters::Joined(own));
         }
-        let Step::Linear(step) = step else {
-            return None;
+        let (Step::Linear(linear), Some(parts)) = (step, plan.parts_apart(value)) else {
+            return Ok(Parameters::Joined(self.read(value)?));
         };
-        let mut parts = plan.parts_apart(value)?.iter();
-        Some(Parameters::Apart(step.lens().map(|len| {
+        let mut parts = parts.iter();
+        Ok(Parameters::Apart(linear.lens().map(|len| {
             let part = if len > 0 { parts.next() } else { None };
             let spot = part.and_then(|&part| plan.spot(part).ok());
             spot.map_or(&[][..], |spot| self.host(spot.memory))
@@ -343,16 +336,15 @@ impl<T: Number> Own<'_, T> {
             let Some(&output) = outputs.next() else {
                 continue;
             };
-            if let Input::Parameters(_) = input {
-                to.parameters = Some(self.gradients_of_parameters(call, step, output)?);
-                continue;
-            }
-            let own = Some(self.write(output)?);
             match input {
-                _ if at == 0 => to.x = own,
-                Input::Parameters(_) => {}
-                Input::Mask(..) => to.mask = own,
-                Input::Tokens(_) | Input::Context(_) | Input::Rows => to.other = own,
+                _ if at == 0 => to.x = Some(self.write(output)?),
+                Input::Parameters(_) => {
+                    to.parameters = Some(self.gradients_of_parameters(call, step, output)?);
+                }
+                Input::Mask(..) => to.mask = Some(self.write(output)?),
+                Input::Tokens(_) | Input::Context(_) | Input::Rows => {
+                    to.other = Some(self.write(output)?);
+                }
             }
         }
         if !gradient.adds {
@@ -379,12 +371,11 @@ impl<T: Number> Own<'_, T> {
         step: &Step,
         value: Value,
     ) -> Result<ParametersMut<'_, T>, Error> {
-        let (plan, Step::Linear(linear)) = (self.shared.plan, step) else {
-            return Ok(ParametersMut::Joined(self.write(value)?));
+        let plan = self.shared.plan;
+        let linear = match step {
+            Step::Linear(linear) if plan.gathered.is_absent(value) => linear,
+            _ => return Ok(ParametersMut::Joined(self.write(value)?)),
         };
-        if !plan.gathered.is_absent(value) {
-            return Ok(ParametersMut::Joined(self.write(value)?));
-        }
         let (mut kinds, mut first) = (std::array::from_fn(|_| &mut [][..]), 0);
         for (kind, len) in kinds.iter_mut().zip(linear.lens()) {
             let mut apart = plan.gradients_apart(call).iter();

@@ -313,10 +313,6 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             end,
         } = self.plan.calls(stage);
         while call < end {
-            if self.settled.is_some_and(|own| own.has_done(call)) {
-                call += 1;
-                continue;
-            }
             let parts = &self.plan.parts;
             let Some(part) = parts.iter().find(|part| part.calls.start == call) else {
                 watch(call);
@@ -335,8 +331,8 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
 
     fn call(&mut self, call: usize) -> Result<(), S::Error> {
         let plan = self.plan;
-        // Values lie in one memory, or steps do the work.
-        if plan.is_idle(call) {
+        // Values lie in one memory, steps do the work, or it was done before.
+        if plan.is_idle(call) || self.settled.is_some_and(|own| own.has_done(call)) {
             return Ok(());
         }
         let node = plan.node(call);

@@ -1,4 +1,4 @@
-//! What runs of a plan compute from parameters alone, computed once.
+//! Settled parameters: what runs of a plan compute from these alone, computed once.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::tokens::step::{Input, Parameters};
 use crate::work::Work;
 
 /// The parameters of a plan in the order in which its steps on tokens read them, for many runs with the same weights. Runs with them have the bits of runs
-/// without. For one sample such a run takes a fifth less time, since a run without them copies all weights twice. They take about as much memory as the weights.
+/// without. For one sample such a run takes a fifth less time, since a run without them copies all weights twice. They take two to three times the memory of the weights.
 ///
 /// ```
 /// use flashcliff::Dtype;

@@ -87,14 +87,19 @@ impl Network {
 }
 
 impl Gathered {
-    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read, and gradients of such: the maps
-    /// read and write each by itself.
-    pub(super) fn apart(plan: &Plan) -> Self {
-        let mut own = Self {
+    /// Nothing that was found in a plan.
+    fn of_none(plan: &Plan) -> Self {
+        Self {
             absent: vec![false; plan.spots.len()],
             idle: vec![false; plan.call_count()],
             ..Self::default()
-        };
+        }
+    }
+
+    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read, and gradients of such: the maps
+    /// read and write each by itself.
+    pub(super) fn apart(plan: &Plan) -> Self {
+        let mut own = Self::of_none(plan);
         let readers = Readers::of(plan);
         for call in 0..plan.call_count() {
             let node = plan.node(call);
@@ -123,11 +128,7 @@ impl Gathered {
 
     /// Finds the steps of a plan, whose calls are there. The shapes of gradients become those of matrices, which have elements of so many bytes.
     pub(super) fn new(plan: &Plan, shapes: &mut [Vec<usize>], element: usize) -> Self {
-        let mut own = Self {
-            absent: vec![false; plan.spots.len()],
-            idle: vec![false; plan.call_count()],
-            ..Self::default()
-        };
+        let mut own = Self::of_none(plan);
         let readers = Readers::of(plan);
         for call in 0..plan.call_count() {
             let node = plan.node(call);

@@ -90,7 +90,7 @@ pub(crate) struct Gradients<'a, T> {
 pub(crate) enum ParametersMut<'a, T> {
     /// One after another, in the order of the step.
     Joined(&'a mut [T]),
-    /// By the kinds of a linear map, each where it is wanted; a kind that nobody wants has no elements.
+    /// The gradients by the kinds of a linear map, each where it is wanted; a kind that nobody wants has no elements.
     Apart([&'a mut [T]; KINDS.len()]),
 }
 

@@ -534,7 +534,7 @@ fn worst(got: &[f64], expected: &[f64]) -> Option<(usize, f64)> {
         true => 0.0,
         false => (got - expected).abs() / largest,
     });
-    // What is no number is the worst of all.
+    // An error that is NaN is the worst of all.
     errors.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
