@@ -67,13 +67,14 @@ impl Architecture {
     #[must_use]
     pub fn flags(self, source: Source) -> Option<[String; 2]> {
         // The first half of a compilation (C++ to PTX) is the expensive one, and runs once for each `compute_`. The
-        // second half (PTX to machine code) runs once for each `sm_`. Only 90a has instructions that the kernels use
-        // and that PTX for 80 cannot express.
+        // second half (PTX to machine code) runs once for each `sm_`. Only 90 and 90a have instructions that the
+        // kernels use and that PTX for 80 cannot express.
         let (virtual_code, code) = match (self, source) {
             (Self::Sm80, _) => ("compute_80", "sm_80"),
             (Self::Sm86, _) => ("compute_80", "sm_86"),
             (Self::Sm89, _) => ("compute_80", "sm_89"),
             (Self::Sm90a, Source::Rows) => ("compute_90a", "sm_90a"),
+            (Self::Sm90a, Source::Dependent) => ("compute_90", "sm_90"),
             (Self::Sm90a, _) => ("compute_80", "sm_90"),
             // Only the GPUs of 80 and 90 are fast in f64.
             (Self::Sm100 | Self::Sm120, Source::Double) => return None,
@@ -191,6 +192,17 @@ mod tests {
         flags.sort();
         flags.dedup();
         assert_eq!(flags.len(), Architecture::ALL.len());
+    }
+
+    #[test]
+    fn kernels_that_take_turns_have_code_of_their_own_for_90_alone() {
+        for architecture in Architecture::ALL {
+            let [dependent, portable] =
+                [Source::Dependent, Source::Portable].map(|kind| architecture.flags(kind));
+            assert_eq!(dependent == portable, architecture != Architecture::Sm90a);
+        }
+        let flags = Architecture::Sm90a.flags(Source::Dependent);
+        assert_eq!(flags.unwrap()[1], "arch=compute_90,code=sm_90");
     }
 
     #[test]

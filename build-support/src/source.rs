@@ -9,6 +9,8 @@ pub enum Source {
     Rows,
     /// Kernels that are the same everywhere.
     Portable,
+    /// Kernels that start beside the end of the kernel before them, by an instruction of 90, and are the same else.
+    Dependent,
     /// Kernels in f64: machine code for 80 and 90 only, PTX for the rest.
     Double,
 }
@@ -35,19 +37,19 @@ const KINDS: [(&str, Source); 28] = [
     ("adam_list.cu", Source::Portable),
     ("steps.cu", Source::Portable),
     ("dropout.cu", Source::Portable),
-    ("segments.cu", Source::Portable),
+    ("segments.cu", Source::Dependent),
     ("network.cu", Source::Portable),
     // Each thread or group of threads has items of its own.
-    ("item_heads.cu", Source::Portable),
-    ("item_merge.cu", Source::Portable),
-    ("item_sums.cu", Source::Portable),
-    ("item_pack.cu", Source::Portable),
+    ("item_heads.cu", Source::Dependent),
+    ("item_merge.cu", Source::Dependent),
+    ("item_sums.cu", Source::Dependent),
+    ("item_pack.cu", Source::Dependent),
     // Each CTA has rows, or blocks of a matrix, of its own.
-    ("block_sparse.cu", Source::Portable),
-    ("block_sparse_few.cu", Source::Portable),
+    ("block_sparse.cu", Source::Dependent),
+    ("block_sparse_few.cu", Source::Dependent),
     // Each warp has rows of queries or keys of its own.
     ("attention.cu", Source::Portable),
-    ("attention_whole.cu", Source::Portable),
+    ("attention_whole.cu", Source::Dependent),
     // Lists of kernels, and what loads others, without code for GPUs.
     ("registry.cu", Source::Portable),
     ("load.cu", Source::Portable),
@@ -56,7 +58,7 @@ const KINDS: [(&str, Source); 28] = [
 
 impl Source {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Rows, Self::Portable, Self::Double];
+    pub const ALL: [Self; 4] = [Self::Rows, Self::Portable, Self::Dependent, Self::Double];
 
     /// The kind of a file, by its path.
     ///
@@ -98,6 +100,7 @@ mod tests {
             ("launch.cu", Source::Rows),
             ("linear.cu", Source::Portable),
             ("linear_few.cu", Source::Portable),
+            ("block_sparse.cu", Source::Dependent),
         ] {
             assert_eq!(Source::of(file)?, kind, "{file}");
         }

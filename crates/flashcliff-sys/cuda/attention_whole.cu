@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "items.cuh"
+#include "skeleton/launch.cuh"
 #include "tensor_cores.cuh"
 
 namespace fc {
@@ -23,8 +24,15 @@ constexpr float kLog2E = 1.4426950408889634f;
 // The columns of sums, of eight features each, that there are kernels for.
 constexpr int kNarrow = 5, kWide = 8;
 
-template <bool Backward>
-constexpr int kThreads = Backward ? 512 : 256;
+// The threads of a multiprocessor. Where there is room for two CTAs they share them: one waits for memory while the other computes.
+constexpr int kThreads = 512;
+
+// 2^x, where what is too small for a normal number is 0.
+FC_INLINE float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // The numbers of shared memory for a row of one head.
 struct Strides {
@@ -40,6 +48,7 @@ struct Call {
   int lanes;       // threads that copy the result of a head
   int most_heads;  // of a CTA
   int numbers;     // of shared memory for rows
+  int ctas;        // of a multiprocessor that there is room for: 1 or 2
 };
 
 extern __shared__ __align__(16) float numbers[];
@@ -60,21 +69,21 @@ struct Rows {
   }
 };
 
-// The numbers that a row of a head needs: queries have features and, backwards, their gradient, that of the result, and two sums. The result takes the place of
-// queries; gradients of keys and values take that of their features.
+// The numbers that a row of a head needs: queries have features and, backwards, the gradient of the result, and two sums. The result takes the place of
+// queries.
 template <bool Backward>
 __host__ __device__ inline int of_queries(const Strides &strides) {
-  return Backward ? 2 * strides.query + strides.value + 2 : strides.query;
+  return Backward ? strides.query + strides.value + 2 : strides.query;
 }
 __host__ __device__ inline int of_keys(const Strides &strides) { return strides.key + strides.value; }
 
-// The heads of a CTA: as many as there is room for, in groups of four, of which the result has whole sectors, where there is room for four.
+// The heads of a CTA: as many as there is room for, in pairs where there is room for two.
 template <bool Backward>
 __host__ __device__ inline int heads_of(const Call &call, int64_t queries, int64_t keys) {
   const int64_t each = queries * of_queries<Backward>(call.strides) + keys * of_keys(call.strides);
   const int64_t room = each == 0 ? call.most_heads : call.numbers / each;
   const int heads = room < call.most_heads ? int(room) : call.most_heads;
-  return heads < 4 ? heads : heads / 4 * 4;
+  return heads < 2 ? heads : heads / 2 * 2;
 }
 
 // The rows of one part in shared memory, of all heads of a CTA.
@@ -188,6 +197,26 @@ FC_INLINE void write(const Part &to, int head, int start, const float (&sums)[Co
   }
 }
 
+// Writes own rows to memory, each times a factor.
+template <int Columns>
+FC_INLINE void write_rows(const fc_attention_tensor &to, const Rows &rows, int head, int start, const float (&sums)[Columns][4],
+                          const float (&factors)[2], int width) {
+  const Lane lane;
+  float *const begin = rows.begin(to, head) + 2 * lane.t;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = start + half * kEight + lane.g;
+    if (row >= rows.count) continue;
+    float *const place = begin + row * to.row_stride;
+#pragma unroll
+    for (int column = 0; column < Columns; column++) {
+      if (column * kEight + 2 * lane.t >= width) break;
+      *reinterpret_cast<float2 *>(place + column * kEight) =
+          make_float2(sums[column][2 * half] * factors[half], sums[column][2 * half + 1] * factors[half]);
+    }
+  }
+}
+
 // Sums over the keys of two rows of queries that grow with each tile, of exponentials below the largest exponent so far.
 struct Growing {
   float largest[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, kept[2];
@@ -208,7 +237,7 @@ struct Growing {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       most[half] = larger_of_four(most[half]);
-      kept[half] = most[half] == largest[half] ? 1.0f : exp2f(largest[half] - most[half]);
+      kept[half] = most[half] == largest[half] ? 1.0f : power_of_2(largest[half] - most[half]);
       largest[half] = most[half];
       total[half] *= kept[half];
     }
@@ -216,7 +245,7 @@ struct Growing {
     for (int n = 0; n < Blocks; n++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        weights[n][i] = exp2f(weights[n][i] - largest[i / 2]);
+        weights[n][i] = power_of_2(weights[n][i] - largest[i / 2]);
         total[i / 2] += weights[n][i];
       }
     }
@@ -253,10 +282,6 @@ struct Cta {
   }
   FC_INLINE void read(const fc_attention_tensor &from, const Rows &rows, const Part &to, int width) const {
     for_words(from, rows, to, width, [](const float *memory, float *shared) { copy_async<16>(shared, memory); });
-  }
-  FC_INLINE void write_features(const fc_attention_tensor &to, const Rows &rows, const Part &from, int width) const {
-    for_words(to, rows, from, width,
-              [](float *memory, const float *shared) { *reinterpret_cast<float4 *>(memory) = *reinterpret_cast<const float4 *>(shared); });
   }
   // Calls f with the places of each number of the result, and of its gradient, in memory and in shared memory.
   template <class F>
@@ -308,7 +333,8 @@ FC_INLINE void wait_for_copies() {
 // ---- forward ----
 
 template <int Columns, bool Exact>
-__global__ void __launch_bounds__(kThreads<false>, 2) whole_forward_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kThreads) whole_forward_kernel(const __grid_constant__ Call call) {
+  take_turn();
   constexpr int kBlocks = 4, kTile = kBlocks * kEight;
   const fc_attention &of = call.of;
   const Cta<false> cta(call);
@@ -349,7 +375,7 @@ __global__ void __launch_bounds__(kThreads<false>, 2) whole_forward_kernel(const
 // The gradient of 16 queries of a head, and for each the logarithm of its sum of exponentials and the mean of the gradients of its weights. What a tile has stays
 // in registers if there is one.
 template <int Columns, bool Exact>
-FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Part &to, const Part (&stats)[2], int head, int start) {
+FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Rows &rows, const Part &stats, int head, int first_head, int start) {
   constexpr int kBlocks = Columns > kNarrow ? 4 : 8, kTile = kBlocks * kEight;
   const auto &[query, of_result, key, value] = parts;
   const fc_attention &of = call.of;
@@ -374,8 +400,7 @@ FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Pa
     mean[half] = sum_of_four(mean[half]) / total[half];
     const int row = start + half * kEight + lane.g;
     if (lane.t == 0 && row < query.rows) {
-      *stats[0].row(head, row) = growing.largest[half] + log2f(total[half]);
-      *stats[1].row(head, row) = mean[half];
+      *reinterpret_cast<float2 *>(stats.row(head, row)) = make_float2(growing.largest[half] + log2f(total[half]), mean[half]);
     }
     total[half] = 1 / total[half];
   }
@@ -391,7 +416,7 @@ FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Pa
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const bool there = first + n * kEight + 2 * lane.t + i % 2 < keys;
-          weights[n][i] = there ? exp2f(weights[n][i] * factor - growing.largest[i / 2]) : 0.0f;
+          weights[n][i] = there ? power_of_2(weights[n][i] * factor - growing.largest[i / 2]) : 0.0f;
         }
       }
     }
@@ -400,12 +425,12 @@ FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Pa
     weighted_sums<Exact>(sums, slopes, of_keys);
   }
   const float factors[2] = {of.scale, of.scale};
-  write(to, head, start, sums, factors, of.width);
+  write_rows(call.gradients[0], rows, first_head + head, start, sums, factors, of.width);
 }
 
-// The gradients of 16 keys and values of a head, in the place of their features, which no other warp reads any more.
+// The gradients of 16 keys and values of a head.
 template <int Columns, bool Exact>
-FC_INLINE void key_gradient(const Call &call, const Part (&parts)[4], const Part (&stats)[2], int head, int start) {
+FC_INLINE void key_gradient(const Call &call, const Part (&parts)[4], const Rows &rows, const Part &stats, int head, int first_head, int start) {
   constexpr int kBlocks = Columns > kNarrow ? 2 : 4, kTile = kBlocks * kEight;
   const auto &[query, of_result, key, value] = parts;
   const fc_attention &of = call.of;
@@ -423,23 +448,27 @@ FC_INLINE void key_gradient(const Call &call, const Part (&parts)[4], const Part
 #pragma unroll
     for (int n = 0; n < kBlocks; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int row = first + n * kEight + 2 * lane.t + i % 2, at = min(row, queries - 1);
-        weights[n][i] = row < queries ? exp2f(weights[n][i] * factor - *stats[0].row(head, at)) : 0.0f;
-        slopes[n][i] = weights[n][i] * (slopes[n][i] - *stats[1].row(head, at));
+      for (int j = 0; j < 2; j++) {
+        const int row = first + n * kEight + 2 * lane.t + j;
+        const float2 own_stats = *reinterpret_cast<const float2 *>(stats.row(head, min(row, queries - 1)));
+#pragma unroll
+        for (int i = j; i < 4; i += 2) {
+          weights[n][i] = row < queries ? power_of_2(weights[n][i] * factor - own_stats.x) : 0.0f;
+          slopes[n][i] = weights[n][i] * (slopes[n][i] - own_stats.y);
+        }
       }
     }
     weighted_sums<Exact>(value_sums, weights, of_results);
     weighted_sums<Exact>(key_sums, slopes, of_queries);
   }
-  __syncwarp();
   const float factors[2] = {of.scale, of.scale}, ones[2] = {1, 1};
-  write(key, head, start, key_sums, factors, of.width);
-  write(value, head, start, value_sums, ones, of.value_width);
+  write_rows(call.gradients[1], rows, first_head + head, start, key_sums, factors, of.width);
+  write_rows(call.gradients[2], rows, first_head + head, start, value_sums, ones, of.value_width);
 }
 
 template <int Columns, bool Exact>
-__global__ void __launch_bounds__(kThreads<true>, 1) whole_backward_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kThreads) whole_backward_kernel(const __grid_constant__ Call call) {
+  take_turn();
   const fc_attention &of = call.of;
   const Cta<true> cta(call);
   if (cta.heads <= 0) return;
@@ -451,20 +480,15 @@ __global__ void __launch_bounds__(kThreads<true>, 1) whole_backward_kernel(const
                          {next, cta.heads, queries, strides.value},
                          {next, cta.heads, keys, strides.key},
                          {next, cta.heads, keys, strides.value}};
-  const Part of_query(next, cta.heads, queries, strides.query);
-  const Part stats[2] = {{next, cta.heads, queries, 1}, {next, cta.heads, queries, 1}};
+  const Part stats(next, cta.heads, queries, 2);
   cta.read(of.query, cta.queries, parts[0], of.width);
   cta.read_merged(parts[1]);
   cta.read(of.key, cta.keys, parts[2], of.width);
   cta.read(of.value, cta.keys, parts[3], of.value_width);
   wait_for_copies();
-  cta.for_tasks(queries, [&](int head, int start) { query_gradient<Columns, Exact>(call, parts, of_query, stats, head, start); });
+  cta.for_tasks(queries, [&](int head, int start) { query_gradient<Columns, Exact>(call, parts, cta.queries, stats, head, cta.first_head, start); });
   __syncthreads();
-  cta.for_tasks(keys, [&](int head, int start) { key_gradient<Columns, Exact>(call, parts, stats, head, start); });
-  __syncthreads();
-  cta.write_features(call.gradients[0], cta.queries, of_query, of.width);
-  cta.write_features(call.gradients[1], cta.keys, parts[2], of.width);
-  cta.write_features(call.gradients[2], cta.keys, parts[3], of.value_width);
+  cta.for_tasks(keys, [&](int head, int start) { key_gradient<Columns, Exact>(call, parts, cta.keys, stats, head, cta.first_head, start); });
 }
 
 // ---- launches ----
@@ -507,9 +531,9 @@ bool prepare(Call &call) {
   const auto needed = [&](int64_t heads) { return heads * (each + of_key); };
   // A CTA reserves a kilobyte, and fragments reach behind the features.
   const auto room = [&](int bytes) { return bytes / int(sizeof(float)) - kWide * kEight; };
-  const int half = std::min(most, all / 2 - 1024);
-  // Two CTAs of a multiprocessor, where that leaves four heads each.
-  call.numbers = room(!Backward && needed(std::min(of.heads, 4)) <= room(half) ? half : most);
+  const int half = room(std::min(most, all / 2 - 1024));
+  call.ctas = needed(1) <= half ? 2 : 1;
+  call.numbers = call.ctas == 2 ? half : room(most);
   if (needed(1) > call.numbers) return false;
   // Few sequences are shared out.
   const int64_t share = (of.heads * of.sequences + processors - 1) / processors;
@@ -527,15 +551,16 @@ int launch(const Call &call, void *stream) {
   const int64_t used = heads * (of.queries.longest * of_queries<Backward>(call.strides) + of.keys.longest * of_keys(call.strides));
   // Shorter sequences have more heads in one CTA, up to all that there is room for.
   const size_t bytes = size_t((heads < call.most_heads ? call.numbers : used) + kWide * kEight) * sizeof(float);
-  const int64_t wanted = heads * ((longest + kOwn - 1) / kOwn) * 32;
-  const int threads = int(std::min<int64_t>(kThreads<Backward>, std::max<int64_t>(wanted, 128)));
+  const int64_t blocks = (longest + kOwn - 1) / kOwn;
+  // Short sequences wait for memory most of the time: with fewer threads more of them are at work.
+  const int64_t wanted = (blocks == 1 ? (heads + 1) / 2 : heads * blocks) * 32;
+  const int threads = int(std::min<int64_t>(kThreads / call.ctas, std::max<int64_t>(wanted, 128)));
   const auto run = [&](auto *kernel) {
     if (bytes > 48 * 1024) {
       const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
       if (error != cudaSuccess) return cudaGetLastError(), int(FC_ERROR_TOO_LARGE);
     }
-    kernel<<<dim3(unsigned(of.sequences), unsigned(groups)), threads, bytes, static_cast<cudaStream_t>(stream)>>>(call);
-    return int(cudaGetLastError());
+    return int(launch_in_turn(kernel, dim3(unsigned(of.sequences), unsigned(groups)), dim3(unsigned(threads)), bytes, stream, call));
   };
   const auto of_kind = [&](auto columns, auto exact) {
     constexpr int kColumns = decltype(columns)::value;

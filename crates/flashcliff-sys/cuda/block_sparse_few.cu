@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include "block_sparse.cuh"
+#include "skeleton/launch.cuh"
+#include "skeleton/memory.cuh"
 #include "tensor_cores.cuh"
 
 namespace fc {
@@ -73,6 +75,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_product_kernel(const __grid_c
   __shared__ __align__(16) float sums_of_warps[kWarps][kTile * kStride];
   const Group group(call.groups, blockIdx.x / kParts);
   const Outputs outputs(group, blockIdx.x % kParts);
+  take_turn();
   if (outputs.count <= 0) return;
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const int64_t start = int64_t(blockIdx.y) * kTile;
@@ -156,6 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_weights_kernel(const __grid_c
   static_assert(kInputs == kTileUnits, "a tile has all inputs of a group");
   const Group group(call.groups, blockIdx.x / kParts);
   const Outputs outputs(group, blockIdx.x % kParts);
+  take_turn();
   if (outputs.count <= 0) return;
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const int row_of_inputs = four_columns(group.inputs, group.input_count, g);
@@ -232,13 +236,11 @@ __global__ void __launch_bounds__(kThreads, 2) few_weights_kernel(const __grid_c
 int few_rows_product(const fc_block_sparse &call, void *stream) {
   const dim3 ctas(unsigned(call.groups.count) * kParts, unsigned((call.rows + kTile - 1) / kTile));
   const auto kernel = call.transposed ? few_product_kernel<true> : few_product_kernel<false>;
-  kernel<<<ctas, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
-  return int(cudaGetLastError());
+  return int(launch_in_turn(kernel, ctas, dim3(kThreads), 0, stream, call));
 }
 
 int few_rows_weights(const fc_block_sparse_gradient &call, void *stream) {
-  few_weights_kernel<<<unsigned(call.groups.count) * kParts, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
-  return int(cudaGetLastError());
+  return int(launch_in_turn(few_weights_kernel, dim3(unsigned(call.groups.count) * kParts), dim3(kThreads), 0, stream, call));
 }
 
 }  // namespace fc

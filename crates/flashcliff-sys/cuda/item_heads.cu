@@ -4,6 +4,7 @@
 // piece of memory, which goes through shared memory, so that it is read and written in order. Loops over channels and scalars stay
 // loops: a longer kernel waits for its own instructions.
 #include "items.cuh"
+#include "skeleton/launch.cuh"
 
 namespace fc {
 namespace {
@@ -21,9 +22,23 @@ struct HeadsCall {
   fc_item_split split;
   fc_item_tensor to[FC_ITEM_PARTS];
   int stride;  // of a head's features in shared memory: odd, against conflicts
-  int lanes;   // threads of a head: a power of two
+  int lanes;   // threads of a head: 1 << shift
+  int shift;
   int joined;  // the features that go to and from memory at a time: 1, 2 or 4
 };
+
+// A call for numbers of a type. A thread would convert what is the same for all: integers are slow to convert.
+template <class T>
+struct TypedCall {
+  HeadsCall of;
+  T norms[FC_ITEM_BLADES];  // the squared norms of blades
+};
+
+// A number with the other sign where a bit is set.
+FC_INLINE float negated(float x, uint32_t bits, int bit) { return __uint_as_float(__float_as_uint(x) ^ (bits << (31 - bit) & 0x80000000u)); }
+FC_INLINE double negated(double x, uint32_t bits, int bit) {
+  return __hiloint2double(int(uint32_t(__double2hiint(x)) ^ (bits << (31 - bit) & 0x80000000u)), __double2loint(x));
+}
 
 extern __shared__ __align__(16) unsigned char shared[];
 
@@ -84,21 +99,24 @@ struct Head {
   using Point = Points<Blades>;
   const fc_item_split &split;
   const fc_item_part &part;
+  const T *const norms;
   const Place<T, S> x;
   const int64_t row;
   const int head, channels, scalars;
-  const int lane, lanes;  // of the threads that share the head
+  const int lane, lanes, shift;  // of the threads that share the head
 
-  FC_INLINE Head(const HeadsCall &call, int at, int64_t own_row, int own_head, int own_lane)
-      : split(call.split),
-        part(call.split.parts[at]),
-        x(part.x, own_row, own_head, int(part.heads), call.split.items.dtype),
+  FC_INLINE Head(const TypedCall<T> &call, int at, int64_t own_row, int own_head, int own_lane)
+      : split(call.of.split),
+        part(call.of.split.parts[at]),
+        norms(call.norms),
+        x(part.x, own_row, own_head, int(part.heads), call.of.split.items.dtype),
         row(own_row),
         head(own_head),
-        channels(int(call.split.items.channels)),
-        scalars(int(call.split.items.scalars)),
+        channels(int(call.of.split.items.channels)),
+        scalars(int(call.of.split.items.scalars)),
         lane(own_lane),
-        lanes(call.lanes) {}
+        lanes(call.of.lanes),
+        shift(call.of.shift) {}
 
   FC_INLINE T weight(int c) const {
     if (part.weights == nullptr) return T(1);
@@ -108,7 +126,6 @@ struct Head {
   // The place of a weight.
   FC_INLINE int of_weight(int c) const { return part.logarithms ? head * channels + c : c * x.heads + head; }
   FC_INLINE bool takes(int b) const { return part.taken >> b & 1; }
-  FC_INLINE T sign(int b) const { return part.negative >> b & 1 ? T(-1) : T(1); }
   FC_INLINE int offset_of_distances() const { return channels * __popc(part.taken); }
   FC_INLINE int offset_of_scalars() const {
     const int more = part.distances == FC_DISTANCES_NONE ? 0 : Point::kCoordinates + 2;
@@ -119,16 +136,24 @@ struct Head {
   FC_INLINE bool is_joint() const { return split.norm == FC_HEAD_NORM_JOINT; }
   // The share of a channel in the norm.
   FC_INLINE T magnitude(const T (&values)[Blades]) const {
-    if (by_grades()) return grade_magnitudes<Blades>(values, split.metric);
-    const T square = squared_norm<Blades>(values, split.metric);
+    if (by_grades()) return grade_magnitudes<Blades>(values, norms);
+    const T square = squared_norm<Blades>(values, norms);
     return square < 0 ? -square : square;
+  }
+  // Calls f with the thread's scalars and their numbers, in order. Some are read at once.
+  template <class F>
+  FC_INLINE void for_scalars(F &&f) const {
+#pragma unroll 1
+    for (int first = lane; first < scalars; first += kAhead * lanes) {
+      T found[kAhead];
+      FC_EACH(kAhead, found[i] = x.scalar(min(first + i * lanes, scalars - 1));)
+      FC_EACH(kAhead, if (first + i * lanes < scalars) f(found[i], first + i * lanes);)
+    }
   }
   // The share of the thread's scalars.
   FC_INLINE T of_scalars() const {
     T sum = 0;
-    if (!is_joint()) return sum;
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s) * x.scalar(s);
+    if (is_joint()) for_scalars([&](T value, int) { sum += value * value; });
     return sum;
   }
   // The factor of all elements.
@@ -144,23 +169,24 @@ struct Head {
     return value;
   }
 
-  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm, turns up to 0 form its sums, from the
-  // last channel to the first, which stays in registers.
+  // Whether the thread has channels. Others take part in sums over the head.
+  FC_INLINE bool has_channels() const { return lane < channels; }
+  // Calls f with the turn and the channel, for all channels of the thread, or once with the last channel if it has none. Where there is a norm, turns up
+  // to 0 form its sums, from the last channel to the first, which stays in registers.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
-    const int turns = (channels - lane + lanes - 1) / lanes;
+    if (channels == 0) return;
+    const int turns = max((channels - lane + lanes - 1) >> shift, 1);
 #pragma unroll 1
-    for (int turn = has_norm() ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
+    for (int turn = has_norm() ? 1 - turns : 0; turn < turns; turn++) f(turn, min(lane + (turn < 0 ? -turn : turn) * lanes, channels - 1));
   }
 
   // The mean of the scalars, and the reciprocal of their standard deviation.
   FC_INLINE void moments(T *mean, T *scale) const {
     T sum = 0, squares = 0;
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s);
+    for_scalars([&](T value, int) { sum += value; });
     *mean = over_lanes(sum) / T(scalars);
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) squares += (x.scalar(s) - *mean) * (x.scalar(s) - *mean);
+    for_scalars([&](T value, int) { squares += (value - *mean) * (value - *mean); });
     *scale = reciprocal_root(over_lanes(squares) / T(scalars) + T(split.scalar_eps));
   }
 
@@ -170,25 +196,16 @@ struct Head {
     for_turns([&](int turn, int c) {
       x.read(c, values);
       if (has_norm() && turn <= 0) {
-        sum += magnitude(values);
+        if (has_channels()) sum += magnitude(values);
         if (turn < 0) return;
         scale = scale_of(over_lanes(sum));
       }
-      write_blades(values, scale, c, to + c);
+      if (has_channels()) write_blades(values, scale, c, to + c);
     });
     const int offset = offset_of_scalars();
     T middle = 0, spread = is_joint() ? scale : T(1);
     if (by_grades() && scalars > 0) moments(&middle, &spread);
-#pragma unroll 1
-    for (int first = lane; first < scalars; first += kAhead * lanes) {
-      T found[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; i++) found[i] = x.scalar(min(first + i * lanes, scalars - 1));
-#pragma unroll
-      for (int i = 0; i < kAhead; i++) {
-        if (first + i * lanes < scalars) to[offset + first + i * lanes] = (found[i] - middle) * spread;
-      }
-    }
+    for_scalars([&](T value, int s) { to[offset + s] = (value - middle) * spread; });
 #pragma unroll 1
     for (int i = offset + scalars + lane; i < part.width; i += lanes) to[i] = 0;
   }
@@ -197,7 +214,7 @@ struct Head {
 #pragma unroll
     for (int b = 0; b < Blades; b++) {
       if (!takes(b)) continue;
-      *at = values[b] * scale * sign(b);
+      *at = negated(values[b] * scale, part.negative, b);
       at += channels;
     }
     if (part.distances != FC_DISTANCES_NONE) distances(values, c, at);
@@ -233,8 +250,10 @@ struct Head {
       x.read(c, values);
       of_blades(g + c, slopes);
       if (has_norm() && turn <= 0) {
-        sum += magnitude(values);
-        for (int b = 0; b < Blades; b++) dot += slopes[b] * values[b];
+        if (has_channels()) {
+          sum += magnitude(values);
+          for (int b = 0; b < Blades; b++) dot += slopes[b] * values[b];
+        }
         if (turn < 0) return;
         sum = over_lanes(sum);
         dot = over_lanes(dot);
@@ -243,16 +262,17 @@ struct Head {
         const T count = T(is_joint() ? channels + scalars : channels);
         if (slopes_down) share = -dot * scale * scale * scale / count;
       }
+      if (!has_channels()) return;
       if (by_grades()) {
         T turned[Blades];
-        grade_slopes<Blades>(values, split.metric, turned);
+        grade_slopes<Blades>(values, norms, turned);
         for (int b = 0; b < Blades; b++) slopes[b] = slopes[b] * scale + share * turned[b] * values[b];
       }
       if (is_joint()) {
-        const T square = squared_norm<Blades>(values, split.metric);
+        const T square = squared_norm<Blades>(values, norms);
         const T signed_share = square > 0 ? share : (square < 0 ? -share : T(0));
         for (int b = 0; b < Blades; b++) {
-          slopes[b] = slopes[b] * scale + signed_share * T(split.metric.norms[b]) * values[b];
+          slopes[b] = slopes[b] * scale + signed_share * norms[b] * values[b];
         }
       }
       if (part.distances != FC_DISTANCES_NONE) distance_gradient(values, c, g + c + offset_of_distances(), slopes);
@@ -268,14 +288,12 @@ struct Head {
   // The sum of the products of the thread's scalars and their gradients.
   FC_INLINE T product_of_scalars(const T *g) const {
     T sum = 0;
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) sum += g[s] * x.scalar(s);
+    for_scalars([&](T value, int s) { sum += g[s] * value; });
     return sum;
   }
 
   FC_INLINE void joint_scalar_gradient(const T *g, T scale, T share, const Place<T, S> &to) const {
-#pragma unroll 4
-    for (int s = lane; s < scalars; s += lanes) to.write_scalar(s, g[s] * scale + share * x.scalar(s));
+    for_scalars([&](T value, int s) { to.write_scalar(s, g[s] * scale + share * value); });
   }
 
   // The gradients of the blades of a channel.
@@ -284,7 +302,7 @@ struct Head {
     for (int b = 0; b < Blades; b++) {
       slopes[b] = 0;
       if (!takes(b)) continue;
-      slopes[b] = *g * sign(b);
+      slopes[b] = negated(*g, part.negative, b);
       g += channels;
     }
   }
@@ -318,27 +336,20 @@ struct Head {
   }
 
   FC_INLINE void scalar_gradient(const T *g, const Place<T, S> &to) const {
-    T middle = 0, spread = 1, slopes = 0, projected = 0;
-    if (by_grades() && scalars > 0) {
-      moments(&middle, &spread);
-#pragma unroll 4
-      for (int s = lane; s < scalars; s += lanes) {
-        slopes += g[s];
-        projected += g[s] * ((x.scalar(s) - middle) * spread);
-      }
-      slopes = over_lanes(slopes) / T(scalars);
-      projected = over_lanes(projected) / T(scalars);
-    }
+    if (!by_grades() || scalars == 0) {
 #pragma unroll 1
-    for (int first = lane; first < scalars; first += kAhead * lanes) {
-      T found[kAhead];
-      FC_EACH(kAhead, if (first + i * lanes < scalars) {
-        const int s = first + i * lanes;
-        found[i] = g[s];
-        if (by_grades()) found[i] = (g[s] - slopes - (x.scalar(s) - middle) * spread * projected) * spread;
-      })
-      FC_EACH(kAhead, if (first + i * lanes < scalars) to.write_scalar(first + i * lanes, found[i]);)
+      for (int s = lane; s < scalars; s += lanes) to.write_scalar(s, g[s]);
+      return;
     }
+    T middle, spread, slopes = 0, projected = 0;
+    moments(&middle, &spread);
+    for_scalars([&](T value, int s) {
+      slopes += g[s];
+      projected += g[s] * ((value - middle) * spread);
+    });
+    slopes = over_lanes(slopes) / T(scalars);
+    projected = over_lanes(projected) / T(scalars);
+    for_scalars([&](T value, int s) { to.write_scalar(s, (g[s] - slopes - (value - middle) * spread * projected) * spread); });
   }
 };
 
@@ -379,22 +390,24 @@ FC_INLINE void copy_features(F *memory, T *tile, int count, int width, int strid
 }
 
 template <int Blades, class T, class S, class F, bool Backward>
-__global__ void __launch_bounds__(kMostThreads) heads_kernel(const __grid_constant__ HeadsCall call) {
+__global__ void __launch_bounds__(kMostThreads) heads_kernel(const __grid_constant__ TypedCall<T> typed) {
+  take_turn();
+  const HeadsCall &call = typed.of;
   const int at = int(blockIdx.y);
   const fc_item_part &part = call.split.parts[at];
-  const int own_pairs = int(blockDim.x) / call.lanes;
+  const int own_pairs = int(blockDim.x) >> call.shift;
   const int64_t pairs = call.split.items.rows * part.heads, first = int64_t(blockIdx.x) * own_pairs;
   if (first >= pairs) return;
   const int width = int(part.width), dtype = call.split.features;
   const int count = (pairs - first < own_pairs ? int(pairs - first) : own_pairs) * width;
-  const int place = int(threadIdx.x) / call.lanes, lane = int(threadIdx.x) % call.lanes;
+  const int place = int(threadIdx.x) >> call.shift, lane = int(threadIdx.x) & (call.lanes - 1);
   T *tile = reinterpret_cast<T *>(shared);
   T *own = tile + place * call.stride;
   F *memory = static_cast<F *>(part.features) + first * width;
   int64_t head;
   const int64_t pair = first + place;
   const int64_t row = divided(pair < pairs ? pair : pairs - 1, part.heads, &head);
-  const Head<Blades, T, S> mine(call, at, row, int(head), lane);
+  const Head<Blades, T, S> mine(typed, at, row, int(head), lane);
   const auto copy = [&](auto v) {
     copy_features<decltype(v)::value, Backward>(memory, tile, count, width, call.stride, dtype);
   };
@@ -436,7 +449,7 @@ bool good_part(const fc_item_split &split, const fc_item_part &part) {
 }
 
 template <bool Backward>
-int launch(HeadsCall &call, void *stream) {
+int launch_heads(HeadsCall &call, void *stream) {
   const fc_item_split &split = call.split;
   if (!good(&split.items) || split.count < 1 || split.count > FC_ITEM_PARTS) return FC_ERROR_BAD_CALL;
   if (!good_features(split.items.dtype, split.features)) return FC_ERROR_BAD_CALL;
@@ -458,7 +471,9 @@ int launch(HeadsCall &call, void *stream) {
   if (split.items.rows == 0 || widest == 0) return 0;
   const int64_t bytes = (widest | 1) * (split.items.dtype == FC_F64 ? 8 : 4);
   call.lanes = 1;
-  while (call.lanes < kMostLanes && 2 * call.lanes <= split.items.channels) call.lanes *= 2;
+  // Forward, a thread for each channel reads all at once. Backward, threads without a channel cost more than they hide.
+  const int64_t most_lanes = Backward ? split.items.channels / 2 : split.items.channels - 1;
+  while (call.lanes < kMostLanes && call.lanes <= most_lanes) call.lanes *= 2, call.shift++;
   int own_pairs = kMostThreads / call.lanes;
   while (own_pairs > 1 && own_pairs * bytes > kSharedBytes) own_pairs /= 2;
   if (own_pairs * bytes > kSharedBytes) return FC_ERROR_TOO_LARGE;
@@ -473,9 +488,9 @@ int launch(HeadsCall &call, void *stream) {
     const auto run = [&](auto *of_items, auto *of_features) {
       using S = typename Element<decltype(of_items)>::Type;
       using F = typename Element<decltype(of_features)>::Type;
-      heads_kernel<kBlades, T, S, F, Backward>
-          <<<grid, threads, size_t(own_pairs * bytes), static_cast<cudaStream_t>(stream)>>>(call);
-      return int(cudaGetLastError());
+      TypedCall<T> typed = {call, {}};
+      for (int b = 0; b < kBlades; b++) typed.norms[b] = T(split.metric.norms[b]);
+      return int(launch_in_turn(heads_kernel<kBlades, T, S, F, Backward>, grid, dim3(threads), size_t(own_pairs * bytes), stream, typed));
     };
     if constexpr (sizeof(T) == 8) {
       return run(type, type);
@@ -494,7 +509,7 @@ extern "C" int fc_item_heads(const fc_item_split *split, void *stream) {
   if (split == nullptr) return FC_ERROR_BAD_CALL;
   fc::HeadsCall call = {};
   call.split = *split;
-  return fc::launch<false>(call, stream);
+  return fc::launch_heads<false>(call, stream);
 }
 
 extern "C" int fc_item_heads_gradient(const fc_item_split *split, const fc_item_tensor *to, void *stream) {
@@ -502,5 +517,5 @@ extern "C" int fc_item_heads_gradient(const fc_item_split *split, const fc_item_
   fc::HeadsCall call = {};
   call.split = *split;
   for (int i = 0; i < split->count && i < FC_ITEM_PARTS; i++) call.to[i] = to[i];
-  return fc::launch<true>(call, stream);
+  return fc::launch_heads<true>(call, stream);
 }

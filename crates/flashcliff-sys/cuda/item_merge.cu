@@ -1,6 +1,7 @@
 // The heads of attention side by side, as the linear layer behind it reads them, and back. A thread copies a word of some rows, or
 // converts a few elements of each between f32 and 16 bits: where a word goes is found by divisions, which take longer than the copy.
 #include "items.cuh"
+#include "skeleton/launch.cuh"
 
 namespace fc {
 namespace {
@@ -53,6 +54,7 @@ struct Converted {
 // All counts of the call are of words.
 template <class Words, int Rows, bool Back>
 __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeCall call) {
+  take_turn();
   using Merged = typename Words::Merged;
   using Feature = typename Words::Feature;
   const int64_t heads = call.features.heads, channels = call.items.channels, scalars = call.items.scalars;
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
 }
 
 template <class Words>
-int launch(const MergeCall &call, int back, void *stream) {
+int start(const MergeCall &call, int back, void *stream) {
   const int64_t width = call.features.heads * (call.items.blades * call.items.channels + call.items.scalars);
   const auto run = [&](auto of_thread) {
     constexpr int kRows = decltype(of_thread)::value;
@@ -114,8 +116,7 @@ int launch(const MergeCall &call, int back, void *stream) {
     if (ctas > 0x7fffffff) return int(FC_ERROR_TOO_LARGE);
     if (ctas == 0) return 0;
     const auto kernel = back ? merge_kernel<Words, kRows, true> : merge_kernel<Words, kRows, false>;
-    kernel<<<unsigned(ctas), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
-    return int(cudaGetLastError());
+    return int(launch_in_turn(kernel, dim3(unsigned(ctas)), dim3(kThreads), 0, stream, call));
   };
   if (call.items.rows * width >= kManyWords) return run(std::integral_constant<int, kManyRows>{});
   return run(std::integral_constant<int, 1>{});
@@ -166,15 +167,15 @@ extern "C" int fc_item_merge(const fc_items *items, const fc_item_features *feat
   const int joined = fc::joined_words(call);
   if (items->dtype != features->dtype) {
     switch (joined) {
-      case 1: return fc::launch<fc::Converted<1>>(call, back, stream);
-      case 2: return fc::launch<fc::Converted<2>>(call, back, stream);
-      default: return fc::launch<fc::Converted<4>>(call, back, stream);
+      case 1: return fc::start<fc::Converted<1>>(call, back, stream);
+      case 2: return fc::start<fc::Converted<2>>(call, back, stream);
+      default: return fc::start<fc::Converted<4>>(call, back, stream);
     }
   }
   switch (joined * fc::element_bytes(items->dtype)) {
-    case 2: return fc::launch<fc::Copy<uint16_t>>(call, back, stream);
-    case 4: return fc::launch<fc::Copy<uint32_t>>(call, back, stream);
-    case 8: return fc::launch<fc::Copy<uint2>>(call, back, stream);
-    default: return fc::launch<fc::Copy<uint4>>(call, back, stream);
+    case 2: return fc::start<fc::Copy<uint16_t>>(call, back, stream);
+    case 4: return fc::start<fc::Copy<uint32_t>>(call, back, stream);
+    case 8: return fc::start<fc::Copy<uint2>>(call, back, stream);
+    default: return fc::start<fc::Copy<uint4>>(call, back, stream);
   }
 }

@@ -1,6 +1,7 @@
 // The elements of matrices from the parameters of layers, and the gradients of parameters from those of elements: sums of a few
 // numbers, each times a factor.
 #include "items.cuh"
+#include "skeleton/launch.cuh"
 
 namespace fc {
 namespace {
@@ -26,6 +27,7 @@ struct SomeTensors {
 template <class T, class S, class Numbers>
 __global__ void __launch_bounds__(kThreads)
     pack_kernel(const __grid_constant__ fc_item_pack call, const __grid_constant__ Numbers numbers) {
+  take_turn();
   const int64_t first = int64_t(blockIdx.x) * kThreads * kEach + threadIdx.x;
   const S *factors = static_cast<const S *>(call.factors);
   T sums[kEach] = {};
@@ -53,13 +55,12 @@ template <class Numbers>
 int run(const fc_item_pack &call, const Numbers &numbers, void *stream) {
   const int64_t ctas = ceil_quotient(call.count, kThreads * kEach);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  const auto on = static_cast<cudaStream_t>(stream);
+  const auto run = [&](auto *kernel) { return int(launch_in_turn(kernel, dim3(unsigned(ctas)), dim3(kThreads), 0, stream, call, numbers)); };
   switch (call.dtype) {
-    case FC_F64: pack_kernel<double, double><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
-    case FC_F32: pack_kernel<float, float><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
-    default: pack_kernel<float, Bits16><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
+    case FC_F64: return run(pack_kernel<double, double, Numbers>);
+    case FC_F32: return run(pack_kernel<float, float, Numbers>);
+    default: return run(pack_kernel<float, Bits16, Numbers>);
   }
-  return int(cudaGetLastError());
 }
 
 // Whether a call is whole, besides the numbers that it reads.

@@ -2,6 +2,7 @@
 //
 // CTAs sum parts of the rows, and a second kernel sums the parts, always in the same order.
 #include "items.cuh"
+#include "skeleton/launch.cuh"
 
 namespace fc {
 namespace {
@@ -56,6 +57,7 @@ FC_INLINE T strided_sum(int64_t first, int64_t end, F &&load) {
 
 template <class T, class S>
 __global__ void __launch_bounds__(kColumns *kRows) parts_kernel(const __grid_constant__ SumsCall call) {
+  take_turn();
   const fc_item_columns &columns = call.columns;
   const int64_t at = int64_t(blockIdx.x) * kColumns + threadIdx.x;
   int64_t column = at;
@@ -77,6 +79,7 @@ __global__ void __launch_bounds__(kColumns *kRows) parts_kernel(const __grid_con
 
 template <class T, class S>
 __global__ void __launch_bounds__(kColumns *kRows) sums_kernel(const __grid_constant__ SumsCall call) {
+  take_turn();
   const fc_item_columns &columns = call.columns;
   const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x;
   int64_t at = -1;
@@ -120,13 +123,13 @@ extern "C" int fc_item_sums(const fc_item_columns *columns, void *stream) {
   const dim3 threads(fc::kColumns, fc::kRows);
   const dim3 parts(unsigned(fc::ceil_quotient(call.taken, fc::kColumns)), unsigned(call.parts));
   const auto ctas = unsigned(fc::ceil_quotient(columns->width, fc::kColumns));
-  const auto on = static_cast<cudaStream_t>(stream);
   const auto run = [&](auto *of_arithmetic, auto *of_memory) {
     using T = typename fc::Element<decltype(of_arithmetic)>::Type;
     using S = typename fc::Element<decltype(of_memory)>::Type;
-    if (call.taken > 0) fc::parts_kernel<T, S><<<parts, threads, 0, on>>>(call);
-    fc::sums_kernel<T, S><<<ctas, threads, 0, on>>>(call);
-    return int(cudaGetLastError());
+    if (call.taken > 0) {
+      if (const auto error = fc::launch_in_turn(fc::parts_kernel<T, S>, parts, threads, 0, stream, call)) return int(error);
+    }
+    return int(fc::launch_in_turn(fc::sums_kernel<T, S>, dim3(ctas), threads, 0, stream, call));
   };
   if (columns->dtype == FC_F64) return run(static_cast<double *>(nullptr), static_cast<double *>(nullptr));
   if (columns->dtype == FC_F32) return run(static_cast<float *>(nullptr), static_cast<float *>(nullptr));

@@ -66,14 +66,14 @@ __host__ __device__ constexpr uint32_t last_of_grades() {
   return found;
 }
 
-// The sum over grades of the magnitudes of their squared norms.
+// The sum over grades of the magnitudes of their squared norms. `norms` are the squared norms of blades, here and below.
 template <int Blades, class T>
-FC_INLINE T grade_magnitudes(const T (&x)[Blades], const fc_item_metric &metric) {
+FC_INLINE T grade_magnitudes(const T (&x)[Blades], const T *norms) {
   constexpr uint32_t kLast = last_of_grades<Blades>();
   T sum = 0, grade = 0;
 #pragma unroll
   for (int b = 0; b < Blades; b++) {
-    grade += T(metric.norms[b]) * x[b] * x[b];
+    grade += norms[b] * x[b] * x[b];
     if (kLast >> b & 1) {
       sum += grade < 0 ? -grade : grade;
       grade = 0;
@@ -84,21 +84,21 @@ FC_INLINE T grade_magnitudes(const T (&x)[Blades], const fc_item_metric &metric)
 
 // The squared norm of all blades together.
 template <int Blades, class T>
-FC_INLINE T squared_norm(const T (&x)[Blades], const fc_item_metric &metric) {
+FC_INLINE T squared_norm(const T (&x)[Blades], const T *norms) {
   T sum = 0;
 #pragma unroll
-  for (int b = 0; b < Blades; b++) sum += T(metric.norms[b]) * x[b] * x[b];
+  for (int b = 0; b < Blades; b++) sum += norms[b] * x[b] * x[b];
   return sum;
 }
 
 // For each blade its norm times the sign of the squared norm of its grade.
 template <int Blades, class T>
-FC_INLINE void grade_slopes(const T (&x)[Blades], const fc_item_metric &metric, T (&slopes)[Blades]) {
+FC_INLINE void grade_slopes(const T (&x)[Blades], const T *norms, T (&slopes)[Blades]) {
   constexpr uint32_t kLast = last_of_grades<Blades>();
   T grade = 0;
 #pragma unroll
   for (int b = 0; b < Blades; b++) {
-    grade += T(metric.norms[b]) * x[b] * x[b];
+    grade += norms[b] * x[b] * x[b];
     slopes[b] = grade;
     if (kLast >> b & 1) grade = 0;
   }
@@ -106,7 +106,7 @@ FC_INLINE void grade_slopes(const T (&x)[Blades], const fc_item_metric &metric, 
 #pragma unroll
   for (int b = Blades - 1; b >= 0; b--) {
     if (kLast >> b & 1) sign = slopes[b] > 0 ? T(1) : (slopes[b] < 0 ? T(-1) : T(0));
-    slopes[b] = sign * T(metric.norms[b]);
+    slopes[b] = sign * norms[b];
   }
 }
 

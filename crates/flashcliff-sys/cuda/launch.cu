@@ -433,9 +433,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_constant__ Partials<N> all) {
   const fc_partials &t = all.of[N == 1 ? 0 : blockIdx.y];
   __shared__ T sums[kParts][kColumns + 1];
-#if FC_HOPPER
-  wait_for_previous();
-#endif
+  take_turn();
   int total = 0;
   for (int i = 0; i < t.count; i++) total += t.counts[i];
   const int64_t columns = int64_t(total) * t.channels;
@@ -506,9 +504,7 @@ cudaError_t launch_totals(const Partials<N> &all, int count, bool overlaps, cuda
   const void *function = all.of[0].is_f64 ? reinterpret_cast<const void *>(&sum_partials<double, N>)
                                           : reinterpret_cast<const void *>(&sum_partials<float, N>);
   // The sum runs beside the end of the kernel before it, if both are compiled for that.
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute = in_turn();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
@@ -531,6 +527,20 @@ cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
 }  // namespace fc
 
 #include "walk.cuh"
+
+bool fc::takes_turns() {
+  static std::atomic<int> known[kMaxDevices];
+  Device device;
+  if (current_device(&device) != cudaSuccess || device.number >= kMaxDevices) return false;
+  int answer = known[device.number].load(std::memory_order_acquire);
+  if (answer == 0) {
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, sum_partials<float, 1>) != cudaSuccess) return false;
+    answer = attributes.ptxVersion >= 90 ? 2 : 1;
+    known[device.number].store(answer, std::memory_order_release);
+  }
+  return answer == 2;
+}
 
 extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, int is_f64) {
   for (const fc::Table *table = fc::tables(); table->kernels != nullptr; table++) {

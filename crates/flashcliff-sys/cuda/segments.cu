@@ -31,6 +31,7 @@ __device__ T factor_of(const fc_segments &call, int64_t target) {
 
 template <class T, class S, int N>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ fc_segments call) {
+  take_turn();
   const int64_t groups = call.inner / N;
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.outer * call.rows * groups) return;
@@ -69,6 +70,7 @@ __device__ Lanes<T, N> sum(const fc_segments &call, const S *x, int64_t target, 
 
 template <class T, class S, int N>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const __grid_constant__ fc_segments call) {
+  take_turn();
   const int64_t groups = call.inner / N;
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.outer * call.targets * groups) return;
@@ -85,6 +87,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const __grid_constant__ f
 // The threads of a CTA are `width` groups of elements, a power of two, times the parts of the rows of one target. Parts are halved in a fixed order.
 template <class T, class S, int N>
 __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_constant__ fc_segments call, int width) {
+  take_turn();
   __shared__ Lanes<T, N> sums[kThreads];
   const int64_t groups = call.inner / N, columns = (groups + width - 1) / width;
   const int64_t column = blockIdx.x % columns, target = blockIdx.x / columns % call.targets;
@@ -116,6 +119,7 @@ __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_const
 // A thread has an element of the whole.
 template <class S>
 __global__ void __launch_bounds__(kThreads) columns_kernel(const __grid_constant__ fc_columns call, int64_t width) {
+  take_turn();
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.rows * width) return;
   const int64_t row = at / width;

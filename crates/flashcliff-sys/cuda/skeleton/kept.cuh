@@ -233,6 +233,7 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
 
 template <class P, class T, int N, int Bytes, int Channels, int Scalars>
 __global__ void __launch_bounds__(kWalkThreads) kept_kernel(const __grid_constant__ Walk a) {
+  take_turn();
   KeptRow<P, T, N, Bytes, Channels, Scalars> c(a);
   const int64_t rows = blockDim.x / a.threads_per_row;
   // All threads of a warp take equally many rows, because they meet in sums.

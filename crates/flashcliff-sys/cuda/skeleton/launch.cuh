@@ -17,6 +17,31 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *s
   return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
 }
 
+// Whether the code of this library that the device runs has `take_turn`: not where it comes from code for older GPUs.
+bool takes_turns();
+
+// The attribute of launches that need not wait for the kernel before.
+inline cudaLaunchAttribute in_turn() {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
+
+// Launches a kernel that begins with `take_turn`, so that it starts while the kernel before it ends.
+template <class... Parameters, class... Given>
+cudaError_t launch_in_turn(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes, void *stream, const Given &...given) {
+  cudaLaunchAttribute attribute = in_turn();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = takes_turns() ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+}
+
 // A grid of CTAs for `elements` elements, with at most `most` CTAs. Threads walk on from there.
 inline dim3 grid_of(int64_t elements, int threads, int64_t most) {
   const int64_t ctas = ceil_div(elements, threads);

@@ -154,6 +154,7 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
 
 template <class P, class T, int N, int Bytes>
 __global__ void __launch_bounds__(kWalkThreads) walk_kernel(const __grid_constant__ Walk a) {
+  take_turn();
   WalkContext<P, T, N, Bytes> c(a);
   c.clear();
   const int64_t rows = blockDim.x / a.threads_per_row;
