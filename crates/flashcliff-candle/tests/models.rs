@@ -35,6 +35,7 @@ fn parameter_counts() {
     assert_eq!(count(Architecture::Regression { width: 380 }), 149_877);
     assert_eq!(count(Architecture::Volumes), 48_913);
     assert_eq!(count(Architecture::Bodies), 134_625);
+    assert_eq!(count(Architecture::Bodies5d), 210_113);
     // CSMPN counts four more, which have no part in results.
     assert_eq!(count(Architecture::SimplicialHulls), 254_329 - 4);
 }
@@ -187,25 +188,37 @@ fn reflections_change_the_sign_of_volumes_and_nothing_else() {
     }
 }
 
-/// Bodies that are reflected and moved are so afterwards too.
-#[test]
-fn bodies_commute_with_reflections_and_translations() {
-    let model = model(Architecture::Bodies, DType::F64);
-    let bodies = points(Architecture::Bodies, 3);
+/// Bodies that are reflected and moved are so afterwards too, in a space of so many dimensions.
+fn check_bodies(architecture: Architecture, dim: usize) {
+    let model = model(architecture, DType::F64);
+    let bodies = points(architecture, 3);
     let part = |from: usize, len: usize| bodies.narrow(2, from, len).unwrap();
-    let by = Tensor::new(&[1.5, -0.5, 2.0], &Device::Cpu).unwrap();
+    let by = &[1.5, -0.5, 2.0, 0.25, -1.0][..dim];
+    let by = Tensor::new(by, &Device::Cpu).unwrap();
     let moved = |x: &Tensor| reflected(x).broadcast_add(&by).unwrap();
-    let parts = [part(0, 1), moved(&part(1, 3)), reflected(&part(4, 3))];
+    let parts = [
+        part(0, 1),
+        moved(&part(1, dim)),
+        reflected(&part(1 + dim, dim)),
+    ];
     let other = Tensor::cat(&parts, 2).unwrap();
-    let before = model.forward(&bodies).unwrap().reshape((3, 5, 3)).unwrap();
+    let before = model.forward(&bodies).unwrap();
+    let before = before.reshape((3, 5, dim)).unwrap();
     let after = model.forward(&other).unwrap();
-    assert_close(&values(&after), &values(&moved(&before)), 1e-10, "bodies");
-    let stays = values(&part(1, 3));
+    let name = architecture.name();
+    assert_close(&values(&after), &values(&moved(&before)), 1e-10, name);
+    let stays = values(&part(1, dim));
     let moves = values(&before)
         .iter()
         .zip(stays)
         .any(|(a, b)| (a - b).abs() > 1e-3);
     assert!(moves);
+}
+
+#[test]
+fn bodies_commute_with_reflections_and_translations() {
+    check_bodies(Architecture::Bodies, 3);
+    check_bodies(Architecture::Bodies5d, 5);
 }
 
 /// Simplices of hulls that are reflected and moved have the same volumes. A plan and candle's graph have the same errors and gradients.

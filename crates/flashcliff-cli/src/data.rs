@@ -28,6 +28,7 @@ impl ValueEnum for Samples {
             Self::Task(TaskName::Volumes),
             Self::Task(TaskName::Gravity),
             Self::Task(TaskName::Nbody),
+            Self::Task(TaskName::Nbody5d),
             Self::Task(TaskName::CsmpnHulls),
             Self::Jets,
         ]
@@ -58,7 +59,7 @@ The file has inputs [samples, points, numbers of a point] and targets [samples, 
 those of `flashcliff train` with the same sizes and seed. Stored targets are normalised; recover the original units with
 target * target_scale + target_shift, where both are tensors of shape [1].
 
-Points of gravity and nbody are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
+Points of gravity, nbody and nbody5d are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
 Points of csmpn-hulls are the vertices, edges and triangles of 8 points: position, whether a simplex is in the complex of the hull, 1 divided by the number of its
 messages and by that of simplices, 1 at its dimension.
 
@@ -86,7 +87,7 @@ pub(crate) struct DataArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<usize>,
 
-    /// Seed of the samples [default: 0; nbody: 43].
+    /// Seed of the samples [default: 0; nbody and nbody5d: 43].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

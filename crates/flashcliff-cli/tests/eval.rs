@@ -21,7 +21,15 @@ fn eval(folder: &Folder, line: &str) -> Value {
 /// To the last bit, in both units, after the last step and with the best weights.
 #[test]
 fn the_errors_are_those_of_train() {
-    for task in ["hulls", "regression", "volumes", "gravity", "nbody"] {
+    let tasks = [
+        "hulls",
+        "regression",
+        "volumes",
+        "gravity",
+        "nbody",
+        "nbody5d",
+    ];
+    for task in tasks {
         let folder = Folder::new();
         // At this rate regression is not best at the end.
         let options = if task == "regression" { "--lr 0.1" } else { "" };
@@ -56,7 +64,7 @@ fn the_errors_are_those_of_train() {
 /// The rows of samples of a task, and the relations between them.
 fn graphs(task: &str, samples: usize) -> (Rows, Vec<Segments>) {
     match task {
-        "nbody" => {
+        "nbody" | "nbody5d" => {
             let nodes = 5 * samples;
             let graph = |node| node / 5;
             let pairs = (0..nodes).flat_map(|a| (0..nodes).map(move |b| [a, b]));
@@ -115,7 +123,15 @@ fn error_of(
 
 #[test]
 fn weights_are_networks_in_files_that_the_core_runs() {
-    for task in ["hulls", "regression", "volumes", "nbody", "csmpn-hulls"] {
+    let tasks = [
+        "hulls",
+        "regression",
+        "volumes",
+        "nbody",
+        "nbody5d",
+        "csmpn-hulls",
+    ];
+    for task in tasks {
         let folder = Folder::new();
         let sizes = "--samples 4 --val-samples 2 --test-samples 2";
         folder.stdout(&format!(

@@ -40,7 +40,8 @@ fn deviation(report: &Value, row: usize, moved: &str) -> [f64; 2] {
 /// The errors of the first step are those of the stored targets, up to bodies that meet.
 #[test]
 fn the_first_step_is_that_of_the_data() {
-    for (task, name) in [(Task::Gravity, "gravity"), (Task::Bodies, "nbody")] {
+    for task in [Task::Gravity, Task::Bodies, Task::Bodies5d] {
+        let (name, dim) = (task.name(), task.motion().unwrap().dim);
         let folder = trained(name, "");
         let report = rollout(&folder, name, "--samples 20 --steps 1");
         folder.stdout(&format!(
@@ -54,10 +55,13 @@ fn the_first_step_is_that_of_the_data() {
         let seed = report["data_seed"].as_u64().unwrap();
         let test = task.generate(sizes, seed).unwrap().test;
         let time = report["time"].as_f64().unwrap() as f32;
-        let rows: &[[f32; 7]] = test.inputs.as_chunks().0;
         let moved = |time: f32| {
-            let place = |body: &[f32; 7]| [1, 2, 3].map(|axis| body[axis] + time * body[3 + axis]);
-            let places: Vec<f32> = rows.iter().flat_map(place).collect();
+            let place = |body: &[f32]| -> Vec<f32> {
+                let pairs = body[1..=dim].iter().zip(&body[1 + dim..]);
+                pairs.map(|(x, v)| x + time * v).collect()
+            };
+            let places = test.inputs.chunks_exact(task.dim()).flat_map(place);
+            let places: Vec<f32> = places.collect();
             test.mean_squared_error(&places).unwrap()
         };
         let step = &report["steps"][0];
@@ -137,10 +141,9 @@ fn results_depend_on_the_seeds() {
 }
 
 /// Charged bodies commute with all motions of space, up to rounding.
-#[test]
-fn the_network_of_nbody_is_equivariant() {
-    let folder = trained("nbody", "");
-    let report = rollout(&folder, "nbody", "--samples 20 --steps 1");
+fn check_equivariance(task: &str) {
+    let folder = trained(task, "");
+    let report = rollout(&folder, task, "--samples 20 --steps 1");
     for (row, moved) in ["rotations", "reflections", "translations"]
         .iter()
         .enumerate()
@@ -149,6 +152,12 @@ fn the_network_of_nbody_is_equivariant() {
         assert!((1e-9..1e-4).contains(&narrow), "{moved}: {narrow}");
         assert!((1e-18..1e-12).contains(&wide), "{moved}: {wide}");
     }
+}
+
+#[test]
+fn the_networks_of_charged_bodies_are_equivariant() {
+    check_equivariance("nbody");
+    check_equivariance("nbody5d");
 }
 
 /// The network of gravity commutes with rotations and translations. It does not with reflections, which the check must see.

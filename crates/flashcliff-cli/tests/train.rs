@@ -17,6 +17,7 @@ fn a_run_leaves_all_results() {
         ("regression", 149_877),
         ("volumes", 48_913),
         ("gravity", 2_209_058),
+        ("nbody5d", 210_113),
     ] {
         let folder = Folder::new();
         let out = folder.path("new/run");
@@ -129,6 +130,28 @@ fn a_published_budget_is_compared() {
     let ratio = metrics["errors_in_target_units"]["test"].as_f64().unwrap()
         / metrics["errors"]["test"].as_f64().unwrap();
     assert!((ratio / scale - 1.0).abs() < 1e-6);
+}
+
+/// The smallest training set of GLGENN, for fewer steps than its rows have.
+#[test]
+fn bodies_in_five_dimensions_are_learnt() {
+    let folder = Folder::new();
+    let sizes = "--samples 30 --val-samples 30 --test-samples 30";
+    let text = folder.stdout(&format!("train nbody5d {sizes} --steps 40 --out run"));
+    assert!(
+        text.contains("--samples 30 --steps 2048 --batch 128"),
+        "{text}"
+    );
+    let metrics = metrics(&folder.path("run"));
+    // All 30 samples are a batch.
+    let losses = metrics["train_losses"].as_array().unwrap();
+    let loss = |step: usize| losses[step].as_f64().unwrap();
+    assert!(loss(39) < 0.2 * loss(0), "{} {}", loss(0), loss(39));
+    assert_eq!(metrics["settings"]["batch"], 128);
+    // Bodies that keep their velocities have the error 0.1.
+    let test = metrics["errors"]["best_test"].as_f64().unwrap();
+    assert!(test < 0.08, "{test}");
+    assert_eq!(metrics["published"].as_array().unwrap().len(), 0);
 }
 
 #[test]

@@ -100,6 +100,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bodies = Bodies {
         channels: 4,
         layers: 2,
+        ..Bodies::default()
     };
     let (layers, ends) = bodies.layers()?;
     let names = ["bodies.safetensors", "bodies.f64"];

@@ -24,6 +24,8 @@ from flashcliff.graphs import Relation
 VARIABLE = "FLASHCLIFF_PROGRAM"
 SIZES = "--samples 4 --val-samples 2 --test-samples 3"
 SAMPLES, BODIES = 3, 5
+# Tasks whose samples are graphs of charged bodies.
+GRAPHS = "nbody", "nbody5d"
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no program flashcliff")
 
@@ -37,7 +39,7 @@ class Trained:
         self._run(f"train {task} {SIZES} --steps 2 --batch 2 --out run")
         self._run(f"data {task} data {SIZES}")
         points = self._tensor("test.inputs")
-        if task == "nbody":
+        if task in GRAPHS:
             nodes = torch.arange(SAMPLES * BODIES)
             graphs = nodes // BODIES
             ends = ((graphs[:, None] == graphs) & (nodes[:, None] != nodes)).nonzero().T.contiguous()
@@ -82,7 +84,7 @@ class Trained:
         return (self.out.double()[..., 0].T.reshape(targets.shape) - targets).square().mean().item()
 
 
-@pytest.fixture(scope="module", params=["hulls", "regression", "volumes", "gravity", "nbody"])
+@pytest.fixture(scope="module", params=["hulls", "regression", "volumes", "gravity", *GRAPHS])
 def trained(request, tmp_path_factory):
     return Trained(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -112,9 +114,8 @@ def test_jax_has_the_numbers_of_pytorch(trained):
 
 @needs_library
 def test_c_has_the_numbers_of_pytorch(trained):
-    rows = {
-        "nbody": (SAMPLES * BODIES, 1, 0, SAMPLES * BODIES * (BODIES - 1), SAMPLES),
-        "gravity": (SAMPLES, 4, 0, 0, 0),
-    }.get(trained.task, (SAMPLES, 1, 0, 0, 0))
+    of_graphs = SAMPLES * BODIES, 1, 0, SAMPLES * BODIES * (BODIES - 1), SAMPLES
+    rows = {**dict.fromkeys(GRAPHS, of_graphs), "gravity": (SAMPLES, 4, 0, 0, 0)}
+    rows = rows.get(trained.task, (SAMPLES, 1, 0, 0, 0))
     found, _ = c_library.Network(trained.path).run(rows, trained.inputs, relations=trained.relations.values())
     assert torch.equal(found, trained.out)

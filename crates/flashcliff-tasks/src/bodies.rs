@@ -1,11 +1,13 @@
-//! Charged bodies: where five of them are after a unit of time. The data set of EGNN, number for number.
+//! Charged bodies: where five of them are after a unit of time. The data set of EGNN, number for
+//! number, and data of its generator in five dimensions.
 //!
 //! A sample is a graph of [`BODIES`] bodies, each with an edge from every other one ([`edges`]). Inputs are the charges, and positions and velocities at
 //! frame [`FROM_FRAME`] of a trajectory; targets are the positions at frame [`TO_FRAME`]. Frame `k` is after `100 (k + 1)` steps of 0.001 units of
 //! time.
 //!
 //! - Charges are -1 or 1, equally likely. Positions are from N(0, I). Velocities have random directions and the length 0.5.
-//! - A body outside of the box `[-5, 5]^3` is reflected once, at the start. There are no walls later.
+//! - A body outside of the box `[-5, 5]^3` (in five dimensions `[-5, 5]^5`) is reflected once, at
+//!   the start. There are no walls later.
 //! - Bodies have mass 1, and equal charges repel each other: `F_i = sum_j q_i q_j (x_i - x_j) / r^3`. Each component of the sum is cut to [-100, 100].
 //! - A step is `v += F(x) dt`, then `x += v dt`.
 //!
@@ -21,11 +23,22 @@
 //! in 2.6% the mean squared difference of the targets is above 0.001. Over the test set it is 0.0005. Errors on files of different machines can be
 //! compared to about that.
 //!
+//! # Five dimensions
+//! GLGENN's `data/synthetic_sim.py` is EGNN's generator with `dim = 5` and no other change: forces
+//! still fall with the square of the distance. [`generate_in`] makes these data. Frames, walls,
+//! speeds and the order of draws are as in three dimensions. GLGENN's repository does not say with
+//! which seed and how many trajectories its files were made, so [`SEED`] and [`DRAWN`] are the
+//! values of EGNN's command here. GLGENN's loader reads as many validation and test samples as
+//! training samples.
+//!
 //! # Errors of papers
 //! The metric is the mean of squared errors over coordinates, bodies and samples: [`BodiesSplit::mean_squared_error`]. [`REPORTED`] has those of papers.
 //! The best straight line, `x + 0.72 v` from the training set, has the test error 0.0835.
+//! Errors in five dimensions are in [`published`](crate::published).
 //!
-//! Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844), after the simulator of NRI (Kipf et al., ICML 2018, arXiv 1802.04687).
+//! Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844), after the simulator of NRI (Kipf et
+//! al., ICML 2018, arXiv 1802.04687); in five dimensions GLGENN (Filimoshina and Shirokov, ICML
+//! 2025, arXiv 2506.09625).
 
 mod legacy;
 mod reported;
@@ -34,7 +47,7 @@ mod system;
 use rayon::prelude::*;
 
 use crate::dataset::{Dataset, Split, mean_squared_error};
-use crate::{Body, Motion, Observer, Sizes, SplitName, Task, TaskError};
+use crate::{Motion, Observer, Sizes, SplitName, Task, TaskError};
 use legacy::LegacyRng;
 pub(crate) use reported::{CGENN, MVN};
 pub use reported::{REPORTED, Reported};
@@ -42,10 +55,10 @@ use system::{Axes, System};
 
 /// Bodies of one sample.
 pub const BODIES: usize = 5;
-/// Dimension of space.
+/// Dimension of the space of EGNN's bodies, [`Task::Bodies`].
 pub const DIM: usize = 3;
-/// Numbers of a body of [`Task::Bodies`]: charge, position, velocity.
-pub(crate) const ROW: usize = 1 + 2 * DIM;
+/// Dimension of the space of GLGENN's bodies, [`Task::Bodies5d`].
+pub const DIM_5D: usize = 5;
 /// The frame of the inputs.
 pub const FROM_FRAME: usize = 30;
 /// The frame of the targets.
@@ -64,15 +77,25 @@ pub const DRAWN: Sizes = Sizes {
     test: 2000,
 };
 
-/// How [`Task::Bodies`] moves.
-pub(crate) const MOTION: Motion = Motion {
-    bodies: BODIES,
-    steps: TO_STEP - FROM_STEP,
-    time: (TO_STEP - FROM_STEP) as f64 * system::TIME_STEP,
-    advance,
-};
+/// The step of the inputs, and the number of steps from there to the targets.
 const FROM_STEP: usize = step_of(FROM_FRAME);
-const TO_STEP: usize = step_of(TO_FRAME);
+const STEPS: usize = step_of(TO_FRAME) - FROM_STEP;
+
+/// Numbers of a body: charge, position, velocity.
+pub(crate) const fn row(dim: usize) -> usize {
+    1 + 2 * dim
+}
+
+/// How bodies move in a space of `D` dimensions.
+pub(crate) const fn motion<const D: usize>() -> Motion {
+    Motion {
+        bodies: BODIES,
+        dim: D,
+        steps: STEPS,
+        time: STEPS as f64 * system::TIME_STEP,
+        advance: advance::<D>,
+    }
+}
 
 /// The step that a frame is stored after.
 const fn step_of(frame: usize) -> usize {
@@ -80,26 +103,26 @@ const fn step_of(frame: usize) -> usize {
 }
 
 /// Moves the bodies of a sample, as rows of numbers.
-fn advance(bodies: &mut [Body], steps: usize) {
-    let mut system = System::of(bodies);
+fn advance<const D: usize>(bodies: &mut [f64], steps: usize) {
+    let mut system = System::<D>::of(bodies);
     system.advance(steps);
     system.write(bodies);
 }
 
-/// Samples of one split. All vectors are row-major.
+/// Samples of one split, in a space of `D` dimensions. All vectors are row-major.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BodiesSplit {
+pub struct BodiesSplit<const D: usize = DIM> {
     /// Charges, `[samples, BODIES]`: -1 or 1.
     pub charges: Vec<f32>,
-    /// Positions at [`FROM_FRAME`], `[samples, BODIES, DIM]`.
+    /// Positions at [`FROM_FRAME`], `[samples, BODIES, D]`.
     pub positions: Vec<f32>,
-    /// Velocities at [`FROM_FRAME`], `[samples, BODIES, DIM]`.
+    /// Velocities at [`FROM_FRAME`], `[samples, BODIES, D]`.
     pub velocities: Vec<f32>,
-    /// Positions at [`TO_FRAME`], `[samples, BODIES, DIM]`.
+    /// Positions at [`TO_FRAME`], `[samples, BODIES, D]`.
     pub targets: Vec<f32>,
 }
 
-impl BodiesSplit {
+impl<const D: usize> BodiesSplit<D> {
     /// The number of samples.
     pub fn len(&self) -> usize {
         self.charges.len() / BODIES
@@ -122,22 +145,23 @@ impl BodiesSplit {
 
     /// The samples as rows of numbers.
     fn split(&self) -> Split {
-        let bodies = self.charges.iter().zip(self.positions.chunks_exact(DIM));
-        let bodies = bodies.zip(self.velocities.chunks_exact(DIM));
-        let row = |((&charge, x), v): ((&f32, &[f32]), &[f32])| {
-            let numbers = [charge].into_iter().chain(x.iter().copied());
-            numbers.chain(v.iter().copied()).collect::<Vec<f32>>()
+        let bodies = self.charges.iter().zip(self.positions.chunks_exact(D));
+        let bodies = bodies.zip(self.velocities.chunks_exact(D));
+        let numbers = |((&charge, x), v): ((&f32, &[f32]), &[f32])| {
+            let before = [charge].into_iter().chain(x.iter().copied());
+            before.chain(v.iter().copied()).collect::<Vec<f32>>()
         };
         Split {
-            inputs: bodies.flat_map(row).collect(),
-            shape: [self.len(), BODIES, ROW],
+            inputs: bodies.flat_map(numbers).collect(),
+            shape: [self.len(), BODIES, row(D)],
             targets: self.targets.clone(),
-            target_len: BODIES * DIM,
+            target_len: BODIES * D,
         }
     }
 
-    fn of(samples: &[Sample]) -> Self {
-        let stored = |axes: fn(&Sample) -> &Axes| samples.iter().map(axes).flat_map(rows).collect();
+    fn of(samples: &[Sample<D>]) -> Self {
+        let stored =
+            |axes: fn(&Sample<D>) -> &Axes<D>| samples.iter().map(axes).flat_map(rows).collect();
         let charges = samples.iter().flat_map(|sample| sample.from.charges);
         Self {
             charges: charges.map(|q| q as f32).collect(),
@@ -150,16 +174,17 @@ impl BodiesSplit {
 
 /// Training, validation and test samples.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bodies {
+pub struct Bodies<const D: usize = DIM> {
     /// Samples to learn from.
-    pub train: BodiesSplit,
+    pub train: BodiesSplit<D>,
     /// Samples to report while training.
-    pub val: BodiesSplit,
+    pub val: BodiesSplit<D>,
     /// Samples to report at the end.
-    pub test: BodiesSplit,
+    pub test: BodiesSplit<D>,
 }
 
-/// Makes the samples of a seed, the first ones of each split, in parallel on rayon's current pool.
+/// Makes the samples of a seed in three dimensions, the first ones of each split, in parallel on
+/// rayon's current pool.
 ///
 /// They depend on the sizes and the seed as the data of [tasks](crate#determinism) do. The observer is called for each sample.
 ///
@@ -180,9 +205,32 @@ pub struct Bodies {
 /// [`TaskError::TooFewSamples`] without training samples; [`TaskError::TooManySamples`] beyond [`DRAWN`]; [`TaskError::Stopped`] if the observer stopped
 /// the work.
 pub fn generate(sizes: Sizes, seed: u32, observer: Observer<'_>) -> Result<Bodies, TaskError> {
+    generate_in(sizes, seed, observer)
+}
+
+/// Does the same as [`generate`] in a space of `D` dimensions. A build with `D = 0` fails.
+///
+/// ```
+/// use flashcliff_tasks::{Sizes, bodies};
+///
+/// let sizes = Sizes { train: 1, val: 0, test: 0 };
+/// let on = |_| std::ops::ControlFlow::Continue(());
+/// let data = bodies::generate_in::<{ bodies::DIM_5D }>(sizes, bodies::SEED, &on)?;
+/// assert_eq!(data.train.targets.len(), bodies::BODIES * 5);
+/// # Ok::<(), flashcliff_tasks::TaskError>(())
+/// ```
+///
+/// # Errors
+/// The errors of [`generate`].
+pub fn generate_in<const D: usize>(
+    sizes: Sizes,
+    seed: u32,
+    observer: Observer<'_>,
+) -> Result<Bodies<D>, TaskError> {
+    const { assert!(D > 0, "a space has one dimension or more") };
     check(sizes)?;
-    let starts = starts(sizes, seed).into_par_iter();
-    let samples: Vec<Sample> = starts
+    let starts = starts::<D>(sizes, seed).into_par_iter();
+    let samples: Vec<Sample<D>> = starts
         .map(|start| {
             let sample = Sample::of(start);
             let stopped = observer(1).is_break();
@@ -198,11 +246,16 @@ pub fn generate(sizes: Sizes, seed: u32, observer: Observer<'_>) -> Result<Bodie
     })
 }
 
-/// The data of [`Task::Bodies`], by the lower bits of the seed.
-pub(crate) fn task(sizes: Sizes, seed: u64, observer: Observer<'_>) -> Result<Dataset, TaskError> {
-    let data = generate(sizes, seed as u32, observer)?;
+/// The data of a task whose bodies move in `D` dimensions, by the lower bits of the seed.
+pub(crate) fn task<const D: usize>(
+    task: Task,
+    sizes: Sizes,
+    seed: u64,
+    observer: Observer<'_>,
+) -> Result<Dataset, TaskError> {
+    let data = generate_in::<D>(sizes, seed as u32, observer)?;
     Ok(Dataset {
-        task: Task::Bodies,
+        task,
         train: data.train.split(),
         val: data.val.split(),
         test: data.test.split(),
@@ -234,23 +287,23 @@ pub fn edges(graphs: u16) -> Edges {
 }
 
 /// A sample before it is rounded.
-struct Sample {
-    from: System,
-    to: Axes,
+struct Sample<const D: usize> {
+    from: System<D>,
+    to: Axes<D>,
 }
 
-impl Sample {
-    fn of(mut system: System) -> Self {
+impl<const D: usize> Sample<D> {
+    fn of(mut system: System<D>) -> Self {
         system.advance(FROM_STEP);
         let from = system.clone();
-        system.advance(MOTION.steps);
+        system.advance(STEPS);
         let to = system.positions;
         Self { from, to }
     }
 }
 
 /// The rows of bodies, as stored.
-fn rows(axes: &Axes) -> impl Iterator<Item = f32> {
+fn rows<const D: usize>(axes: &Axes<D>) -> impl Iterator<Item = f32> {
     (0..BODIES).flat_map(|body| axes.iter().map(move |axis| axis[body] as f32))
 }
 
@@ -276,7 +329,7 @@ fn check(sizes: Sizes) -> Result<(), TaskError> {
 }
 
 /// The starts of the samples, training first. One stream draws all of them, so those between are skipped.
-fn starts(sizes: Sizes, seed: u32) -> Vec<System> {
+fn starts<const D: usize>(sizes: Sizes, seed: u32) -> Vec<System<D>> {
     let mut rng = LegacyRng::new(seed);
     let mut starts = Vec::with_capacity(sizes.total());
     let splits = [
@@ -292,7 +345,7 @@ fn starts(sizes: Sizes, seed: u32) -> Vec<System> {
             if trajectory < wanted {
                 starts.push(System::draw(&mut rng));
             } else {
-                System::skip(&mut rng);
+                System::<D>::skip(&mut rng);
             }
         }
     }

@@ -18,7 +18,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal, StandardUniform};
 
 use crate::sampling::splits;
-use crate::{Body, Dataset, Motion, Observer, Sizes, Task, TaskError};
+use crate::{Dataset, Motion, Observer, Sizes, Task, TaskError};
 
 /// Bodies of one sample.
 pub(crate) const BODIES: usize = 4;
@@ -42,6 +42,7 @@ const TRANSLATION: f64 = 20.0;
 /// How the bodies move.
 pub(crate) const MOTION: Motion = Motion {
     bodies: BODIES,
+    dim: DIM,
     steps: STEPS,
     time: STEPS as f64 * TIME_STEP,
     advance,
@@ -50,9 +51,9 @@ pub(crate) const MOTION: Motion = Motion {
 type Vector = [f64; DIM];
 
 /// Moves the bodies of a sample, as rows of numbers.
-fn advance(bodies: &mut [Body], steps: usize) {
+fn advance(bodies: &mut [f64], steps: usize) {
     let end = System::of(bodies).after(steps);
-    end.write_rows(bodies.as_flattened_mut());
+    end.write_rows(bodies);
 }
 
 pub(crate) fn generate(
@@ -84,10 +85,12 @@ struct System {
 }
 
 impl System {
-    fn of(bodies: &[Body]) -> Self {
-        let vectors = |first: usize| from_fn(|i| from_fn(|axis| bodies[i][first + axis]));
+    /// The bodies of a sample: the rows of all, one after the other.
+    fn of(bodies: &[f64]) -> Self {
+        let number = |i: usize, at: usize| bodies[i * ROW + at];
+        let vectors = |first: usize| from_fn(|i| from_fn(|axis| number(i, first + axis)));
         Self {
-            masses: from_fn(|i| bodies[i][0]),
+            masses: from_fn(|i| number(i, 0)),
             positions: vectors(1),
             velocities: vectors(1 + DIM),
         }

@@ -8,6 +8,7 @@
 //! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
 //! | [`Task::Complexes`] | 8 in R^5 from N(0, I), with the complex of their hull | volume of the convex hull | CSMPN, arXiv 2402.10011 |
 //! | [`Task::Bodies`] | 5 bodies: charge, position, velocity | their positions after a unit of time | EGNN, arXiv 2102.09844 |
+//! | [`Task::Bodies5d`] | as for [`Task::Bodies`], in R^5 | as there | GLGENN, arXiv 2506.09625 |
 //!
 //! Two more are of another kind: [`bodies`], graphs of charged bodies, number for number the published data of EGNN, and [`jets`],
 //! classes of particle jets, with the error of the best possible classifier.
@@ -62,7 +63,7 @@ use std::ops::ControlFlow;
 
 pub use dataset::{Dataset, Sizes, Split};
 pub use error::{HullError, SplitName, TaskError};
-pub use motion::{Body, Motion};
+pub use motion::Motion;
 
 /// Observer of finished samples; may stop the work with [`ControlFlow::Break`].
 ///
@@ -104,6 +105,15 @@ pub enum Task {
     ///
     /// Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844).
     Bodies,
+    /// Positions of five charged bodies in R^5 after a unit of time: [`Self::Bodies`] in five
+    /// dimensions.
+    ///
+    /// A sample has five rows of charge, five coordinates and five components of the velocity, and
+    /// 25 targets: five coordinates for each body. [`bodies`] says what is known of the published
+    /// files.
+    ///
+    /// Source: GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625).
+    Bodies5d,
     /// Volume of the convex hull of 8 points in R^5, from the simplicial complex of the hull. Targets are in units of the volume.
     ///
     /// A sample has a row of 11 numbers for each vertex, edge and triangle of 8 points, each in the order of their corners: the position of a vertex, zeros for
@@ -116,16 +126,18 @@ pub enum Task {
 
 impl Task {
     /// Every task.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Hulls,
         Self::Regression,
         Self::Volumes,
         Self::Gravity,
         Self::Bodies,
+        Self::Bodies5d,
         Self::Complexes,
     ];
 
-    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity`, `nbody` or `csmpn-hulls`.
+    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d` or
+    /// `csmpn-hulls`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
@@ -133,6 +145,7 @@ impl Task {
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
             Self::Bodies => "nbody",
+            Self::Bodies5d => "nbody5d",
             Self::Complexes => "csmpn-hulls",
         }
     }
@@ -144,7 +157,7 @@ impl Task {
             Self::Regression => regression::POINTS,
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::BODIES,
-            Self::Bodies => bodies::BODIES,
+            Self::Bodies | Self::Bodies5d => bodies::BODIES,
             Self::Complexes => complexes::SIMPLICES,
         }
     }
@@ -156,7 +169,8 @@ impl Task {
             Self::Regression => regression::DIM,
             Self::Volumes => volumes::DIM,
             Self::Gravity => gravity::ROW,
-            Self::Bodies => bodies::ROW,
+            Self::Bodies => bodies::row(bodies::DIM),
+            Self::Bodies5d => bodies::row(bodies::DIM_5D),
             Self::Complexes => complexes::ROW,
         }
     }
@@ -167,6 +181,7 @@ impl Task {
             Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes => 1,
             Self::Gravity => gravity::BODIES * gravity::DIM,
             Self::Bodies => bodies::BODIES * bodies::DIM,
+            Self::Bodies5d => bodies::BODIES * bodies::DIM_5D,
         }
     }
 
@@ -176,7 +191,9 @@ impl Task {
     ///
     /// # Errors
     /// [`TaskError::TooFewSamples`] if the training set is empty, or for [`Task::Regression`] has fewer than two samples, of
-    /// which it takes the standard deviation. [`TaskError::TooManySamples`] for more of [`Task::Bodies`] than [`bodies::DRAWN`]. [`TaskError::OutOfMemory`] if there is no memory for the data.
+    /// which it takes the standard deviation. [`TaskError::TooManySamples`] for more of
+    /// [`Task::Bodies`] or [`Task::Bodies5d`] than [`bodies::DRAWN`]. [`TaskError::OutOfMemory`] if
+    /// there is no memory for the data.
     /// [`TaskError::Hull`] if rounding leaves the hull of a sample undecided.
     pub fn generate(self, sizes: Sizes, seed: u64) -> Result<Dataset, TaskError> {
         self.generate_observed(sizes, seed, &keep_on)
@@ -207,7 +224,8 @@ impl Task {
             Self::Regression => regression::generate(sizes, seed, observer),
             Self::Volumes => volumes::generate(sizes, seed, observer),
             Self::Gravity => gravity::generate(sizes, seed, observer),
-            Self::Bodies => bodies::task(sizes, seed, observer),
+            Self::Bodies => bodies::task::<{ bodies::DIM }>(self, sizes, seed, observer),
+            Self::Bodies5d => bodies::task::<{ bodies::DIM_5D }>(self, sizes, seed, observer),
             Self::Complexes => complexes::generate(sizes, seed, observer),
         }
     }

@@ -1,23 +1,21 @@
-//! Bodies that move on from any start, as the programs move them that made the targets of gravity and nbody.
+//! Bodies that move on from any start, as the programs move them that made the targets of gravity,
+//! nbody and nbody5d.
 
 use rayon::prelude::*;
 
-use crate::{Task, bodies, gravity};
-
-/// A body, as the row of a sample: mass or charge, position, velocity.
-pub type Body = [f64; 7];
+use crate::bodies::{self, DIM, DIM_5D};
+use crate::{Task, gravity};
 
 /// How the bodies of a task move.
 ///
 /// ```
-/// use flashcliff_tasks::{Body, Sizes, Task};
+/// use flashcliff_tasks::{Sizes, Task};
 ///
 /// let motion = Task::Bodies.motion().expect("charged bodies move");
 /// let data = Task::Bodies.generate(Sizes { train: 1, val: 0, test: 0 }, 43)?;
-/// let rows = data.train.inputs.as_chunks().0.iter();
-/// let mut bodies: Vec<Body> = rows.map(|row: &[f32; 7]| row.map(f64::from)).collect();
+/// let mut bodies: Vec<f64> = data.train.inputs.iter().map(|&x| f64::from(x)).collect();
 /// motion.advance(&mut bodies, motion.steps);
-/// assert!((bodies[0][1] - f64::from(data.train.targets[0])).abs() < 1e-3);
+/// assert!((bodies[1] - f64::from(data.train.targets[0])).abs() < 1e-3);
 /// # Ok::<(), flashcliff_tasks::TaskError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -25,18 +23,25 @@ pub type Body = [f64; 7];
 pub struct Motion {
     /// Bodies of a sample.
     pub bodies: usize,
+    /// Dimension of their space.
+    pub dim: usize,
     /// Steps of the simulation from the inputs of a sample to its targets.
     pub steps: usize,
     /// The time of these steps.
     pub time: f64,
-    pub(crate) advance: fn(&mut [Body], usize),
+    pub(crate) advance: fn(&mut [f64], usize),
 }
 
 impl Motion {
-    /// Moves the bodies of samples, one sample after the other, by some steps in `f64`, in parallel on rayon's current pool. A sample that lacks
-    /// bodies at the end stays.
-    pub fn advance(&self, bodies: &mut [Body], steps: usize) {
-        let samples = bodies.par_chunks_exact_mut(self.bodies);
+    /// Numbers of a body, the row of a sample: mass or charge, position, velocity.
+    pub const fn row(&self) -> usize {
+        1 + 2 * self.dim
+    }
+
+    /// Moves the bodies of samples, `[samples, bodies, row]`, by some steps in `f64`, in parallel
+    /// on rayon's current pool. A sample that lacks numbers at the end stays.
+    pub fn advance(&self, bodies: &mut [f64], steps: usize) {
+        let samples = bodies.par_chunks_exact_mut(self.bodies * self.row());
         samples.for_each(|sample| (self.advance)(sample, steps));
     }
 }
@@ -46,7 +51,8 @@ impl Task {
     pub const fn motion(self) -> Option<Motion> {
         match self {
             Self::Gravity => Some(gravity::MOTION),
-            Self::Bodies => Some(bodies::MOTION),
+            Self::Bodies => Some(bodies::motion::<DIM>()),
+            Self::Bodies5d => Some(bodies::motion::<DIM_5D>()),
             Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes => None,
         }
     }
@@ -63,33 +69,37 @@ mod tests {
         test: 40,
     };
 
-    fn starts(task: Task) -> (Motion, Vec<Body>, Vec<f32>) {
+    const MOVING: [Task; 3] = [Task::Gravity, Task::Bodies, Task::Bodies5d];
+
+    fn starts(task: Task) -> (Motion, Vec<f64>, Vec<f32>) {
         let test = task.generate(SIZES, 43).unwrap().test;
-        let rows = test.inputs.as_chunks().0.iter();
-        let bodies = rows.map(|row: &[f32; 7]| row.map(f64::from)).collect();
-        (task.motion().unwrap(), bodies, test.targets)
+        let motion = task.motion().unwrap();
+        assert_eq!(motion.row(), task.dim());
+        let bodies = test.inputs.iter().map(|&x| f64::from(x)).collect();
+        (motion, bodies, test.targets)
     }
 
     /// Targets come from inputs that are not rounded to `f32`, so bodies that meet may end elsewhere. In most samples none do.
     #[test]
     fn the_steps_of_a_target_lead_to_it() {
-        for task in [Task::Gravity, Task::Bodies] {
+        for task in MOVING {
             let (motion, mut bodies, targets) = starts(task);
             let before = bodies.clone();
             motion.advance(&mut bodies, motion.steps);
-            let positions = bodies.iter().flat_map(|body| &body[1..4]);
+            let ends = bodies.chunks_exact(motion.row());
+            let positions = ends.clone().flat_map(|body| &body[1..=motion.dim]);
             let near = positions.zip(&targets);
             let near = near.filter(|(x, target)| (**x - f64::from(**target)).abs() < 1e-3);
             assert!(near.count() * 100 > targets.len() * 97, "{task}");
-            let moved = bodies.iter().zip(&before);
-            assert!(moved.clone().all(|(end, start)| end[0] == start[0]));
-            assert!(moved.clone().all(|(end, start)| end[4..] != start[4..]));
+            let mut moved = ends.zip(before.chunks_exact(motion.row()));
+            let speed = 1 + motion.dim;
+            assert!(moved.all(|(end, start)| end[0] == start[0] && end[speed..] != start[speed..]));
         }
     }
 
     #[test]
     fn steps_add_up_bit_for_bit() {
-        for task in [Task::Gravity, Task::Bodies] {
+        for task in MOVING {
             let (motion, mut at_once, _) = starts(task);
             let mut in_parts = at_once.clone();
             motion.advance(&mut at_once, motion.steps);

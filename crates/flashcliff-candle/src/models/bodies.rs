@@ -1,4 +1,4 @@
-//! The model of charged bodies.
+//! The models of charged bodies.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,17 +16,25 @@ use crate::op::network::{Around, Node};
 
 /// Bodies of a sample.
 pub(super) const POINTS: usize = 5;
+
 /// Numbers of a body: charge, position, velocity.
-pub(super) const ROW: usize = 7;
+pub(super) const fn row(dim: usize) -> usize {
+    1 + 2 * dim
+}
+
 /// Numbers of a target: a position for each body.
-pub(super) const TARGETS: usize = 3 * POINTS;
+pub(super) const fn targets(dim: usize) -> usize {
+    dim * POINTS
+}
 
 /// Where charged bodies are after some time, from their charges, positions and velocities. It commutes with rotations, reflections and translations.
 ///
 /// Bodies are the nodes of complete graphs, of which each sample is one. [`messages::Bodies`] describes the network: 28 channels, three layers of messages,
-/// 134,625 parameters, named as in CGENN. [`messages::MultivectorNeurons`] is MVN's in its place, of 144,657 parameters, named as there.
+/// 134,625 parameters, named as in CGENN; in five dimensions 210,113.
+/// [`messages::MultivectorNeurons`] is MVN's in its place, of 144,657 parameters, named as there.
 ///
-/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); MVN (arXiv 2406.04052); the task is that of EGNN (arXiv 2102.09844).
+/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); MVN (arXiv 2406.04052); the
+/// task is that of EGNN (arXiv 2102.09844), in five dimensions that of GLGENN (arXiv 2506.09625).
 ///
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
@@ -49,6 +57,8 @@ pub struct Bodies(Arc<Inner>);
 struct Inner {
     network: Network,
     ends: BodyEnds,
+    /// The dimension of space.
+    dim: usize,
     parameters: Vec<Tensor>,
     node: OnceLock<Node>,
     /// The graphs of batches, by their samples.
@@ -56,12 +66,25 @@ struct Inner {
 }
 
 impl Bodies {
-    /// CGENN's model with parameters from `vb`.
+    /// CGENN's model in three dimensions with parameters from `vb`.
     ///
     /// # Errors
     /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
-        Self::of(messages::Bodies::default().layers()?, &vb)
+        Self::in_space(3, vb)
+    }
+
+    /// CGENN's model in a space of so many dimensions, from 2 to 8, with parameters from `vb`.
+    ///
+    /// # Errors
+    /// [`flashcliff_network::Error::Option`] for another dimension; the errors of the core and of
+    /// the builder.
+    pub fn in_space(dim: usize, vb: VarBuilder) -> std::result::Result<Self, Error> {
+        let options = messages::Bodies {
+            dim,
+            ..messages::Bodies::default()
+        };
+        Self::of(options.layers()?, dim, &vb)
     }
 
     /// MVN's model with parameters from `vb`.
@@ -69,17 +92,19 @@ impl Bodies {
     /// # Errors
     /// The errors of the core and of the builder.
     pub fn with_neurons(vb: VarBuilder) -> std::result::Result<Self, Error> {
-        Self::of(messages::MultivectorNeurons::default().layers()?, &vb)
+        Self::of(messages::MultivectorNeurons::default().layers()?, 3, &vb)
     }
 
     fn of(
         (layers, ends): (MessageLayers, BodyEnds),
+        dim: usize,
         vb: &VarBuilder,
     ) -> std::result::Result<Self, Error> {
         Ok(Self(Arc::new(Inner {
             parameters: parameters_of(&layers, vb)?,
             network: layers.network,
             ends,
+            dim,
             node: OnceLock::new(),
             graphs: Cache::default(),
         })))
@@ -90,15 +115,16 @@ impl Bodies {
         let Inner {
             network,
             ends,
+            dim,
             parameters,
             ..
         } = &*self.0;
         let mut network = network.clone();
-        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(3)];
+        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(*dim)];
         let target = network.input("targets", &axes);
         // Points as multivectors have coordinates as the prediction has them, behind a zero.
         let target = network.points(target)?;
-        let target = network.split(target, 0, &[1, 3])?[1];
+        let target = network.split(target, 0, &[1, *dim])?[1];
         Ok(Described {
             network,
             ends: [ends.positions, target],
@@ -106,15 +132,16 @@ impl Bodies {
             graphs: Some(OfGraphs {
                 graphs: |samples| Graphs::complete(samples, POINTS),
                 nodes: POINTS,
-                numbers: ROW,
-                targets: TARGETS,
+                numbers: row(*dim),
+                targets: targets(*dim),
             }),
         })
     }
 }
 
 impl Module for Bodies {
-    /// Positions `[samples, 15]`, three coordinates for each body, of bodies `[samples, 5, 7]`.
+    /// Positions `[samples, 5 dim]`, the coordinates of each body, of bodies `[samples, 5, 1 + 2
+    /// dim]`.
     fn forward(&self, bodies: &Tensor) -> Result<Tensor> {
         let (samples, nodes, row) = bodies.dims3()?;
         let own = &*self.0;
@@ -126,7 +153,7 @@ impl Module for Bodies {
         let graphs = own.graphs.get(samples, made)?;
         let bodies = bodies.reshape((samples, nodes, 1, row))?;
         let positions = node.apply(&[&bodies], Some(Around::of_graphs(&graphs)))?;
-        let positions = positions.reshape((3, samples * nodes))?.t()?;
-        positions.contiguous()?.reshape((samples, nodes * 3))
+        let positions = positions.reshape((own.dim, samples * nodes))?.t()?;
+        positions.contiguous()?.reshape((samples, nodes * own.dim))
     }
 }

@@ -49,6 +49,8 @@ pub enum Architecture {
     Gravity,
     /// [`Bodies`]: the positions of five charged bodies after some time.
     Bodies,
+    /// [`Bodies`] in five dimensions: [`Bodies::in_space`].
+    Bodies5d,
     /// [`SimplicialHulls`]: the volume of the convex hull of 8 points in 5 dimensions, on its simplicial complex.
     SimplicialHulls,
 }
@@ -75,7 +77,8 @@ pub struct Losses {
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `csmpn-hulls`.
+    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
+    /// `csmpn-hulls`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
@@ -83,6 +86,7 @@ impl Architecture {
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
             Self::Bodies => "nbody",
+            Self::Bodies5d => "nbody5d",
             Self::SimplicialHulls => "csmpn-hulls",
         }
     }
@@ -94,7 +98,7 @@ impl Architecture {
             Self::Regression { .. } => regression::POINTS,
             Self::Volumes => volumes::POINTS,
             Self::Gravity => gravity::POINTS,
-            Self::Bodies => bodies::POINTS,
+            Self::Bodies | Self::Bodies5d => bodies::POINTS,
             Self::SimplicialHulls => simplices::POINTS,
         }
     }
@@ -105,7 +109,8 @@ impl Architecture {
             Self::Hulls | Self::Regression { .. } => 5,
             Self::Volumes => 3,
             Self::Gravity => gravity::ROW,
-            Self::Bodies => bodies::ROW,
+            Self::Bodies => bodies::row(3),
+            Self::Bodies5d => bodies::row(5),
             Self::SimplicialHulls => simplices::ROW,
         }
     }
@@ -118,6 +123,7 @@ impl Architecture {
             | Self::Regression { .. }
             | Self::Volumes
             | Self::Bodies
+            | Self::Bodies5d
             | Self::SimplicialHulls => true,
             Self::Gravity => false,
         }
@@ -133,7 +139,8 @@ impl Architecture {
         match self {
             Self::Hulls | Self::Regression { .. } | Self::Volumes | Self::SimplicialHulls => 1,
             Self::Gravity => gravity::TARGETS,
-            Self::Bodies => bodies::TARGETS,
+            Self::Bodies => bodies::targets(3),
+            Self::Bodies5d => bodies::targets(5),
         }
     }
 }
@@ -220,6 +227,7 @@ impl Model {
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
             Architecture::Gravity => Network::Gravity(Gravity::with_dropout(dropout, vb)?),
             Architecture::Bodies => Network::Bodies(Bodies::new(vb)?),
+            Architecture::Bodies5d => Network::Bodies(Bodies::in_space(5, vb)?),
             Architecture::SimplicialHulls => Network::SimplicialHulls(SimplicialHulls::new(vb)?),
         };
         Ok(Self {

@@ -13,11 +13,12 @@ use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
 /// The models that have plans.
-const PLANNED: [Architecture; 4] = [
+const PLANNED: [Architecture; 5] = [
     Architecture::Hulls,
     REGRESSION,
     Architecture::Volumes,
     Architecture::Bodies,
+    Architecture::Bodies5d,
 ];
 
 fn random(shape: &[usize], seed: u64) -> Tensor {

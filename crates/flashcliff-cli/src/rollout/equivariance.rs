@@ -3,12 +3,12 @@
 use std::array::from_fn;
 use std::fmt;
 
-use flashcliff_tasks::{Body, Motion};
+use flashcliff_tasks::Motion;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::flow::{Flow, Vector, position};
+use super::flow::{Bodies, Flow, Vector, position, velocity};
 use crate::error::Error;
 
 /// Motions of space of one kind.
@@ -17,7 +17,7 @@ use crate::error::Error;
 pub(super) enum Moved {
     /// Rotations, uniform among all.
     Rotations,
-    /// Reflections at planes, followed by rotations.
+    /// Reflections, followed by rotations.
     Reflections,
     /// Translations as long as the samples are wide, in all directions.
     Translations,
@@ -50,33 +50,29 @@ pub(super) struct Deviation {
 ///
 /// # Errors
 /// The errors of candle.
-pub(super) fn measure(
+pub(super) fn measure<const D: usize>(
     flow: &Flow,
     moved: Moved,
     seed: u64,
     motion: Motion,
-    starts: &[Body],
+    starts: &Bodies<D>,
 ) -> Result<Deviation, Error> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(moved as u64);
-    let width = width(motion.bodies, starts);
-    let samples = starts.chunks_exact(motion.bodies);
-    let motions: Vec<Rigid> = samples
+    let places = starts.positions();
+    let width = width(motion.bodies, &places);
+    let samples = places.chunks_exact(motion.bodies);
+    let motions: Vec<Rigid<D>> = samples
         .map(|_| Rigid::draw(moved, width, &mut rng))
         .collect();
     let of_body = |i: usize| &motions[i / motion.bodies];
-    let turned: Vec<Body> = (0..)
-        .zip(starts)
-        .map(|(i, body)| of_body(i).body(body))
-        .collect();
+    let rows = (0..).zip(starts.rows());
+    let turned: Vec<f64> = rows.flat_map(|(i, body)| of_body(i).body(body)).collect();
     let before = flow.positions(&turned)?;
-    let plain = flow.positions(starts)?;
+    let plain = flow.positions(&starts.0)?;
     let behind = (0..).zip(&plain).map(|(i, &x)| of_body(i).point(x));
     let wrong: Vec<f64> = behind.zip(&before).map(|(a, &b)| square(a, b)).collect();
-    let far = starts
-        .iter()
-        .zip(&plain)
-        .map(|(body, &x)| square(position(body), x));
+    let far = places.iter().zip(&plain).map(|(&from, &x)| square(from, x));
     Ok(Deviation::of(
         &wrong,
         &far.collect::<Vec<_>>(),
@@ -102,73 +98,100 @@ impl Deviation {
 }
 
 /// The mean distance of bodies from the centre of their sample, twice.
-fn width(bodies: usize, starts: &[Body]) -> f64 {
-    let distances = starts.chunks_exact(bodies).flat_map(|sample| {
+fn width<const D: usize>(bodies: usize, places: &[Vector<D>]) -> f64 {
+    let distances = places.chunks_exact(bodies).flat_map(|sample| {
         let centre = from_fn(|axis| {
-            let along = sample.iter().map(|body| position(body)[axis]);
+            let along = sample.iter().map(|place| place[axis]);
             along.sum::<f64>() / bodies as f64
         });
         sample
             .iter()
-            .map(move |body| square(position(body), centre).sqrt())
+            .map(move |&place| square(place, centre).sqrt())
     });
-    2.0 * distances.sum::<f64>() / starts.len() as f64
+    2.0 * distances.sum::<f64>() / places.len() as f64
 }
 
 /// A rotation or reflection, then a translation.
-struct Rigid {
-    matrix: [Vector; 3],
-    shift: Vector,
+struct Rigid<const D: usize> {
+    matrix: [Vector<D>; D],
+    shift: Vector<D>,
 }
 
-impl Rigid {
+impl<const D: usize> Rigid<D> {
     fn draw(moved: Moved, width: f64, rng: &mut ChaCha8Rng) -> Self {
-        let identity = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let identity = from_fn(|row| from_fn(|axis| f64::from(u8::from(row == axis))));
         let (matrix, shift) = match moved {
-            Moved::Rotations => (orthogonal(1.0, rng), [0.0; 3]),
-            Moved::Reflections => (orthogonal(-1.0, rng), [0.0; 3]),
+            Moved::Rotations => (orthogonal(1.0, rng), [0.0; D]),
+            Moved::Reflections => (orthogonal(-1.0, rng), [0.0; D]),
             Moved::Translations => (identity, direction(rng).map(|x| width * x)),
         };
         Self { matrix, shift }
     }
 
-    fn point(&self, x: Vector) -> Vector {
+    fn point(&self, x: Vector<D>) -> Vector<D> {
         let turned = self.vector(x);
         from_fn(|axis| turned[axis] + self.shift[axis])
     }
 
-    fn vector(&self, v: Vector) -> Vector {
+    fn vector(&self, v: Vector<D>) -> Vector<D> {
         self.matrix.map(|row| dot(row, v))
     }
 
-    fn body(&self, body: &Body) -> Body {
-        let [number, .., a, b, c] = *body;
-        let ([x, y, z], [u, v, w]) = (self.point(position(body)), self.vector([a, b, c]));
-        [number, x, y, z, u, v, w]
+    fn body(&self, body: &[f64]) -> Vec<f64> {
+        let (x, v) = (self.point(position(body)), self.vector(velocity(body)));
+        [&body[..1], &x, &v].concat()
     }
 }
 
-/// An orthogonal matrix of this determinant, uniform among all: the first row has any direction, the second any at a right angle to it.
-fn orthogonal(determinant: f64, rng: &mut ChaCha8Rng) -> [Vector; 3] {
-    let first = direction(rng);
-    let second = loop {
-        let other = direction(rng);
-        let along = dot(first, other);
-        let rest: Vector = from_fn(|axis| other[axis] - along * first[axis]);
-        let length = dot(rest, rest).sqrt();
-        // Short ones would have few digits.
-        if length > 0.1 {
-            break rest.map(|x| x / length);
+/// An orthogonal matrix of this determinant, uniform among all: each row has any direction at right
+/// angles to the rows before it.
+fn orthogonal<const D: usize>(sign: f64, rng: &mut ChaCha8Rng) -> [Vector<D>; D] {
+    let mut rows = [[0.0; D]; D];
+    for at in 0..D {
+        rows[at] = loop {
+            let mut own = direction(rng);
+            // Twice, because what rounding leaves of the rows before counts in a short rest.
+            for row in [&rows[..at]; 2].into_iter().flatten() {
+                let along = dot(*row, own);
+                own = from_fn(|axis| own[axis] - along * row[axis]);
+            }
+            let length = dot(own, own).sqrt();
+            // Short ones would have few digits.
+            if length > 0.1 {
+                break own.map(|x| x / length);
+            }
+        };
+    }
+    if let (true, Some(last)) = (determinant(rows) * sign < 0.0, rows.last_mut()) {
+        *last = last.map(|x| -x);
+    }
+    rows
+}
+
+/// The determinant of a matrix, by elimination with the largest pivots.
+fn determinant<const D: usize>(mut rows: [Vector<D>; D]) -> f64 {
+    let mut product = 1.0;
+    for at in 0..D {
+        let larger = |&a: &usize, &b: &usize| rows[a][at].abs().total_cmp(&rows[b][at].abs());
+        let pivot = (at..D).max_by(larger).unwrap_or(at);
+        if pivot != at {
+            rows.swap(pivot, at);
+            product = -product;
         }
-    };
-    let third = cross(first, second).map(|x| determinant * x);
-    [first, second, third]
+        product *= rows[at][at];
+        let own = rows[at];
+        for row in &mut rows[at + 1..] {
+            let factor = row[at] / own[at];
+            *row = from_fn(|axis| row[axis] - factor * own[axis]);
+        }
+    }
+    product
 }
 
 /// A vector of length 1, uniform on the sphere.
-fn direction(rng: &mut ChaCha8Rng) -> Vector {
+fn direction<const D: usize>(rng: &mut ChaCha8Rng) -> Vector<D> {
     loop {
-        let v: Vector = from_fn(|_| rng.random_range(-1.0..1.0));
+        let v: Vector<D> = from_fn(|_| rng.random_range(-1.0..1.0));
         let length = dot(v, v).sqrt();
         if (0.1..1.0).contains(&length) {
             return v.map(|x| x / length);
@@ -176,18 +199,13 @@ fn direction(rng: &mut ChaCha8Rng) -> Vector {
     }
 }
 
-fn dot(a: Vector, b: Vector) -> f64 {
-    a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
-}
-
-fn cross(a: Vector, b: Vector) -> Vector {
-    let minor = |i: usize, j: usize| a[i] * b[j] - a[j] * b[i];
-    [minor(1, 2), minor(2, 0), minor(0, 1)]
+fn dot<const D: usize>(a: Vector<D>, b: Vector<D>) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// The square of a distance.
-fn square(a: Vector, b: Vector) -> f64 {
-    let difference = from_fn(|axis| a[axis] - b[axis]);
+fn square<const D: usize>(a: Vector<D>, b: Vector<D>) -> f64 {
+    let difference: Vector<D> = from_fn(|axis| a[axis] - b[axis]);
     dot(difference, difference)
 }
 
@@ -195,44 +213,66 @@ fn square(a: Vector, b: Vector) -> f64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn motions_keep_distances_and_have_their_orientation() {
+    fn check_motions<const D: usize>() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for (moved, orientation) in Moved::ALL.into_iter().zip([1.0, -1.0, 1.0]) {
-            let motion = Rigid::draw(moved, 3.0, &mut rng);
-            let [a, b, c] = motion.matrix;
-            assert!((dot(cross(a, b), c) - orientation).abs() < 1e-14);
-            let body = [2.0, 0.3, -1.0, 0.7, 1.0, 2.0, 3.0];
+            let motion = Rigid::<D>::draw(moved, 3.0, &mut rng);
+            assert!((determinant(motion.matrix) - orientation).abs() < 1e-14);
+            let body: Vec<f64> = (0..1 + 2 * D).map(|at| 2.0 - 0.3 * at as f64).collect();
             let turned = motion.body(&body);
-            assert_eq!(turned[0], 2.0);
-            let shift = motion.shift;
-            assert!((square(position(&turned), shift) - 1.58).abs() < 1e-13);
-            let speed = [turned[4], turned[5], turned[6]];
-            assert!((dot(speed, speed) - 14.0).abs() < 1e-13);
+            assert_eq!((turned.len(), turned[0]), (body.len(), 2.0));
+            let far = |from: Vector<D>, body: &[f64]| square(position(body), from);
+            assert!((far(motion.shift, &turned) - far([0.0; D], &body)).abs() < 1e-13);
+            let speed = |body: &[f64]| square::<D>(velocity(body), [0.0; D]);
+            assert!((speed(&turned) - speed(&body)).abs() < 1e-13);
             let moves = if moved == Moved::Translations {
                 9.0
             } else {
                 0.0
             };
-            assert!((dot(shift, shift) - moves).abs() < 1e-13);
+            assert!((dot(motion.shift, motion.shift) - moves).abs() < 1e-13);
+            let stays = moved == Moved::Translations;
+            assert_eq!(turned[1 + D..] == body[1 + D..], stays);
         }
     }
 
-    /// Each entry of the matrix has mean 0 and mean square 1/3.
     #[test]
-    fn rotations_are_uniform() {
+    fn motions_keep_distances_and_have_their_orientation() {
+        check_motions::<3>();
+        check_motions::<5>();
+    }
+
+    #[test]
+    fn determinants_are_those_of_known_matrices() {
+        assert_eq!(determinant([[0.0, 2.0], [3.0, 5.0]]), -6.0);
+        let other = [[2.0, 0.0, 1.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0]];
+        assert!((determinant(other) - 0.0).abs() < 1e-14);
+        let third = [[2.0, 0.0, 1.0], [1.0, 3.0, 2.0], [1.0, 1.0, 4.0]];
+        assert!((determinant(third) - 18.0).abs() < 1e-13);
+    }
+
+    /// Each entry of the matrix has mean 0 and mean square 1/D, and its square the variance 2 (D -
+    /// 1) / (D^2 (D + 2)).
+    fn check_uniform<const D: usize>() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);
         let count = 4000;
-        let drawn: Vec<[Vector; 3]> = (0..count).map(|_| orthogonal(1.0, &mut rng)).collect();
-        for (row, axis) in (0..3).flat_map(|row| (0..3).map(move |axis| (row, axis))) {
+        let drawn: Vec<[Vector<D>; D]> = (0..count).map(|_| orthogonal(1.0, &mut rng)).collect();
+        for (row, axis) in (0..D).flat_map(|row| (0..D).map(move |axis| (row, axis))) {
             let entries = drawn.iter().map(|matrix| matrix[row][axis]);
             let sum: f64 = entries.clone().sum();
             let squares: f64 = entries.map(|x| x * x).sum();
             // Five standard errors.
-            let n = f64::from(count);
-            assert!((sum / n).abs() < 5.0 * (1.0 / 3.0 / n).sqrt());
-            assert!((squares / n - 1.0 / 3.0).abs() < 5.0 * (4.0 / 45.0 / n).sqrt());
+            let (n, d) = (f64::from(count), D as f64);
+            assert!((sum / n).abs() < 5.0 * (1.0 / d / n).sqrt());
+            let variance = 2.0 * (d - 1.0) / (d * d * (d + 2.0));
+            assert!((squares / n - 1.0 / d).abs() < 5.0 * (variance / n).sqrt());
         }
+    }
+
+    #[test]
+    fn rotations_are_uniform() {
+        check_uniform::<3>();
+        check_uniform::<5>();
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The network as a function of bodies.
 
-use candle_core::{DType, Device};
-use flashcliff_candle::models::Model;
-use flashcliff_tasks::Body;
+use std::array::from_fn;
+use std::slice::ChunksExact;
 
 use crate::error::Error;
 use crate::train::{Trained, predictions};
+use candle_core::{DType, Device};
+use flashcliff_candle::models::Model;
 
-/// A place in space.
-pub(super) type Vector = [f64; 3];
+/// A place in a space of `D` dimensions.
+pub(super) type Vector<const D: usize> = [f64; D];
 
 /// A trained network that moves bodies by one step.
 #[derive(Debug)]
@@ -31,12 +32,14 @@ impl Flow {
         })
     }
 
-    /// The positions of bodies after a step.
+    /// The positions after a step of bodies, row after row.
     ///
     /// # Errors
     /// The errors of candle.
-    pub(super) fn positions(&self, bodies: &[Body]) -> Result<Vec<Vector>, Error> {
-        let numbers = bodies.as_flattened();
+    pub(super) fn positions<const D: usize>(
+        &self,
+        numbers: &[f64],
+    ) -> Result<Vec<Vector<D>>, Error> {
         let made = match self.dtype {
             DType::F64 => predictions(&self.model, numbers, None, &self.device)?,
             _ => {
@@ -49,7 +52,31 @@ impl Flow {
     }
 }
 
+/// Bodies of samples, row after row: mass or charge, position, velocity.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Bodies<const D: usize>(pub(super) Vec<f64>);
+
+impl<const D: usize> Bodies<D> {
+    /// The numbers of a body.
+    pub(super) const ROW: usize = 1 + 2 * D;
+
+    /// The bodies, one after the other.
+    pub(super) fn rows(&self) -> ChunksExact<'_, f64> {
+        self.0.chunks_exact(Self::ROW)
+    }
+
+    /// Their positions.
+    pub(super) fn positions(&self) -> Vec<Vector<D>> {
+        self.rows().map(position).collect()
+    }
+}
+
 /// The position of a body.
-pub(super) fn position(body: &Body) -> Vector {
-    [body[1], body[2], body[3]]
+pub(super) fn position<const D: usize>(body: &[f64]) -> Vector<D> {
+    from_fn(|axis| body[1 + axis])
+}
+
+/// The velocity of a body.
+pub(super) fn velocity<const D: usize>(body: &[f64]) -> Vector<D> {
+    from_fn(|axis| body[1 + D + axis])
 }

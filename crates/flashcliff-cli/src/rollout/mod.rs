@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use candle_core::{DType, Device};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use flashcliff_tasks::{Body, Motion, Sizes};
+use flashcliff_tasks::{Motion, Sizes};
 use serde::Serialize;
 
 use crate::device::DeviceArgs;
@@ -25,7 +25,7 @@ use crate::shell;
 use crate::train::{Program, TaskName, Trained, number};
 
 use equivariance::{Deviation, Moved};
-use flow::Flow;
+use flow::{Bodies, Flow};
 use walk::{Errors, Walk};
 
 /// The trajectories that are drawn.
@@ -37,7 +37,11 @@ struct Moving(TaskName);
 
 impl ValueEnum for Moving {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self(TaskName::Gravity), Self(TaskName::Nbody)]
+        &[
+            Self(TaskName::Gravity),
+            Self(TaskName::Nbody),
+            Self(TaskName::Nbody5d),
+        ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -49,7 +53,7 @@ impl ValueEnum for Moving {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 WEIGHTS is a file as of `eval`. Starts are the first test samples of the run. From them the network and the simulation of the data, in f64, move the
-bodies step by step; a step is the time from inputs to targets: a unit of nbody, a tenth of one of gravity.
+bodies step by step; a step is the time from inputs to targets: a unit of nbody and nbody5d, a tenth of one of gravity.
 
 The network predicts positions alone. For its next step the velocity of a body is the way of the last step over its time, so it lags by half a step. The
 network was trained neither for such velocities nor for its own predictions: this shows how far it carries, not how well it learnt its task.
@@ -81,7 +85,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     steps: u16,
 
-    /// Starts: the first samples of the test set, 2000 of nbody at most.
+    /// Starts: the first samples of the test set, 2000 of nbody and nbody5d at most.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     samples: u32,
 
@@ -89,7 +93,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
-    /// Seed of the data [default: that of the run, or 0; nbody: 43].
+    /// Seed of the data [default: that of the run, or 0; nbody and nbody5d: 43].
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
@@ -133,20 +137,27 @@ struct Equivariance {
 /// # Errors
 /// Weights that cannot be read or do not fit the network, files that cannot be written, the errors of the task and the device.
 pub(crate) fn run(args: &RolloutArgs) -> Result<(), Error> {
+    let task = args.task.0.task();
+    match task.motion() {
+        Some(motion) if motion.dim == 3 => run_in::<3>(args, motion),
+        Some(motion) if motion.dim == 5 => run_in::<5>(args, motion),
+        _ => Err(Error::OutOfRange {
+            option: "the task",
+            expected: "one whose bodies move in 3 or 5 dimensions".to_owned(),
+            got: task.to_string(),
+        }),
+    }
+}
+
+/// Runs the command in a space of `D` dimensions.
+fn run_in<const D: usize>(args: &RolloutArgs, motion: Motion) -> Result<(), Error> {
     let out = args.overwrite.create(&args.out)?;
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;
     let task = args.task.0.task();
-    let Some(motion) = task.motion() else {
-        return Err(Error::OutOfRange {
-            option: "the task",
-            expected: "one whose bodies move".to_owned(),
-            got: task.to_string(),
-        });
-    };
     let trained = Trained::read(args.task.0, &args.weights)?;
     let flow = Flow::new(&trained, DType::F32, args.device.open()?)?;
-    let starts = starts(args, &trained)?;
+    let starts: Bodies<D> = starts(args, &trained)?;
     let mut walk = Walk::new(motion, starts.clone(), DRAWN);
     let mut steps = Vec::new();
     for _ in 0..args.steps {
@@ -171,7 +182,7 @@ pub(crate) fn run(args: &RolloutArgs) -> Result<(), Error> {
 }
 
 /// The bodies of the first test samples.
-fn starts(args: &RolloutArgs, trained: &Trained) -> Result<Vec<Body>, Error> {
+fn starts<const D: usize>(args: &RolloutArgs, trained: &Trained) -> Result<Bodies<D>, Error> {
     // Test samples do not depend on the others.
     let sizes = Sizes {
         train: 1,
@@ -180,19 +191,16 @@ fn starts(args: &RolloutArgs, trained: &Trained) -> Result<Vec<Body>, Error> {
     };
     let seed = trained.data_seed(args.data_seed);
     let data = args.task.0.task().generate(sizes, seed)?;
-    let (rows, _) = data.test.inputs.as_chunks();
-    Ok(rows
-        .iter()
-        .map(|row: &[f32; 7]| row.map(f64::from))
-        .collect())
+    let numbers = data.test.inputs.iter();
+    Ok(Bodies(numbers.map(|&x| f64::from(x)).collect()))
 }
 
-fn equivariance(
+fn equivariance<const D: usize>(
     args: &RolloutArgs,
     trained: &Trained,
     motion: Motion,
     narrow: &Flow,
-    starts: &[Body],
+    starts: &Bodies<D>,
 ) -> Result<Vec<Equivariance>, Error> {
     let wide = Flow::new(trained, DType::F64, Device::Cpu)?;
     let deviation = |flow, moved| equivariance::measure(flow, moved, args.seed, motion, starts);

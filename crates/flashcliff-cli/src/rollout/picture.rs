@@ -1,5 +1,7 @@
 //! Trajectories as an SVG.
 
+use std::array::from_fn;
+
 use flashcliff_tasks::Task;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -11,7 +13,8 @@ use crate::error::Error;
 /// The width and height of a panel, and the height of the line above all.
 const PANEL: (u32, u32) = (440, 430);
 const TITLE: u32 = 34;
-const AXES: [&str; 3] = ["x", "y", "z"];
+/// The names of axes; no space here has more.
+const AXES: [&str; 5] = ["x", "y", "z", "axis 4", "axis 5"];
 /// Colours that are told apart without red and green too, one for each body.
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
@@ -28,7 +31,10 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 ///
 /// # Errors
 /// [`Error::Plot`].
-pub(super) fn draw(task: Task, trajectories: &[Trajectory]) -> Result<String, Error> {
+pub(super) fn draw<const D: usize>(
+    task: Task,
+    trajectories: &[Trajectory<D>],
+) -> Result<String, Error> {
     let mut svg = String::new();
     plot(&mut svg, task, trajectories).map_err(|error| Error::Plot {
         reason: error.to_string(),
@@ -36,7 +42,7 @@ pub(super) fn draw(task: Task, trajectories: &[Trajectory]) -> Result<String, Er
     Ok(svg)
 }
 
-fn plot(svg: &mut String, task: Task, trajectories: &[Trajectory]) -> Drawn {
+fn plot<const D: usize>(svg: &mut String, task: Task, trajectories: &[Trajectory<D>]) -> Drawn {
     let columns = trajectories.len().clamp(1, 2);
     let rows = trajectories.len().div_ceil(columns).max(1);
     let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32 + TITLE);
@@ -52,8 +58,12 @@ fn plot(svg: &mut String, task: Task, trajectories: &[Trajectory]) -> Drawn {
     Ok(())
 }
 
-fn draw_sample(panel: &Area<'_>, sample: usize, trajectory: &Trajectory) -> Drawn {
-    let ranges = [0, 1, 2].map(|axis| range(&trajectory.truth, axis));
+fn draw_sample<const D: usize>(
+    panel: &Area<'_>,
+    sample: usize,
+    trajectory: &Trajectory<D>,
+) -> Drawn {
+    let ranges = from_fn::<_, D, _>(|axis| range(&trajectory.truth, axis));
     let [across, up] = widest(ranges);
     let half = 0.6 * (ranges[across].1 - ranges[across].0).max(ranges[up].1 - ranges[up].0);
     let half = half.max(f64::MIN_POSITIVE);
@@ -76,7 +86,7 @@ fn draw_sample(panel: &Area<'_>, sample: usize, trajectory: &Trajectory) -> Draw
         .y_labels(5)
         .max_light_lines(0)
         .draw()?;
-    let flat = |place: &Vector| (place[across], place[up]);
+    let flat = |place: &Vector<D>| (place[across], place[up]);
     let seen = |(x, y): &(f64, f64)| horizontal.contains(x) && vertical.contains(y);
     let bodies = trajectory.truth.iter().zip(&trajectory.model);
     for ((truth, model), colour) in bodies.zip(COLOURS.iter().cycle()) {
@@ -92,7 +102,7 @@ fn draw_sample(panel: &Area<'_>, sample: usize, trajectory: &Trajectory) -> Draw
 }
 
 /// The least and the greatest coordinate of bodies along an axis.
-fn range(lines: &[Vec<Vector>], axis: usize) -> (f64, f64) {
+fn range<const D: usize>(lines: &[Vec<Vector<D>>], axis: usize) -> (f64, f64) {
     let coordinates = lines.iter().flatten().map(|place| place[axis]);
     coordinates.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
         (low.min(x), high.max(x))
@@ -100,9 +110,9 @@ fn range(lines: &[Vec<Vector>], axis: usize) -> (f64, f64) {
 }
 
 /// The two axes with the largest ranges, in order.
-fn widest(ranges: [(f64, f64); 3]) -> [usize; 2] {
+fn widest<const D: usize>(ranges: [(f64, f64); D]) -> [usize; 2] {
     let widths = ranges.map(|(low, high)| high - low);
-    let mut axes = [0, 1, 2];
+    let mut axes: [usize; D] = from_fn(|axis| axis);
     axes.sort_by(|&a, &b| widths[b].total_cmp(&widths[a]));
     let mut two = [axes[0], axes[1]];
     two.sort_unstable();

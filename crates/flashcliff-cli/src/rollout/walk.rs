@@ -2,10 +2,10 @@
 
 use std::array::from_fn;
 
-use flashcliff_tasks::{Body, Motion};
+use flashcliff_tasks::Motion;
 use serde::Serialize;
 
-use super::flow::{Flow, Vector, position};
+use super::flow::{Bodies, Flow, Vector, position, velocity};
 use crate::error::Error;
 
 /// The points of a true trajectory in a step.
@@ -37,29 +37,30 @@ pub(super) struct Errors {
 
 /// The bodies of a sample that are drawn: the places of each, one after the other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trajectory {
-    pub(super) truth: Vec<Vec<Vector>>,
-    pub(super) model: Vec<Vec<Vector>>,
+pub(super) struct Trajectory<const D: usize> {
+    pub(super) truth: Vec<Vec<Vector<D>>>,
+    pub(super) model: Vec<Vec<Vector<D>>>,
 }
 
 /// Samples that move.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct Walk<const D: usize> {
     motion: Motion,
     step: usize,
-    start: Vec<Body>,
-    truth: Vec<Body>,
-    model: Vec<Body>,
-    rule: Vec<Body>,
-    drawn: Vec<Trajectory>,
+    start: Bodies<D>,
+    truth: Bodies<D>,
+    model: Bodies<D>,
+    rule: Bodies<D>,
+    drawn: Vec<Trajectory<D>>,
 }
 
-impl Walk {
+impl<const D: usize> Walk<D> {
     /// Samples at their start, of which the first ones are drawn.
-    pub(super) fn new(motion: Motion, start: Vec<Body>, drawn: usize) -> Self {
-        let samples = start.chunks_exact(motion.bodies).take(drawn);
-        let begin = |sample: &[Body]| {
-            let places: Vec<_> = sample.iter().map(|body| vec![position(body)]).collect();
+    pub(super) fn new(motion: Motion, start: Bodies<D>, drawn: usize) -> Self {
+        let places = start.positions();
+        let samples = places.chunks_exact(motion.bodies).take(drawn);
+        let begin = |sample: &[Vector<D>]| {
+            let places: Vec<_> = sample.iter().map(|&place| vec![place]).collect();
             Trajectory {
                 truth: places.clone(),
                 model: places,
@@ -83,47 +84,47 @@ impl Walk {
     pub(super) fn step(&mut self, flow: &Flow) -> Result<Errors, Error> {
         let Motion { steps, time, .. } = self.motion;
         for _ in 0..POINTS {
-            self.motion.advance(&mut self.truth, steps / POINTS);
+            self.motion.advance(&mut self.truth.0, steps / POINTS);
             let lines = self.drawn.iter_mut().flat_map(|drawn| &mut drawn.truth);
             record(lines, &self.truth);
         }
-        let predicted = flow.positions(&self.model)?;
+        let predicted = flow.positions(&self.model.0)?;
         follow(&mut self.model, &predicted, time);
         let lines = self.drawn.iter_mut().flat_map(|drawn| &mut drawn.model);
         record(lines, &self.model);
         let mut exact = self.rule.clone();
-        self.motion.advance(&mut exact, steps);
-        follow(&mut self.rule, &places(&exact), time);
+        self.motion.advance(&mut exact.0, steps);
+        follow(&mut self.rule, &exact.positions(), time);
         self.step += 1;
         Ok(self.errors())
     }
 
     /// The bodies that are drawn, so far.
-    pub(super) fn trajectories(&self) -> &[Trajectory] {
+    pub(super) fn trajectories(&self) -> &[Trajectory<D>] {
         &self.drawn
     }
 
     fn errors(&self) -> Errors {
         let time = self.step as f64 * self.motion.time;
-        let error = |places: &[Vector]| {
+        let truth = self.truth.positions();
+        let error = |places: &[Vector<D>]| {
             let samples = places.chunks_exact(self.motion.bodies);
-            let truths = self.truth.chunks_exact(self.motion.bodies);
+            let truths = truth.chunks_exact(self.motion.bodies);
             Squared::of(samples.zip(truths).map(|(places, truth)| {
-                let pairs = places.iter().zip(truth).flat_map(|(x, body)| {
-                    let truth = position(body);
-                    from_fn::<f64, 3, _>(|axis| (x[axis] - truth[axis]).powi(2))
-                });
-                pairs.sum::<f64>() / (3 * truth.len()) as f64
+                let pairs = places.as_flattened().iter().zip(truth.as_flattened());
+                let squares = pairs.map(|(x, truth)| (x - truth).powi(2));
+                squares.sum::<f64>() / (D * truth.len()) as f64
             }))
         };
-        let straight: Vec<Vector> = self.start.iter().map(|body| moved(body, time)).collect();
+        let straight = self.start.rows().map(|body| moved(body, time));
+        let straight: Vec<Vector<D>> = straight.collect();
         Errors {
             step: self.step,
             time,
-            model: error(&places(&self.model)),
-            rule: error(&places(&self.rule)),
+            model: error(&self.model.positions()),
+            rule: error(&self.rule.positions()),
             straight: error(&straight),
-            still: error(&places(&self.start)),
+            still: error(&self.start.positions()),
         }
     }
 }
@@ -140,26 +141,27 @@ impl Squared {
 }
 
 /// Adds the places of bodies to their trajectories. Those of samples that are not drawn have none.
-fn record<'a>(lines: impl Iterator<Item = &'a mut Vec<Vector>>, bodies: &[Body]) {
-    for (line, body) in lines.zip(bodies) {
+fn record<'a, const D: usize>(
+    lines: impl Iterator<Item = &'a mut Vec<Vector<D>>>,
+    bodies: &Bodies<D>,
+) {
+    for (line, body) in lines.zip(bodies.rows()) {
         line.push(position(body));
     }
 }
 
-fn places(bodies: &[Body]) -> Vec<Vector> {
-    bodies.iter().map(position).collect()
-}
-
 /// Where a body is after some time if it keeps its velocity.
-fn moved(body: &Body, time: f64) -> Vector {
-    from_fn(|axis| body[1 + axis] + time * body[4 + axis])
+fn moved<const D: usize>(body: &[f64], time: f64) -> Vector<D> {
+    let (x, v): (Vector<D>, Vector<D>) = (position(body), velocity(body));
+    from_fn(|axis| x[axis] + time * v[axis])
 }
 
 /// Puts bodies at the places that they have after some time, with velocities by the rule.
-fn follow(bodies: &mut [Body], places: &[Vector], time: f64) {
-    for (body, place) in bodies.iter_mut().zip(places) {
+fn follow<const D: usize>(bodies: &mut Bodies<D>, places: &[Vector<D>], time: f64) {
+    let rows = bodies.0.chunks_exact_mut(Bodies::<D>::ROW);
+    for (body, place) in rows.zip(places) {
         for (axis, x) in place.iter().enumerate() {
-            body[4 + axis] = (x - body[1 + axis]) / time;
+            body[1 + D + axis] = (x - body[1 + axis]) / time;
             body[1 + axis] = *x;
         }
     }

@@ -12,6 +12,9 @@ const CHUNK: usize = 256;
 const CHUNK_ON_GPU: usize = 4096;
 /// The factor by which chunks of a transformer are smaller, because of its activations.
 const TRANSFORMER: usize = 4;
+/// The factor by which chunks of bodies in five dimensions are smaller, as their multivectors are
+/// four times as large.
+const FIVE_DIMENSIONS: usize = 4;
 /// The factor by which chunks of a network on simplicial complexes are smaller.
 const SIMPLICES: usize = 16;
 
@@ -88,6 +91,7 @@ fn usual_batch(network: Architecture, device: &Device) -> usize {
     let chunk = if device.is_cpu() { CHUNK } else { CHUNK_ON_GPU };
     match network {
         Architecture::Gravity => chunk / TRANSFORMER,
+        Architecture::Bodies5d => chunk / FIVE_DIMENSIONS,
         Architecture::SimplicialHulls => chunk / SIMPLICES,
         _ => chunk,
     }

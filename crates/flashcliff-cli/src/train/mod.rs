@@ -99,12 +99,15 @@ flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, M
 multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
 1; the state is saved.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100;
-csmpn-hulls 16384, 131072, 16.
+nbody5d 3000, 4096, 128; csmpn-hulls 16384, 131072, 16.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
 regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
 and the names of weights count the layers of dropout, as in GATr.
 Nbody has CGENN's settings: --lr 0.004, --weight-decay 0.0001, and without --schedule the rate grows over a 64th of the run and falls over the last quarter. The data
 are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says another.
+Nbody5d is nbody in five dimensions, with GLGENN's budgets (--samples 30 --steps 2048, --samples 300, and the usual one; 30 samples are one batch).
+GLGENN says neither optimiser nor learning rate: those of nbody are our choice. It measures as many validation and test samples as it trains with;
+--val-samples and --test-samples say so.
 Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
@@ -126,11 +129,12 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that of --seed; nbody: 43].
+    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that
+    /// of --seed; nbody and nbody5d: 43].
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
-    /// Learning rate [default: 0.001; gravity: 0.0003; nbody: 0.004].
+    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
@@ -141,11 +145,12 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     dropout: Option<f64>,
 
-    /// Validation samples [default: 2048; gravity: 5000; nbody: 2000; csmpn-hulls: 16384].
+    /// Validation samples [default: 2048; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls:
+    /// 16384].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096; gravity: 5000; nbody: 2000; csmpn-hulls: 16384].
+    /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
@@ -193,6 +198,8 @@ pub(crate) enum TaskName {
     Gravity,
     /// Positions of five charged bodies after a unit of time (EGNN, CGENN).
     Nbody,
+    /// Positions of five charged bodies in R^5 after a unit of time (GLGENN).
+    Nbody5d,
     /// Volume of the convex hull of 8 points in R^5, on its vertices, edges and triangles (CSMPN).
     CsmpnHulls,
 }
@@ -206,6 +213,7 @@ impl TaskName {
             Self::Volumes => Task::Volumes,
             Self::Gravity => Task::Gravity,
             Self::Nbody => Task::Bodies,
+            Self::Nbody5d => Task::Bodies5d,
             Self::CsmpnHulls => Task::Complexes,
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct SamplesArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Seed of the data [default: that of the run, or 0; nbody: 43].
+    /// Seed of the data [default: that of the run, or 0; nbody and nbody5d: 43].
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 }

@@ -34,7 +34,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "eval hulls in --device cuda:100000", 1, &["CUDA"]),
     // Trajectories.
     row(&[GOOD], "rollout nbody in", 2, &["--out <FILE>"]),
-    row(&[GOOD], "rollout hulls in --out out", 2, &["hulls", "gravity, nbody"]),
+    row(&[GOOD], "rollout hulls in --out out", 2, &["hulls", "gravity, nbody, nbody5d"]),
     row(&[GOOD], "rollout nbody in --out out --steps 0", 2, &["--steps", "1..=1000"]),
     row(&[GOOD], "rollout nbody in --out out --steps 1001", 2, &["--steps", "1..=1000"]),
     row(&[GOOD], "rollout nbody in --out out --samples 0", 2, &["--samples"]),

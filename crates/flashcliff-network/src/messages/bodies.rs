@@ -1,5 +1,7 @@
 //! CGENN's network of charged bodies.
 
+use std::ops::RangeInclusive;
+
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, GradeSet, ProductKind, Signature};
 
@@ -8,15 +10,18 @@ use super::{Attributes, Convolution, MessageLayers, Neighbours};
 use crate::relation::{Reduction, Relation};
 use crate::{Axis, Error, Network, Value};
 
-/// The numbers of a body: its charge, its position, its velocity.
-const NUMBERS: usize = 7;
+/// The dimensions of space that there are networks for.
+const DIMENSIONS: RangeInclusive<usize> = 2..=Signature::MAX_DIM;
 
 /// The sizes of CGENN's network for the motion of charged bodies in space. It commutes with rotations, reflections and translations.
+/// Its algebra is Cl(dim, 0, 0).
 ///
 /// A linear map of three channels (the charge as a scalar, the position from the centre of the graph and the velocity as vectors), layers of messages with the
 /// product of both charges, and a linear map to one channel, whose vector is added to the position. 134,625 parameters with 28 channels and three layers.
 ///
-/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5).
+/// In five dimensions it is the baseline of GLGENN, with 210,113 parameters.
+///
+/// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); GLGENN (arXiv 2506.09625).
 ///
 /// ```
 /// use flashcliff_network::messages::Bodies;
@@ -28,6 +33,8 @@ const NUMBERS: usize = 7;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bodies {
+    /// The dimension of space, from 2 to [`Signature::MAX_DIM`]. Default: 3.
+    pub dim: usize,
     /// The channels of nodes. Default: 28.
     pub channels: usize,
     /// The layers of messages. Default: 3.
@@ -37,6 +44,7 @@ pub struct Bodies {
 impl Default for Bodies {
     fn default() -> Self {
         Self {
+            dim: 3,
             channels: 28,
             layers: 3,
         }
@@ -46,13 +54,13 @@ impl Default for Bodies {
 /// The values at the ends of a network of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyEnds {
-    /// The input `[nodes, 1, 7]`: charge, position and velocity of each body.
+    /// The input `[nodes, 1, 1 + 2 dim]`: charge, position and velocity of each body.
     pub bodies: Value,
     /// The bodies that edges bring messages to, and come from: the first two relations.
     pub neighbours: Neighbours,
     /// The graph of each body: the third relation.
     pub graphs: Relation,
-    /// The output `[3, nodes, 1]`: positions afterwards.
+    /// The output `[dim, nodes, 1]`: positions afterwards.
     pub positions: Value,
 }
 
@@ -60,9 +68,9 @@ impl Bodies {
     /// The network with its layers, each layer of messages as a [block](Network::block) of its own, and its ends.
     ///
     /// # Errors
-    /// The errors of the nodes.
+    /// [`Error::Option`] for a dimension out of its range; the errors of the nodes.
     pub fn layers(&self) -> Result<(MessageLayers, BodyEnds), Error> {
-        let (mut layers, inputs) = BodyInputs::new()?;
+        let (mut layers, inputs) = BodyInputs::new(self.dim)?;
         let (network, neighbours) = (&mut layers.network, inputs.neighbours);
         let centre = inputs.centre(network)?;
         let from_centre = from(network, inputs.positions, centre)?;
@@ -86,7 +94,7 @@ impl Bodies {
         }
         layers.network.block();
         let out = layers.linear("projection.0", h, [self.channels, 1], true)?;
-        let ends = inputs.moved(&mut layers.network, out, inputs.positions)?;
+        let ends = inputs.moved(&mut layers, out, inputs.positions)?;
         Ok((layers, ends))
     }
 }
@@ -94,32 +102,44 @@ impl Bodies {
 /// The beginning of networks of bodies: their input and relations, and the numbers of bodies apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyInputs {
+    dim: usize,
     bodies: Value,
     pub(super) neighbours: Neighbours,
     graphs: Relation,
     /// `[1, nodes, 1]`.
     pub(super) charges: Value,
-    /// `[3, nodes, 1]`, as velocities.
+    /// `[dim, nodes, 1]`, as velocities.
     pub(super) positions: Value,
     pub(super) velocities: Value,
 }
 
 impl BodyInputs {
-    /// The beginning of a network over the algebra of space.
-    pub(super) fn new() -> Result<(MessageLayers, Self), Error> {
-        let mut layers = MessageLayers::new(Algebra::new(Signature::of(3, 0, 0))?);
+    /// The beginning of a network over the algebra of a space of so many dimensions.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a dimension out of its range.
+    pub(super) fn new(dim: usize) -> Result<(MessageLayers, Self), Error> {
+        if !DIMENSIONS.contains(&dim) {
+            return Err(Error::Option {
+                option: "dim",
+                expected: "a dimension of space from 2 to 8",
+                got: dim as f64,
+            });
+        }
+        let mut layers = MessageLayers::new(Algebra::new(Signature::of(dim, 0, 0))?);
         let network = &mut layers.network;
         let neighbours = Neighbours {
             receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
             senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
         };
         let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
-        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(NUMBERS)];
+        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(1 + 2 * dim)];
         let bodies = network.input("bodies", &axes);
         // Behind a zero the numbers of bodies, each as points have their coordinates.
         let numbers = network.points(bodies)?;
-        let parts = network.split(numbers, 0, &[1, 1, 3, 3])?;
+        let parts = network.split(numbers, 0, &[1, 1, dim, dim])?;
         let inputs = Self {
+            dim,
             bodies,
             neighbours,
             graphs,
@@ -135,15 +155,18 @@ impl BodyInputs {
         centre(network, self.positions, self.graphs)
     }
 
-    /// The ends of a network that moves bodies from some positions by the vectors of `[8, nodes, 1]`.
+    /// The ends of a network that moves bodies from some positions by the vectors of `[blades,
+    /// nodes, 1]`.
     pub(super) fn moved(
         &self,
-        network: &mut Network,
+        layers: &mut MessageLayers,
         out: Value,
         from: Value,
     ) -> Result<BodyEnds, Error> {
+        let others = layers.algebra().blade_count() - 1 - self.dim;
+        let network = &mut layers.network;
         // The scalar, the vector, and all else.
-        let way = network.split(out, 0, &[1, 3, 4])?[1];
+        let way = network.split(out, 0, &[1, self.dim, others])?[1];
         Ok(BodyEnds {
             bodies: self.bodies,
             neighbours: self.neighbours,

@@ -76,7 +76,7 @@ impl MultivectorNeurons {
     /// # Errors
     /// The errors of the nodes.
     pub fn layers(&self) -> Result<(MessageLayers, BodyEnds), Error> {
-        let (mut layers, inputs) = BodyInputs::new()?;
+        let (mut layers, inputs) = BodyInputs::new(3)?;
         let embedding = layers.map("feature_embedding", [3, self.channels], false);
         let embedding_s = layers.dense("feature_embedding_s", [1, self.scalars], true);
         let projection = layers.map("projection", [self.channels, 1], false);
@@ -92,7 +92,7 @@ impl MultivectorNeurons {
         }
         layers.network.block();
         let out = layers.mapped(v, &projection)?;
-        let ends = inputs.moved(&mut layers.network, out, centre)?;
+        let ends = inputs.moved(&mut layers, out, centre)?;
         Ok((layers, ends))
     }
 

@@ -180,6 +180,7 @@ mod tests {
             let options = Bodies {
                 channels: 3,
                 layers: 2,
+                ..Bodies::default()
             };
             let (layers, ends) = options.layers().unwrap();
             let mut network = layers.network;

@@ -158,7 +158,14 @@ fn forces() {
 
 /// CGENN's network of bodies, whose first weights are parts of others.
 fn bodies() {
-    let of = |channels, layers| Bodies { channels, layers }.layers().unwrap();
+    let of = |channels, layers| {
+        let own = Bodies {
+            channels,
+            layers,
+            ..Bodies::default()
+        };
+        own.layers().unwrap()
+    };
     let neurons = |scalars, channels| {
         let own = MultivectorNeurons {
             scalars,

@@ -330,6 +330,7 @@ fn the_network_of_bodies_is_that_of_the_formulas() {
     let (layers, ends) = Bodies {
         channels: 3,
         layers: 2,
+        ..Bodies::default()
     }
     .layers()
     .unwrap();
@@ -424,6 +425,7 @@ fn gradients_of_bodies_are_those_of_differences() {
     let (layers, ends) = Bodies {
         channels: 2,
         layers: 1,
+        ..Bodies::default()
     }
     .layers()
     .unwrap();
@@ -502,12 +504,189 @@ fn parameters_are_those_of_the_published_network() {
     assert_eq!(stored("layers.0.node_model.layers.0.0.weight"), [28, 56, 4]);
 }
 
+/// GLGENN's file has 210K parameters and 32 channels for this network. These are 270,081, and the
+/// usual 28 are 210K.
+#[test]
+fn parameters_in_five_dimensions_are_those_of_the_published_network() {
+    let own = Bodies {
+        dim: 5,
+        ..Bodies::default()
+    };
+    let (layers, ends) = own.layers().unwrap();
+    let sizes = layers.stored_shapes().iter();
+    let sizes = sizes.map(|shape| shape.iter().product::<usize>());
+    assert_eq!(sizes.sum::<usize>(), 210_113);
+    let axes = layers.network.shape(ends.positions).unwrap();
+    assert_eq!(
+        axes,
+        [Axis::Fixed(5), Axis::Rows, Axis::Fixed(1)].as_slice()
+    );
+}
+
+#[test]
+fn spaces_without_a_network_are_errors() {
+    for dim in [0, 1, 9, usize::MAX] {
+        let own = Bodies {
+            dim,
+            ..Bodies::default()
+        };
+        let error = own.layers().err().unwrap().to_string();
+        assert!(error.contains("from 2 to 8"), "{error}");
+    }
+}
+
+/// A network with its parameters.
+struct Made {
+    layers: MessageLayers,
+    positions: Value,
+    parameters: Vec<Vec<f64>>,
+}
+
+impl Made {
+    fn new(dim: usize) -> Self {
+        let own = Bodies {
+            dim,
+            channels: 3,
+            layers: 2,
+        };
+        let (layers, ends) = own.layers().unwrap();
+        Self {
+            parameters: parameters_of(&layers.network),
+            positions: ends.positions,
+            layers,
+        }
+    }
+
+    /// Positions `[dim][node]` of bodies `[node][number]`.
+    fn positions(&self, bodies: Vec<f64>) -> Vec<Vec<f64>> {
+        let network = &self.layers.network;
+        let plan = network.plan(&[self.positions], batch(), [Dtype::F64; 2]);
+        let out = run(&plan.unwrap(), [&[bodies], &self.parameters]).remove(0);
+        out.chunks_exact(NODES).map(<[f64]>::to_vec).collect()
+    }
+}
+
+/// The pairs of grades, and the grade of the result, that products of blades have: in the order of
+/// weights.
+fn paths_of(dim: u32) -> Vec<[u32; 3]> {
+    let all = || (0..=dim).flat_map(move |a| (0..=dim).map(move |b| (a, b)));
+    let triples = all().flat_map(|(left, to)| (0..=dim).map(move |right| [left, to, right]));
+    let exists = |[left, to, right]: &[u32; 3]| {
+        (0..1_u32 << dim).any(|a: u32| {
+            (0..1 << dim).any(|b: u32| {
+                [a.count_ones(), (a ^ b).count_ones(), b.count_ones()] == [*left, *to, *right]
+            })
+        })
+    };
+    triples.filter(exists).collect()
+}
+
+/// Bodies in a subspace of three dimensions stay there. A network of three dimensions moves them in
+/// the same way if it has the weights of the grades and products that occur there. Another test
+/// compares that network with formulas.
+#[test]
+fn flat_bodies_in_five_dimensions_move_as_those_in_three() {
+    let (wide, mut narrow) = (Made::new(5), Made::new(3));
+    let [wide_paths, narrow_paths] = [paths_of(5), paths_of(3)];
+    let kept = |len: usize| -> Option<Vec<usize>> {
+        match len {
+            6 => Some((0..4).collect()),
+            len if len == wide_paths.len() => {
+                let place = |path| wide_paths.iter().position(|own| own == path).unwrap();
+                Some(narrow_paths.iter().map(place).collect())
+            }
+            _ => None,
+        }
+    };
+    let shapes = [&wide, &narrow].map(|own| own.layers.stored_shapes());
+    let mut cut = 0;
+    let of_few = |(from, (wide, narrow)): (&Vec<f64>, (&Vec<usize>, &Vec<usize>))| {
+        let last = *wide.last().unwrap();
+        let own = match kept(last).filter(|_| wide != narrow) {
+            Some(kept) => {
+                cut += 1;
+                let rows = from.chunks_exact(last);
+                rows.flat_map(|row| kept.iter().map(|&at| row[at]))
+                    .collect()
+            }
+            None => from.clone(),
+        };
+        assert_eq!(own.len(), narrow.iter().product::<usize>());
+        own
+    };
+    let shapes = shapes[0].iter().zip(shapes[1]);
+    narrow.parameters = wide.parameters.iter().zip(shapes).map(of_few).collect();
+    assert!(cut > 40, "{cut}");
+    let flat = numbers(
+        &narrow.layers.network,
+        narrow.layers.network.inputs(),
+        batch(),
+        3,
+    );
+    let in_space = |body: &[f64]| {
+        let mut row = [0.0; 11];
+        row[..4].copy_from_slice(&body[..4]);
+        row[6..9].copy_from_slice(&body[4..]);
+        row
+    };
+    let bodies = flat[0].chunks_exact(7).flat_map(in_space).collect();
+    let (got, expected) = (wide.positions(bodies), narrow.positions(flat[0].clone()));
+    for (got, expected) in got.iter().zip(&expected) {
+        assert_near(got, expected, 1e-12);
+    }
+    assert_eq!(got[3..], [[0.0; NODES]; 2]);
+}
+
+/// A rotation or reflection of R^5: in each plane of two axes by another angle, then one axis by a
+/// sign.
+fn turned(sign: f64, x: &[f64]) -> Vec<f64> {
+    let mut y = x.to_vec();
+    for (i, j) in (0..5).flat_map(|i| (0..i).map(move |j| (i, j))) {
+        let (sin, cos) = (0.7 + 1.3 * i as f64 + 0.4 * j as f64).sin_cos();
+        (y[i], y[j]) = (cos * y[i] - sin * y[j], sin * y[i] + cos * y[j]);
+    }
+    y[2] *= sign;
+    y
+}
+
+#[test]
+fn the_network_in_five_dimensions_commutes_with_rotations_reflections_and_translations() {
+    let own = Made::new(5);
+    let network = &own.layers.network;
+    let bodies = numbers(network, network.inputs(), batch(), 3).remove(0);
+    let shift = [0.5, -1.0, 2.0, 0.25, -0.75];
+    let before = own.positions(bodies.clone());
+    for sign in [1.0, -1.0] {
+        let moved = |x: &[f64]| -> Vec<f64> {
+            let pairs = turned(sign, x).into_iter().zip(shift);
+            pairs.map(|(x, by)| x + by).collect()
+        };
+        let body = |row: &[f64]| {
+            let parts = [vec![row[0]], moved(&row[1..6]), turned(sign, &row[6..])];
+            parts.concat()
+        };
+        let other = bodies.chunks_exact(11).flat_map(body).collect();
+        let after = own.positions(other);
+        for node in 0..NODES {
+            let place = |of: &[Vec<f64>]| of.iter().map(|axis| axis[node]).collect::<Vec<_>>();
+            assert_near(&place(&after), &moved(&place(&before)), 1e-11);
+            let start = &bodies[11 * node + 1..][..5];
+            let far = place(&before)
+                .iter()
+                .zip(start)
+                .any(|(a, b)| (a - b).abs() > 1e-3);
+            assert!(far, "a body that stays commutes with everything");
+        }
+    }
+}
+
 /// A stored network has its relations, and gives the same bits.
 #[test]
 fn files_have_relations() {
     let (layers, ends) = Bodies {
         channels: 2,
         layers: 1,
+        ..Bodies::default()
     }
     .layers()
     .unwrap();

@@ -3,8 +3,7 @@
 use std::array::from_fn;
 
 use super::legacy::LegacyRng;
-use super::{BODIES, DIM};
-use crate::Body;
+use super::{BODIES, row};
 
 const SPEED: f64 = 0.5;
 pub(super) const TIME_STEP: f64 = 0.001;
@@ -12,21 +11,23 @@ pub(super) const TIME_STEP: f64 = 0.001;
 const MAX_FORCE: f64 = 100.0;
 /// Half the width of the box that the bodies start in.
 const WALL: f64 = 5.0;
-/// Normal numbers that the program draws after a trajectory, for noise of variance 0 on 49 frames of positions and of velocities.
-const NOISE: usize = 2 * 49 * DIM * BODIES;
 
 /// A number of each body, one axis after the other.
-pub(super) type Axes = [[f64; BODIES]; DIM];
+pub(super) type Axes<const D: usize> = [[f64; BODIES]; D];
 
-/// The bodies at one time.
+/// The bodies at one time, in a space of `D` dimensions.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct System {
+pub(super) struct System<const D: usize> {
     pub(super) charges: [f64; BODIES],
-    pub(super) positions: Axes,
-    pub(super) velocities: Axes,
+    pub(super) positions: Axes<D>,
+    pub(super) velocities: Axes<D>,
 }
 
-impl System {
+impl<const D: usize> System<D> {
+    /// Normal numbers that the program draws after a trajectory, for noise of variance 0 on 49
+    /// frames of positions and of velocities.
+    const NOISE: usize = 2 * 49 * D * BODIES;
+
     /// The start of the next trajectory. The stream is then where the trajectory after it begins.
     pub(super) fn draw(rng: &mut LegacyRng) -> Self {
         let charges = from_fn(|_| if rng.uniform() < 0.5 { -1.0 } else { 1.0 });
@@ -36,7 +37,7 @@ impl System {
             positions: normals(),
             velocities: normals(),
         };
-        rng.skip_normals(NOISE);
+        rng.skip_normals(Self::NOISE);
         system.scale_velocities();
         system.reflect();
         system
@@ -45,25 +46,26 @@ impl System {
     /// Does to the stream what [`Self::draw`] does.
     pub(super) fn skip(rng: &mut LegacyRng) {
         rng.skip_uniforms(BODIES);
-        rng.skip_normals(2 * DIM * BODIES + NOISE);
+        rng.skip_normals(2 * D * BODIES + Self::NOISE);
     }
 
-    /// The bodies of a sample.
-    pub(super) fn of(bodies: &[Body]) -> Self {
-        let axes = |first: usize| from_fn(|axis| from_fn(|i| bodies[i][first + axis]));
+    /// The bodies of a sample: the rows of all, one after the other.
+    pub(super) fn of(bodies: &[f64]) -> Self {
+        let number = |i: usize, at: usize| bodies[i * row(D) + at];
+        let axes = |first: usize| from_fn(|axis| from_fn(|i| number(i, first + axis)));
         Self {
-            charges: from_fn(|i| bodies[i][0]),
+            charges: from_fn(|i| number(i, 0)),
             positions: axes(1),
-            velocities: axes(1 + DIM),
+            velocities: axes(1 + D),
         }
     }
 
     /// Writes positions and velocities to the bodies of a sample.
-    pub(super) fn write(&self, bodies: &mut [Body]) {
-        for (i, body) in bodies.iter_mut().enumerate() {
-            for axis in 0..DIM {
+    pub(super) fn write(&self, bodies: &mut [f64]) {
+        for (i, body) in bodies.chunks_exact_mut(row(D)).enumerate() {
+            for axis in 0..D {
                 body[1 + axis] = self.positions[axis][i];
-                body[1 + DIM + axis] = self.velocities[axis][i];
+                body[1 + D + axis] = self.velocities[axis][i];
             }
         }
     }
@@ -101,7 +103,7 @@ impl System {
         }
     }
 
-    fn forces(&self) -> Axes {
+    fn forces(&self) -> Axes<D> {
         let strengths = self.strengths();
         self.positions.map(|x| {
             from_fn(|i| {
@@ -116,12 +118,12 @@ impl System {
     /// Squares of distances are `x_i^2 + x_j^2 - 2 x_i . x_j`, whose last product is a chain of fused multiplications and additions, as that
     /// of BLAS on CPUs that have them.
     fn strengths(&self) -> [[f64; BODIES]; BODIES] {
-        let [x, y, z] = &self.positions;
         let squares = squares(&self.positions);
         let mut strengths = [[0.0; BODIES]; BODIES];
         for i in 0..BODIES {
             for j in 0..i {
-                let dot = z[i].mul_add(z[j], y[i].mul_add(y[j], x[i] * x[j]));
+                let axes = self.positions.iter();
+                let dot = axes.fold(0.0, |sum, x| x[i].mul_add(x[j], sum));
                 let square = squares[i] + squares[j] - 2.0 * dot;
                 let strength = self.charges[i] * self.charges[j] / square.powf(1.5);
                 (strengths[i][j], strengths[j][i]) = (strength, strength);
@@ -132,15 +134,15 @@ impl System {
 }
 
 /// The square of the length of each body's vector.
-fn squares([x, y, z]: &Axes) -> [f64; BODIES] {
-    from_fn(|i| x[i] * x[i] + y[i] * y[i] + z[i] * z[i])
+fn squares<const D: usize>(axes: &Axes<D>) -> [f64; BODIES] {
+    from_fn(|i| axes.iter().map(|x| x[i] * x[i]).sum())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn starts(seed: u32) -> Vec<System> {
+    fn starts<const D: usize>(seed: u32) -> Vec<System<D>> {
         let mut rng = LegacyRng::new(seed);
         (0..6).map(|_| System::draw(&mut rng)).collect()
     }
@@ -149,8 +151,8 @@ mod tests {
     fn walls_reflect_positions_and_turn_velocities_inwards() {
         let mut system = System {
             charges: [1.0; BODIES],
-            positions: [[0.0, 5.25, -5.5, 6.0, -5.0]; DIM],
-            velocities: [[0.1, 0.2, 0.3, -0.4, -0.5]; DIM],
+            positions: [[0.0, 5.25, -5.5, 6.0, -5.0]; 3],
+            velocities: [[0.1, 0.2, 0.3, -0.4, -0.5]; 3],
         };
         system.reflect();
         assert_eq!(system.positions[2], [0.0, 4.75, -4.5, 4.0, -5.0]);
@@ -158,19 +160,17 @@ mod tests {
     }
 
     /// The sum over pairs of `q_i q_j / r_ij`.
-    fn potential(system: &System) -> f64 {
-        let [x, y, z] = &system.positions;
+    fn potential<const D: usize>(system: &System<D>) -> f64 {
         let pairs = (0..BODIES).flat_map(|i| (0..i).map(move |j| (i, j)));
         let energy = |(i, j): (usize, usize)| {
-            let square = (x[i] - x[j]).powi(2) + (y[i] - y[j]).powi(2) + (z[i] - z[j]).powi(2);
-            system.charges[i] * system.charges[j] / square.sqrt()
+            let along = system.positions.iter().map(|x| (x[i] - x[j]).powi(2));
+            system.charges[i] * system.charges[j] / along.sum::<f64>().sqrt()
         };
         pairs.map(energy).sum()
     }
 
-    #[test]
-    fn forces_are_the_slopes_of_the_potential() {
-        for start in starts(9) {
+    fn check_forces<const D: usize>() {
+        for start in starts::<D>(9) {
             let forces = start.forces();
             let step = 1e-5;
             for (axis, along) in forces.iter().enumerate() {
@@ -189,9 +189,15 @@ mod tests {
     }
 
     #[test]
+    fn forces_are_the_slopes_of_the_potential() {
+        check_forces::<3>();
+        check_forces::<5>();
+    }
+
+    #[test]
     fn large_forces_are_cut() {
-        let mut system = starts(0).remove(0);
-        for axis in 0..DIM {
+        let mut system = starts::<5>(0).remove(0);
+        for axis in 0..5 {
             system.positions[axis][1] = system.positions[axis][0] + 1e-3;
         }
         for along in system.forces() {

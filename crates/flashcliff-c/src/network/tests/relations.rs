@@ -18,6 +18,7 @@ fn bodies(name: &str) -> Written {
     let options = Bodies {
         channels: 3,
         layers: 2,
+        ..Bodies::default()
     };
     let (layers, ends) = options.layers().unwrap();
     written(name, layers.network, ends.positions)
