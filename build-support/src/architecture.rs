@@ -67,8 +67,8 @@ impl Architecture {
     #[must_use]
     pub fn flags(self, source: Source) -> Option<[String; 2]> {
         // The first half of a compilation (C++ to PTX) is the expensive one, and runs once for each `compute_`. The
-        // second half (PTX to machine code) runs once for each `sm_`. Only 90 and 90a have instructions that the
-        // kernels use and that PTX for 80 cannot express.
+        // second half (PTX to machine code) runs once for each `sm_`. Only code for 90 and 90a uses instructions
+        // that PTX for 80 cannot express.
         let (virtual_code, code) = match (self, source) {
             (Self::Sm80, _) => ("compute_80", "sm_80"),
             (Self::Sm86, _) => ("compute_80", "sm_86"),

@@ -24,7 +24,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 // The columns of sums, of eight features each, that there are kernels for.
 constexpr int kNarrow = 5, kWide = 8;
 
-// The threads of a multiprocessor. Where there is room for two CTAs they share them: one waits for memory while the other computes.
+// The threads of two CTAs, where a multiprocessor has room for two: one waits for memory while the other computes. Else those of one.
 constexpr int kThreads = 512;
 
 // 2^x, where what is too small for a normal number is 0.

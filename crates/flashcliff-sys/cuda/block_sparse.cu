@@ -210,16 +210,22 @@ int run(Kernel *kernel, dim3 ctas, size_t bytes, void *stream, const Arguments &
   return int(launch_in_turn(kernel, ctas, dim3(kThreads), bytes, stream, arguments));
 }
 
-int multiprocessors(int &count) {
-  int device = 0;
-  const auto error = cudaGetDevice(&device);
-  return int(error != cudaSuccess ? error : cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-}
+// The multiprocessors of the device, and the shared memory of each in bytes.
+struct Device {
+  int count, bytes;
+};
 
+int ask(Device &of) {
+  int device = 0;
+  auto error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of.count, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of.bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  return int(error);
+}
 
 // The products of some groups. Where one of them has many inputs, all are those of `deep`.
 template <bool Transposed>
-int some_products(Product &product, int64_t first, int64_t tiles_of_deep, int64_t tiles, int multiprocessors, void *stream) {
+int some_products(Product &product, int64_t first, const Device &device, void *stream) {
   const fc_block_groups &groups = product.call.groups;
   size_t bytes = 0;
   product.steps = 1;
@@ -230,8 +236,10 @@ int some_products(Product &product, int64_t first, int64_t tiles_of_deep, int64_
   }
   bytes += 4 * product.steps * sizeof(float);
   const bool is_deep = product.steps > kMostSteps;
-  const int of_one = is_deep ? deep::kCtas : int(std::min<size_t>(kCtas, kSharedBytes / (bytes + kReserved)));
-  const int ctas = share(product.parts, groups, first, is_deep ? tiles_of_deep : tiles, of_one * multiprocessors, [](const Part &part) {
+  const int rows = is_deep ? deep::kRows : kRows;
+  const int of_one = is_deep ? deep::kCtas : int(std::clamp<size_t>(size_t(device.bytes) / (bytes + kReserved), 1, kCtas));
+  const int64_t tiles = (product.call.rows + rows - 1) / rows;
+  const int ctas = share(product.parts, groups, first, tiles, of_one * device.count, [](const Part &part) {
     const double inputs = part.input_count, outputs = part.output_count;
     return inputs + outputs + inputs * outputs / 6 + 6;
   });
@@ -243,12 +251,10 @@ template <bool Transposed>
 int product(const fc_block_sparse &call, void *stream) {
   Product product;
   product.call = call;
-  int count = 0;
-  if (const int error = multiprocessors(count); error != 0) return error;
-  const auto tiles = [&](int rows) { return (call.rows + rows - 1) / rows; };
+  Device device;
+  if (const int error = ask(device); error != 0) return error;
   for (int64_t first = 0; first < call.groups.count; first += kMostGroups) {
-    const int error = some_products<Transposed>(product, first, tiles(deep::kRows), tiles(kRows), count, stream);
-    if (error != 0) return error;
+    if (const int error = some_products<Transposed>(product, first, device, stream); error != 0) return error;
   }
   return 0;
 }

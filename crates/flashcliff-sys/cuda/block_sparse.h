@@ -26,7 +26,8 @@ extern "C" {
 /* The numbers that describe a group. */
 #define FC_GROUP_NUMBERS 5
 
-/* Groups; addresses are of the device's memory, but for `sizes`. */
+/* Groups; addresses are of the device's memory, but for `sizes`. A kernel reads them before the kernels before it have ended, so no
+ * kernel just before it may write them. */
 typedef struct fc_block_groups {
   /* [count, FC_GROUP_NUMBERS]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
    * first group with these outputs, else 0. */

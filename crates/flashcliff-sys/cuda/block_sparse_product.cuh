@@ -15,8 +15,7 @@ constexpr int kRows = kWarps * kOwn;  // rows of a CTA at once
 constexpr int kCtas = 8;              // of a multiprocessor, at most
 constexpr int kStep = kOwn * kPair;   // numbers that a warp copies in a step
 constexpr int kMostSteps = 12;        // of a group
-// The shared memory of a multiprocessor that CTAs are counted by, and what each takes besides.
-constexpr size_t kSharedBytes = 227 * 1024, kReserved = 1024;
+constexpr size_t kReserved = 1024;    // of shared memory for each CTA, besides its own
 
 // Pairs of units of inputs.
 __host__ __device__ constexpr int steps_of(int inputs) { return (inputs + 1) / 2; }

@@ -69,7 +69,7 @@ cudaError_t current_device(Device *device) {
 // The properties of a compiled kernel.
 struct Compiled {
   int registers;  // a thread
-  bool hopper;    // with bulk copies and clusters
+  bool hopper;    // with bulk copies, clusters and turns
 };
 
 // The first call on a device loads the function and lets it use all of the shared memory.
@@ -191,7 +191,6 @@ struct Cut {
   fc_plan plan;
   const void *function;
   // Whether the kernel lets the next one start before its own end.
-  bool overlaps;
   int arithmetic_bytes;
   // The largest number of row blocks for any alignment of the tensors.
   int64_t most_row_blocks;
@@ -320,7 +319,6 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
   fc_plan &plan = cut->plan;
   plan = {};
   cut->function = kernel->functions[0];
-  cut->overlaps = variants[0].hopper;
   plan.registers = variants[0].registers;
   if (kernel->pointwise) return cut_points(kernel, cut);
 
@@ -492,9 +490,9 @@ fc_partials partials_of(const fc_kernel *kernel, const fc_call *call, const Cut 
   return t;
 }
 
-// Adds up partial sums of one arithmetic. They may be those of the launch before.
+// Adds up partial sums of one arithmetic, beside the end of the kernel before, which may have written them.
 template <int N>
-cudaError_t launch_totals(const Partials<N> &all, int count, bool overlaps, cudaStream_t stream) {
+cudaError_t launch_totals(const Partials<N> &all, int count, cudaStream_t stream) {
   int64_t columns = 0;
   for (int i = 0; i < count; i++) columns = columns_of(all.of[i]) > columns ? columns_of(all.of[i]) : columns;
   if (columns == 0) return cudaSuccess;
@@ -503,14 +501,13 @@ cudaError_t launch_totals(const Partials<N> &all, int count, bool overlaps, cuda
   void *arguments[] = {const_cast<Partials<N> *>(&all)};
   const void *function = all.of[0].is_f64 ? reinterpret_cast<const void *>(&sum_partials<double, N>)
                                           : reinterpret_cast<const void *>(&sum_partials<float, N>);
-  // The sum runs beside the end of the kernel before it, if both are compiled for that.
   cudaLaunchAttribute attribute = in_turn();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = overlaps ? 1 : 0;
+  config.numAttrs = takes_turns() ? 1 : 0;
   return cudaLaunchKernelExC(&config, function, arguments);
 }
 
@@ -612,7 +609,7 @@ extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *str
   bool has_sums = false;
   const int error = fc::launch_call(kernel, call, &cut, &has_sums, on);
   if (error != 0 || !has_sums) return error;
-  return fc::launch_totals(fc::Partials<1>{{fc::partials_of(kernel, call, cut)}}, 1, cut.overlaps, on);
+  return fc::launch_totals(fc::Partials<1>{{fc::partials_of(kernel, call, cut)}}, 1, on);
 }
 
 extern "C" int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, fc_partials *left, void *stream) {

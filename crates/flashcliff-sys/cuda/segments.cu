@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
 
 namespace fc {
@@ -163,8 +164,7 @@ template <class T, class S, int N>
 int launch_gather(const fc_segments &call, cudaStream_t stream) {
   const unsigned grid = ctas(call.outer * call.rows * (call.inner / N));
   if (grid == 0) return FC_ERROR_TOO_LARGE;
-  gather_kernel<T, S, N><<<grid, kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
+  return launch_in_turn(gather_kernel<T, S, N>, dim3(grid), dim3(kThreads), 0, stream, call);
 }
 
 template <class T, class S, int N>
@@ -173,15 +173,13 @@ int launch_sum(const fc_segments &call, cudaStream_t stream) {
   if (call.rows < kShared * call.targets) {
     const unsigned grid = ctas(call.outer * call.targets * groups);
     if (grid == 0) return FC_ERROR_TOO_LARGE;
-    sum_kernel<T, S, N><<<grid, kThreads, 0, stream>>>(call);
-    return cudaGetLastError();
+    return launch_in_turn(sum_kernel<T, S, N>, dim3(grid), dim3(kThreads), 0, stream, call);
   }
   int width = 1;
   while (width < kLanes && width < groups) width *= 2;
   const int64_t grid = (groups + width - 1) / width * call.targets * call.outer;
   if (grid > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  shared_sum_kernel<T, S, N><<<unsigned(grid), kThreads, 0, stream>>>(call, width);
-  return cudaGetLastError();
+  return launch_in_turn(shared_sum_kernel<T, S, N>, dim3(unsigned(grid)), dim3(kThreads), 0, stream, call, width);
 }
 
 // Whether rows are aligned to so many elements.
@@ -229,13 +227,12 @@ extern "C" int fc_copy_columns(const fc_columns *call, void *stream) {
   if (call->whole == nullptr) return FC_ERROR_BAD_CALL;
   const unsigned grid = fc::ctas(call->rows * width);
   if (grid == 0) return FC_ERROR_TOO_LARGE;
-  const auto on = static_cast<cudaStream_t>(stream);
+  const auto launch = [&](auto *kernel) { return fc::launch_in_turn(kernel, dim3(grid), dim3(fc::kThreads), 0, stream, *call, width); };
   switch (call->dtype) {
-    case FC_F64: fc::columns_kernel<double><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
-    case FC_F32: fc::columns_kernel<float><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
-    default: fc::columns_kernel<fc::Bits16><<<grid, fc::kThreads, 0, on>>>(*call, width); break;
+    case FC_F64: return launch(fc::columns_kernel<double>);
+    case FC_F32: return launch(fc::columns_kernel<float>);
+    default: return launch(fc::columns_kernel<fc::Bits16>);
   }
-  return cudaGetLastError();
 }
 
 extern "C" int fc_segment_gather(const fc_segments *call, void *stream) { return fc::run<false>(call, stream); }

@@ -14,7 +14,7 @@ struct WalkCut {
   int registers;
   int64_t ctas;
   // Whether the kernel takes its turn.
-  bool overlaps;
+  bool takes_turns;
   bool has_sums;
 };
 
@@ -125,7 +125,7 @@ int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, WalkC
   cut->has_sums = false;
   for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
   cut->registers = compiled[0].registers;
-  cut->overlaps = compiled[0].hopper;
+  cut->takes_turns = compiled[0].hopper;
   a.threads_per_row = threads_of_row(kernel, a);
   if (a.threads_per_row == 0) return FC_ERROR_BAD_CALL;
   const int arithmetic_bytes = kernel->is_f64 ? 8 : 4, step = a.threads_per_row * lanes;
@@ -213,7 +213,7 @@ int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t strea
     cudaLaunchAttribute attribute;
     cudaLaunchConfig_t config = configure(cut.ctas, cut.threads, cut.shared_bytes, 1, &attribute);
     config.stream = stream;
-    if (cut.overlaps && takes_turns()) {
+    if (cut.takes_turns && takes_turns()) {
       attribute = in_turn();
       config.numAttrs = 1;
     }
@@ -222,7 +222,7 @@ int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t strea
   }
   if (!cut.has_sums) return 0;
   const Partials<2> all = {{partials_of_walk(kernel, call, cut, 0), partials_of_walk(kernel, call, cut, 1)}};
-  return launch_totals(all, 2, takes_turns(), stream);
+  return launch_totals(all, 2, stream);
 }
 
 }  // namespace

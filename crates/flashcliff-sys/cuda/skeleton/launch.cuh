@@ -20,7 +20,7 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *s
 // Whether the code of this library that the device runs has `take_turn`: not where it comes from code for older GPUs.
 bool takes_turns();
 
-// The attribute of launches that need not wait for the kernel before.
+// The attribute of launches that may start before the kernel before has ended.
 inline cudaLaunchAttribute in_turn() {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -28,7 +28,7 @@ inline cudaLaunchAttribute in_turn() {
   return attribute;
 }
 
-// Launches a kernel that begins with `take_turn`, so that it starts while the kernel before it ends.
+// Launches a kernel that calls `take_turn` before it touches what other kernels write, so that it starts while the kernel before it ends.
 template <class... Parameters, class... Given>
 cudaError_t launch_in_turn(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes, void *stream, const Given &...given) {
   cudaLaunchAttribute attribute = in_turn();
@@ -39,7 +39,10 @@ cudaError_t launch_in_turn(void (*kernel)(Parameters...), dim3 grid, dim3 block,
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = takes_turns() ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+  // The next launch must not find the error of this one.
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
 }
 
 // A grid of CTAs for `elements` elements, with at most `most` CTAs. Threads walk on from there.

@@ -478,7 +478,7 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
     }
   }
 #if FC_HOPPER
-  // The addition of the partial sums may start now; it waits for everything that is written here.
+  // The next kernel, which may add up the partial sums, may start now; it waits for everything that is written here.
   launch_dependents();
 #endif
   if (c.tiles() == 1) c.flush_sums(false);

@@ -77,7 +77,8 @@ pub struct Product {
 ///
 /// # Safety
 /// Addresses are of memory on the device of the call that holds what strides, rows and units reach, until the work on the stream is
-/// done; the host's numbers of groups are there until the function returns. The result overlaps nothing else.
+/// done; the host's numbers of groups are there until the function returns. The result overlaps nothing else. No kernel just before the
+/// call on the stream writes the device's numbers of groups: they are read before it has ended.
 pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error> {
     let raw = sys::fc_block_sparse {
         x: pointer::<f32>(product.x.elements).cast_const(),

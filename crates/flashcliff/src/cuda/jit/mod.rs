@@ -111,8 +111,9 @@ pub(crate) fn kernels(
             Some(walker) => emit::strided(program.source(), walker),
         };
         let single = single.map_err(too_large(&name))?;
-        // Rows that are copied ahead in f32 take the special instructions of 90a, as in a build.
-        let special = !single.shape.is_pointwise && walker.is_none() && !is_f64;
+        // Rows that are copied ahead in f32, as in a build, and kernels that start beside the end of the kernel before take the special instructions
+        // of 90a.
+        let special = walker.is_some() || !(single.shape.is_pointwise || is_f64);
         let target = Target::of(capability, special);
         let kernels: Vec<&[Kernel]> = single.kernels.chunks(1).collect();
         let codes = compile(&name, &single.text, &kernels, target)?;

@@ -26,12 +26,29 @@ const SHORT: Case = Case {
         (&[4], &[9, 11]),
     ],
 };
-/// More weights than a CTA keeps in shared memory.
-const LONG: Case = Case {
-    units: [15, 9],
+/// As many inputs as the kernel that loops over them takes, and a group of none, whose outputs are the bias.
+const MIDDLE: Case = Case {
+    units: [24, 9],
     groups: &[
         (
-            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14],
+            &[
+                0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+                23,
+            ],
+            &[0, 1, 2, 3, 4, 6, 7, 8],
+        ),
+        (&[], &[5]),
+    ],
+};
+/// More inputs than that: more weights than a CTA keeps in shared memory, and few.
+const LONG: Case = Case {
+    units: [27, 9],
+    groups: &[
+        (
+            &[
+                0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+                24, 25, 26,
+            ],
             &[0, 1, 2, 3, 4, 6, 7, 8],
         ),
         (&[9], &[5]),
@@ -46,7 +63,9 @@ pub(super) fn run() {
         }
     }
     for transposed in [false, true] {
-        call(&LONG, 1000, transposed);
+        for case in [&MIDDLE, &LONG] {
+            call(case, 1000, transposed);
+        }
     }
 }
 
@@ -134,6 +153,8 @@ fn call(case: &Case, rows: usize, transposed: bool) {
         }]
     };
     for output in 0..outputs {
+        let unit = (output / UNIT) as i32;
+        let is_written = case.groups.iter().any(|(_, to)| to.contains(&unit));
         let own: Vec<usize> = (0..inputs)
             .filter(|&i| is_in_a_group(case, i, output))
             .collect();
@@ -141,9 +162,9 @@ fn call(case: &Case, rows: usize, transposed: bool) {
             let products = own
                 .iter()
                 .map(|&i| x.given[row * stride + i] * weight(i, output));
-            let expected = match own.is_empty() {
-                true => untouched,
-                false => bias.given[output] + products.sum::<f64>(),
+            let expected = match is_written {
+                true => bias.given[output] + products.sum::<f64>(),
+                false => untouched,
             };
             assert_eq!(
                 got[row * outputs + output],
