@@ -636,7 +636,7 @@ extern "C" int fc_add_up(const fc_partials *all, int32_t count, void *stream) {
         if ((all[next].is_f64 != 0) == (is_f64 != 0) && fc::columns_of(all[next]) > 0) list.of[taken++] = all[next];
       }
       if (taken == 0) break;
-      if (const int error = fc::launch_totals(list, taken, false, static_cast<cudaStream_t>(stream))) return error;
+      if (const int error = fc::launch_totals(list, taken, static_cast<cudaStream_t>(stream))) return error;
     }
   }
   return 0;
