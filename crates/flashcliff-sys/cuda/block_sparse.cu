@@ -1,9 +1,360 @@
-// Products with block-sparse matrices, on tensor cores (m16n8k8 of TF32), for many rows: gradients of matrices, and launches.
-#include "block_sparse_deep.cuh"
-#include "block_sparse_product.cuh"
+// Products with block-sparse matrices, on tensor cores (m16n8k8 of TF32).
+//
+// A CTA has the output units of one group, and goes through rows: its warps each copy their own to shared memory, several steps ahead,
+// and read from there what they copied themselves. So they wait for copies, and for each other only where a group has so many weights
+// that these come in steps too.
+//
+// A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread copies
+// and reads words of 16 bytes. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
+// and those of the second step are 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "block_sparse.cuh"
+#include "skeleton/launch.cuh"
+#include "skeleton/memory.cuh"
+#include "tensor_cores.cuh"
 
 namespace fc {
 namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kPair = 2 * kUnit;       // columns of a pair of units
+constexpr int kPairs = kUnits / 2;     // of outputs, at most
+constexpr int kBlock = kPair * kPair;  // weights of a pair of inputs and a pair of outputs
+constexpr int kMostGroups = 128;       // of a launch
+
+extern __shared__ __align__(16) float shared[];
+
+// Words of 16 and 8 bytes. As C++ the compiler takes some of them apart, and stores a quarter of each sector at a time.
+FC_INLINE float4 read4(const float *from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(shared_address(from)));
+  return v;
+}
+FC_INLINE float2 read2(const float *from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(shared_address(from)));
+  return v;
+}
+FC_INLINE void keep4(float *to, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+FC_INLINE void keep2(float *to, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(to)), "f"(v.x), "f"(v.y) : "memory");
+}
+FC_INLINE void write4(float *to, float4 v) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+FC_INLINE float4 rounded(float4 v) { return make_float4(rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)); }
+FC_INLINE float2 rounded(float2 v) { return make_float2(rounded(v.x), rounded(v.y)); }
+
+// Copies a word, or writes zeros where there is none.
+template <int Bytes>
+FC_INLINE void copy_or_zero(float *to, const float *from, bool there) {
+  const int size = there ? Bytes : 0;
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size), "n"(Bytes) : "memory");
+  }
+}
+template <int Left>
+FC_INLINE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory"); }
+
+// The first of four neighbouring columns of units; -1 where there is no unit.
+FC_INLINE int four_columns(const int32_t *units, int count, int at) {
+  return at / 2 < count ? units[at / 2] * kUnit + at % 2 * 4 : -1;
+}
+
+// The number of rows behind one, as an int.
+FC_INLINE int rows_behind(int64_t rows, int64_t row) { return int(min(rows - row, int64_t(1) << 30)); }
+
+// ---- which CTA has what ----
+
+struct Part {
+  int32_t inputs, outputs;  // places in `units`
+  int32_t input_count;
+  int16_t output_count, leads;
+};
+
+// Some groups of a call, and the CTAs that each has.
+struct Parts {
+  int32_t count;
+  int32_t begin[kMostGroups + 1];
+  Part parts[kMostGroups];
+};
+
+// The group of a CTA.
+FC_INLINE int group_of(const Parts &parts, int cta) {
+  int low = 0, high = parts.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (parts.begin[middle] <= cta) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Gives groups from `first` on their CTAs, at most `wanted` in all if there are not more groups, so that the longest CTA is as short as it
+// can be. `cost` is that of a tile of rows; returns the CTAs.
+template <class Cost>
+int share(Parts &to, const fc_block_groups &groups, int64_t first, int64_t tiles, int wanted, Cost &&cost) {
+  to.count = int(std::min<int64_t>(groups.count - first, kMostGroups));
+  double rates[kMostGroups], total = 0;
+  for (int at = 0; at < to.count; at++) {
+    const int32_t *group = groups.sizes + (first + at) * FC_GROUP_NUMBERS;
+    to.parts[at] = Part{group[0], group[2], group[1], int16_t(group[3]), int16_t(group[4])};
+    const double own = cost(to.parts[at]);
+    rates[at] = 1 / own;
+    total += own;
+  }
+  // The CTAs if none may take longer than `time`.
+  const auto ctas_in = [&](double time) {
+    int64_t sum = 0;
+    for (int at = 0; at < to.count; at++) {
+      const auto of_cta = std::clamp<int64_t>(int64_t(time * rates[at]), 1, tiles);
+      to.begin[at] = int(sum);
+      sum += (tiles + of_cta - 1) / of_cta;
+    }
+    to.begin[to.count] = int(sum);
+    return sum;
+  };
+  const double most = total * double(tiles);
+  double low = most / wanted, high = 2 * low;
+  while (ctas_in(high) > wanted && high < most) low = high, high *= 2;
+  for (int turn = 0; turn < 6; turn++) {
+    const double middle = (low + high) / 2;
+    (ctas_in(middle) > wanted ? low : high) = middle;
+  }
+  return int(ctas_in(high));
+}
+
+// ---- rows times the matrix ----
+
+constexpr int kTiles = 2;             // of 16 rows of a warp
+constexpr int kOwn = kTiles * 16;     // rows of a warp
+constexpr int kRows = kWarps * kOwn;  // rows of a CTA at once
+constexpr int kStages = 4;            // steps under way
+constexpr int kCtas = 3;              // of a multiprocessor
+constexpr int kKept = 24;             // blocks of weights in shared memory, at most
+constexpr int kStep = kOwn * kPair;   // numbers that a warp copies in a step
+static_assert(kKept >= kStages * kPairs, "weights that come in steps have room");
+
+// What follows in shared memory: rows, weights, biases, columns of outputs, columns of inputs.
+constexpr int kOfRows = kWarps * kStages * kStep, kOfWeights = kKept * kBlock, kOfBias = kPairs * kPair, kOfOutputs = kPairs * 4;
+constexpr size_t product_bytes(int steps) {
+  return (kOfRows + kOfWeights + kOfBias + kOfOutputs + 4 * steps) * sizeof(float);
+}
+
+struct Product {
+  fc_block_sparse call;
+  Parts parts;
+};
+
+// The place of a lane's word of 8 bytes among those of a warp. Lanes of equal t copy neighbouring words, and lanes of equal g read them
+// at once: so that neither have to wait for each other's banks.
+FC_INLINE int place_of_word2() {
+  const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  return (8 * t + (g ^ t / 2 * 4)) * 2;
+}
+
+// Copies or rounds the weights of a pair of inputs and a pair of outputs, as fragments want them: those of a lane side by side.
+template <bool Transposed>
+FC_INLINE void copy_block(float *to, const fc_block_sparse &call, const int *inputs, const int *outputs) {
+  const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int input = inputs[t], output = outputs[g / 2];
+  const bool there = input >= 0 && output >= 0;
+  const int64_t k = max(input, 0), n = max(output, 0) + g % 2 * 2;
+  if constexpr (Transposed) {
+    const float *from = call.weights + n * call.weights_stride + k;
+#pragma unroll
+    for (int j = 0; j < 2; j++) copy_or_zero<16>(to + j * 128 + lane * 4, from + j * call.weights_stride, there);
+  } else {
+    const float *from = call.weights + k * call.weights_stride + n;
+#pragma unroll
+    for (int i = 0; i < 4; i++) copy_or_zero<8>(to + i * 64 + place_of_word2(), from + i * call.weights_stride, there);
+  }
+}
+
+template <bool Transposed>
+FC_INLINE void round_block(float *block) {
+  const int lane = int(threadIdx.x) % 32;
+  if constexpr (Transposed) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) keep4(block + j * 128 + lane * 4, rounded(read4(block + j * 128 + lane * 4)));
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) keep2(block + i * 64 + place_of_word2(), rounded(read2(block + i * 64 + place_of_word2())));
+  }
+}
+
+// The weights of a lane: `b[j][i]` is that of column 4 t + i of the inputs and 2 g + j of the outputs.
+template <bool Transposed>
+FC_INLINE void read_block(float (&b)[2][4], const float *block) {
+  const int lane = int(threadIdx.x) % 32;
+  if constexpr (Transposed) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const float4 v = read4(block + j * 128 + lane * 4);
+      b[j][0] = v.x, b[j][1] = v.y, b[j][2] = v.z, b[j][3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float2 v = read2(block + i * 64 + place_of_word2());
+      b[0][i] = v.x, b[1][i] = v.y;
+    }
+  }
+}
+
+// The rows of a CTA, which is one of some of its group. Kept: all weights stay in shared memory; else they come in steps.
+template <int Pairs, bool Transposed, bool Kept>
+FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place, int ctas, float *rows, float *weights, const float *bias,
+                               const int *outputs, const int *inputs) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows, by8 = 8 * call.x_stride;
+  float *const own = rows + warp * kStages * kStep + lane * 4;
+  // What is copied next.
+  int64_t next = place;
+  int next_step = 0, next_slot = 0;
+  int64_t first = next * kRows + warp * kOwn + g;
+  const float *from = call.x + first * call.x_stride;
+  int there = rows_behind(call.rows, first);
+  const auto begin = [&] {
+    if (next < tiles) {
+      const int column = inputs[4 * next_step + t];
+      float *const to = own + next_slot * kStep;
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) copy_or_zero<16>(to + i * 128, from + i * by8 + max(column, 0), column >= 0 && 8 * i < there);
+      if constexpr (!Kept) {
+        for (int p = warp; p < Pairs; p += kWarps) {
+          copy_block<Transposed>(weights + (next_slot * Pairs + p) * kBlock, call, inputs + 4 * next_step, outputs + 4 * p);
+        }
+      }
+      if (++next_slot == kStages) next_slot = 0;
+      if (++next_step == steps) {
+        next_step = 0;
+        next += ctas;
+        first += int64_t(ctas) * kRows;
+        from += int64_t(ctas) * kRows * call.x_stride;
+        there = rows_behind(call.rows, first);
+      }
+    }
+    copy_commit();
+  };
+  if constexpr (Kept) {
+    for (int at = warp; at < steps * Pairs; at += kWarps) {
+      copy_block<Transposed>(weights + at * kBlock, call, inputs + 4 * (at / Pairs), outputs + 4 * (at % Pairs));
+    }
+    copy_commit();
+  }
+#pragma unroll 1
+  for (int i = 0; i < kStages - 1; i++) begin();
+  if constexpr (Kept) {
+    wait_for_copies<kStages - 1>();
+    for (int at = warp; at < steps * Pairs; at += kWarps) round_block<Transposed>(weights + at * kBlock);
+    __syncthreads();
+  }
+  int slot = 0;
+#pragma unroll 1
+  for (int64_t tile = place; tile < tiles; tile += ctas) {
+    float sums[kTiles][2 * Pairs][4] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+      wait_for_copies<kStages - 2>();
+      if constexpr (!Kept) __syncthreads();
+      float4 x[2 * kTiles];
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = read4(own + slot * kStep + i * 128);
+      begin();
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = rounded(x[i]);
+      const float *const of_step = weights + (Kept ? step : slot) * Pairs * kBlock;
+#pragma unroll
+      for (int p = 0; p < Pairs; p++) {
+        float b[2][4];
+        read_block<Transposed>(b, of_step + p * kBlock);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          if constexpr (!Kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) b[j][i] = rounded(b[j][i]);
+          }
+          const float first_half[2] = {b[j][0], b[j][1]}, second_half[2] = {b[j][2], b[j][3]};
+#pragma unroll
+          for (int m = 0; m < kTiles; m++) {
+            const float4 low = x[2 * m], high = x[2 * m + 1];
+            multiply(sums[m][2 * p + j], {low.x, high.x, low.y, high.y}, first_half);
+            multiply(sums[m][2 * p + j], {low.z, high.z, low.w, high.w}, second_half);
+          }
+        }
+      }
+      if (++slot == kStages) slot = 0;
+    }
+    const int64_t row = tile * kRows + warp * kOwn + g;
+    const int rest = rows_behind(call.rows, row);
+    float *const to = call.out + row * call.out_stride;
+#pragma unroll
+    for (int p = 0; p < Pairs; p++) {
+      const int column = outputs[4 * p + t];
+      const float4 more = read4(bias + p * kPair + 4 * t);
+#pragma unroll
+      for (int m = 0; m < kTiles; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const float *const even = sums[m][2 * p] + 2 * half, *const odd = sums[m][2 * p + 1] + 2 * half;
+          const float4 value = added(make_float4(even[0], odd[0], even[1], odd[1]), more);
+          if (column >= 0 && 16 * m + 8 * half < rest) write4(to + (16 * m + 8 * half) * call.out_stride + column, value);
+        }
+      }
+    }
+  }
+}
+
+template <bool Transposed>
+__global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_constant__ Product product) {
+  const fc_block_sparse &call = product.call;
+  const int group = group_of(product.parts, int(blockIdx.x));
+  const int first = product.parts.begin[group], ctas = product.parts.begin[group + 1] - first, place = int(blockIdx.x) - first;
+  const Part &part = product.parts.parts[group];
+  const int pairs = (part.output_count + 1) / 2, steps = max(1, (part.input_count + 1) / 2);
+  float *const rows = shared, *const weights = rows + kOfRows, *const bias = weights + kOfWeights;
+  int *const outputs = reinterpret_cast<int *>(bias + kOfBias), *const inputs = outputs + kOfOutputs;
+  for (int at = int(threadIdx.x); at < 4 * steps; at += kThreads) {
+    inputs[at] = four_columns(call.groups.units + part.inputs, part.input_count, at);
+  }
+  const int at = min(int(threadIdx.x), kOfOutputs - 1), column = four_columns(call.groups.units + part.outputs, part.output_count, at);
+  // Tables of units are older than the kernels before this one.
+  take_turn();
+  if (threadIdx.x < kOfOutputs) {
+    outputs[at] = column;
+    const bool biased = call.bias != nullptr && column >= 0;
+    keep4(bias + 4 * at, biased ? *reinterpret_cast<const float4 *>(call.bias + column) : make_float4(0, 0, 0, 0));
+  }
+  __syncthreads();
+  const auto go = [&](auto count) {
+    constexpr int Pairs = decltype(count)::value;
+    if (steps * Pairs <= kKept) {
+      go_through_rows<Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+    } else {
+      go_through_rows<Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+    }
+  };
+  switch (pairs) {
+    case 1: go(std::integral_constant<int, 1>()); break;
+    case 2: go(std::integral_constant<int, 2>()); break;
+    case 3: go(std::integral_constant<int, 3>()); break;
+    default: go(std::integral_constant<int, 4>()); break;
+  }
+  static_assert(kPairs == 4, "all numbers of pairs have a case");
+}
 
 // ---- the gradients of the matrix and of the bias ----
 //
@@ -210,51 +561,28 @@ int run(Kernel *kernel, dim3 ctas, size_t bytes, void *stream, const Arguments &
   return int(launch_in_turn(kernel, ctas, dim3(kThreads), bytes, stream, arguments));
 }
 
-// The multiprocessors of the device, and the shared memory of each in bytes.
-struct Device {
-  int count, bytes;
-};
-
-int ask(Device &of) {
+int multiprocessors(int &count) {
   int device = 0;
-  auto error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of.count, cudaDevAttrMultiProcessorCount, device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of.bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
-  return int(error);
-}
-
-// The products of some groups. Where one of them has many inputs, all are those of `deep`.
-template <bool Transposed>
-int some_products(Product &product, int64_t first, const Device &device, void *stream) {
-  const fc_block_groups &groups = product.call.groups;
-  size_t bytes = 0;
-  product.steps = 1;
-  for (int64_t at = first; at < std::min(groups.count, first + kMostGroups); at++) {
-    const int32_t *group = groups.sizes + at * FC_GROUP_NUMBERS;
-    product.steps = std::max(product.steps, steps_of(group[1]));
-    bytes = std::max(bytes, product_bytes(steps_of(group[1]), (group[3] + 1) / 2));
-  }
-  bytes += 4 * product.steps * sizeof(float);
-  const bool is_deep = product.steps > kMostSteps;
-  const int rows = is_deep ? deep::kRows : kRows;
-  const int of_one = is_deep ? deep::kCtas : int(std::clamp<size_t>(size_t(device.bytes) / (bytes + kReserved), 1, kCtas));
-  const int64_t tiles = (product.call.rows + rows - 1) / rows;
-  const int ctas = share(product.parts, groups, first, tiles, of_one * device.count, [](const Part &part) {
-    const double inputs = part.input_count, outputs = part.output_count;
-    return inputs + outputs + inputs * outputs / 6 + 6;
-  });
-  if (is_deep) return run(deep::product_kernel<Transposed>, dim3(unsigned(ctas)), deep::product_bytes(product.steps), stream, product);
-  return run(product_kernel<Transposed>, dim3(unsigned(ctas)), bytes, stream, product);
+  const auto error = cudaGetDevice(&device);
+  return int(error != cudaSuccess ? error : cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 }
 
 template <bool Transposed>
 int product(const fc_block_sparse &call, void *stream) {
   Product product;
   product.call = call;
-  Device device;
-  if (const int error = ask(device); error != 0) return error;
+  int count = 0;
+  if (const int error = multiprocessors(count); error != 0) return error;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows;
   for (int64_t first = 0; first < call.groups.count; first += kMostGroups) {
-    if (const int error = some_products<Transposed>(product, first, device, stream); error != 0) return error;
+    int steps = 1;
+    const int ctas = share(product.parts, call.groups, first, tiles, kCtas * count, [&](const Part &part) {
+      steps = std::max(steps, (part.input_count + 1) / 2);
+      const double inputs = part.input_count, outputs = part.output_count;
+      return inputs + outputs + inputs * outputs / 6 + 6;
+    });
+    const int error = run(product_kernel<Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
+    if (error != 0) return error;
   }
   return 0;
 }

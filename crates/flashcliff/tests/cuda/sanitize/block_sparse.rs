@@ -26,7 +26,7 @@ const SHORT: Case = Case {
         (&[4], &[9, 11]),
     ],
 };
-/// As many inputs as the kernel that loops over them takes, and a group of none, whose outputs are the bias.
+/// More weights than a CTA keeps in shared memory, and a group without inputs, whose outputs are the bias.
 const MIDDLE: Case = Case {
     units: [24, 9],
     groups: &[
@@ -40,7 +40,7 @@ const MIDDLE: Case = Case {
         (&[], &[5]),
     ],
 };
-/// More inputs than that: more weights than a CTA keeps in shared memory, and few.
+/// Still more weights, in an odd number of steps, and few.
 const LONG: Case = Case {
     units: [27, 9],
     groups: &[
