@@ -2356,8 +2356,8 @@ impl Default for fc_attention_whole {
         }
     }
 }
-/// Groups; addresses are of the device's memory, but for `sizes`. A kernel reads them before the kernels before it have ended, so no
-/// kernel just before it may write them.
+/** Groups; addresses are of the device's memory, but for `sizes`. A kernel reads them before the kernels before it have ended, so no
+ kernel just before it may write them.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_groups {
