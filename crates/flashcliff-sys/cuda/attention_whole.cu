@@ -180,34 +180,15 @@ FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[B
   }
 }
 
-// Writes own rows to shared memory, each times a factor.
-template <int Columns>
-FC_INLINE void write(const Part &to, int head, int start, const float (&sums)[Columns][4], const float (&factors)[2], int width) {
+// Writes own rows below `rows`, each times a factor, to the addresses that `at` has for them: multiples of 8 bytes.
+template <int Columns, class At>
+FC_INLINE void write(int rows, int start, const float (&sums)[Columns][4], const float (&factors)[2], int width, At &&at) {
   const Lane lane;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int row = start + half * kEight + lane.g;
-    if (row >= to.rows) continue;
-    float *place = to.row(head, row) + 2 * lane.t;
-#pragma unroll
-    for (int column = 0; column < Columns; column++) {
-      if (column * kEight + 2 * lane.t >= width) break;
-      FC_EACH(2, place[column * kEight + i] = sums[column][2 * half + i] * factors[half];)
-    }
-  }
-}
-
-// Writes own rows to memory, each times a factor.
-template <int Columns>
-FC_INLINE void write_rows(const fc_attention_tensor &to, const Rows &rows, int head, int start, const float (&sums)[Columns][4],
-                          const float (&factors)[2], int width) {
-  const Lane lane;
-  float *const begin = rows.begin(to, head) + 2 * lane.t;
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int row = start + half * kEight + lane.g;
-    if (row >= rows.count) continue;
-    float *const place = begin + row * to.row_stride;
+    if (row >= rows) continue;
+    float *const place = at(row) + 2 * lane.t;
 #pragma unroll
     for (int column = 0; column < Columns; column++) {
       if (column * kEight + 2 * lane.t >= width) break;
@@ -215,6 +196,11 @@ FC_INLINE void write_rows(const fc_attention_tensor &to, const Rows &rows, int h
           make_float2(sums[column][2 * half] * factors[half], sums[column][2 * half + 1] * factors[half]);
     }
   }
+}
+
+// The addresses of the rows of a head in memory.
+FC_INLINE auto rows_of(const fc_attention_tensor &tensor, const Rows &rows, int head) {
+  return [begin = rows.begin(tensor, head), stride = tensor.row_stride](int row) { return begin + row * stride; };
 }
 
 // Sums over the keys of two rows of queries that grow with each tile, of exponentials below the largest exponent so far.
@@ -364,7 +350,7 @@ __global__ void __launch_bounds__(kThreads) whole_forward_kernel(const __grid_co
     // Without keys the result is zero.
     FC_EACH(2, factors[i] = key.rows > 0 ? 1 / sum_of_four(growing.total[i]) : 0.0f;)
     __syncwarp();
-    write(query, head, start, sums, factors, of.value_width);
+    write(query.rows, start, sums, factors, of.value_width, [&](int row) { return query.row(head, row); });
   });
   __syncthreads();
   cta.write_merged(query);
@@ -425,7 +411,7 @@ FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Ro
     weighted_sums<Exact>(sums, slopes, of_keys);
   }
   const float factors[2] = {of.scale, of.scale};
-  write_rows(call.gradients[0], rows, first_head + head, start, sums, factors, of.width);
+  write(rows.count, start, sums, factors, of.width, rows_of(call.gradients[0], rows, first_head + head));
 }
 
 // The gradients of 16 keys and values of a head.
@@ -462,8 +448,8 @@ FC_INLINE void key_gradient(const Call &call, const Part (&parts)[4], const Rows
     weighted_sums<Exact>(key_sums, slopes, of_queries);
   }
   const float factors[2] = {of.scale, of.scale}, ones[2] = {1, 1};
-  write_rows(call.gradients[1], rows, first_head + head, start, key_sums, factors, of.width);
-  write_rows(call.gradients[2], rows, first_head + head, start, value_sums, ones, of.value_width);
+  write(rows.count, start, key_sums, factors, of.width, rows_of(call.gradients[1], rows, first_head + head));
+  write(rows.count, start, value_sums, ones, of.value_width, rows_of(call.gradients[2], rows, first_head + head));
 }
 
 template <int Columns, bool Exact>

@@ -190,7 +190,6 @@ struct Cut {
   Arguments a;
   fc_plan plan;
   const void *function;
-  // Whether the kernel lets the next one start before its own end.
   int arithmetic_bytes;
   // The largest number of row blocks for any alignment of the tensors.
   int64_t most_row_blocks;
@@ -498,17 +497,7 @@ cudaError_t launch_totals(const Partials<N> &all, int count, cudaStream_t stream
   if (columns == 0) return cudaSuccess;
   const dim3 grid(unsigned(ceil_div(columns, kColumns)), unsigned(count));
   const dim3 block(kColumns, kParts);
-  void *arguments[] = {const_cast<Partials<N> *>(&all)};
-  const void *function = all.of[0].is_f64 ? reinterpret_cast<const void *>(&sum_partials<double, N>)
-                                          : reinterpret_cast<const void *>(&sum_partials<float, N>);
-  cudaLaunchAttribute attribute = in_turn();
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = takes_turns() ? 1 : 0;
-  return cudaLaunchKernelExC(&config, function, arguments);
+  return launch_in_turn(all.of[0].is_f64 ? sum_partials<double, N> : sum_partials<float, N>, grid, block, 0, stream, all);
 }
 
 cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
@@ -526,17 +515,12 @@ cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
 #include "walk.cuh"
 
 bool fc::takes_turns() {
-  static std::atomic<int> known[kMaxDevices];
+  static std::atomic<int> cache[kMaxDevices];
   Device device;
-  if (current_device(&device) != cudaSuccess || device.number >= kMaxDevices) return false;
-  int answer = known[device.number].load(std::memory_order_acquire);
-  if (answer == 0) {
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, sum_partials<float, 1>) != cudaSuccess) return false;
-    answer = attributes.ptxVersion >= 90 ? 2 : 1;
-    known[device.number].store(answer, std::memory_order_release);
-  }
-  return answer == 2;
+  Compiled compiled;
+  if (current_device(&device) != cudaSuccess) return false;
+  const void *function = reinterpret_cast<const void *>(&sum_partials<float, 1>);
+  return compiled_function(function, device, cache, &compiled) == cudaSuccess && compiled.hopper;
 }
 
 extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, int is_f64) {
