@@ -7,8 +7,10 @@ use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
 
-const ALL: [Architecture; 4] = [
+const ALL: [Architecture; 6] = [
     Architecture::Hulls,
+    Architecture::AffineHulls,
+    Architecture::Invariants,
     Architecture::Regression { width: 7 },
     Architecture::Volumes,
     Architecture::Bodies,
@@ -31,6 +33,8 @@ fn parameter_counts() {
         model.parameters().element_count()
     };
     assert_eq!(count(Architecture::Hulls), 58_849);
+    assert_eq!(count(Architecture::AffineHulls), 4_385);
+    assert_eq!(count(Architecture::Invariants), 68_865);
     assert_eq!(count(Architecture::Regression { width: 580 }), 344_077);
     assert_eq!(count(Architecture::Regression { width: 380 }), 149_877);
     assert_eq!(count(Architecture::Volumes), 48_913);
@@ -247,6 +251,64 @@ fn volumes_of_simplices_are_invariant_and_have_plans() {
         let of = |own: &Objective| values(&own.gradient_of(var).unwrap().unwrap());
         assert_close(&of(&planned), &of(&graph), 1e-9, name);
     }
+}
+
+/// The formulas of the network's documentation, with moments of lengths from values of the Gamma function.
+#[test]
+fn the_model_of_invariants_is_that_of_the_formulas() {
+    const GAMMA: [f64; 7] = [
+        1.329_340_388_179_137,
+        2.0,
+        3.323_350_970_447_842_6,
+        6.0,
+        11.631_728_396_567_448,
+        24.0,
+        52.342_777_784_553_52,
+    ];
+    let model = model(Architecture::Invariants, DType::F64);
+    let points = points(Architecture::Invariants, 3);
+    let moment = |k: i32| 2.0_f64.powi(k).sqrt() * GAMMA[k as usize] / GAMMA[0];
+    let linear = |name: &str, x: &[f64]| -> Vec<f64> {
+        let [weight, bias] =
+            ["weight", "bias"].map(|own| parameter(model.parameters(), &format!("{name}.{own}")));
+        let rows = weight.chunks_exact(x.len()).zip(bias);
+        rows.map(|(row, bias)| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>() + bias)
+            .collect()
+    };
+    let silu = |x: Vec<f64>| -> Vec<f64> { x.iter().map(|x| x / (1.0 + (-x).exp())).collect() };
+    let expected = values(&points);
+    let expected = expected.chunks_exact(10).map(|own| {
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let (x, y) = own.split_at(5);
+        let norms = [dot(x, x).sqrt(), dot(y, y).sqrt()];
+        let mut all = Vec::new();
+        for [i, j] in [
+            [1, 0],
+            [0, 1],
+            [2, 0],
+            [1, 1],
+            [0, 2],
+            [3, 0],
+            [2, 1],
+            [1, 2],
+            [0, 3],
+        ] {
+            let mean = moment(i) * moment(j);
+            let variance = moment(2 * i) * moment(2 * j) - mean * mean;
+            all.push((norms[0].powi(i) * norms[1].powi(j) - mean) / variance.sqrt());
+        }
+        all.push(dot(x, y) / (norms[0] * norms[1]) * 5.0_f64.sqrt());
+        let hidden = silu(linear("mlp.2", &silu(linear("mlp.0", &all))));
+        linear("mlp.4", &hidden)[0]
+    });
+    let expected: Vec<f64> = expected.collect();
+    let got = model.forward(&points).unwrap();
+    assert_close(&values(&got), &expected, 1e-11, "invariants");
+    let turned = model.forward(&reflected(&points)).unwrap();
+    assert_close(&values(&turned), &expected, 1e-11, "reflected");
+    // Vectors of no length have a cosine of 0.
+    let none = Tensor::zeros((1, 2, 5), DType::F64, &Device::Cpu).unwrap();
+    assert!(values(&model.forward(&none).unwrap())[0].is_finite());
 }
 
 #[test]

@@ -321,6 +321,35 @@ fn hulls_of_csmpn_have_the_published_settings() {
     assert!(found.contains("csmpn-hulls"), "{found}");
 }
 
+#[test]
+fn tasks_have_networks_beside_the_published_ones() {
+    let folder = Folder::new();
+    for (task, model, parameters, rate) in [
+        ("hulls", "affine", "4,385", 1e-2),
+        ("regression", "invariants", "68,865", 1e-3),
+    ] {
+        let text = folder.stdout(&tiny(task, task, &format!("--model {model}")));
+        assert!(text.contains(parameters), "{text}");
+        let settings = &metrics(&folder.path(task))["settings"];
+        assert_eq!(settings["model"], model);
+        assert_eq!(settings["learning_rate"], rate);
+        assert_eq!(settings["ramps"], true);
+        // The weights say which network they are of.
+        folder.stdout(&format!("eval {task} {task}/best.safetensors --split test"));
+        let line = format!("train {task} --resume {task}/state.safetensors");
+        folder.stdout(&line);
+        let error = folder.failure(&format!("{line} --model published"), 1);
+        assert!(error.contains("--model"), "{error}");
+    }
+    folder.stdout(&tiny("hulls", "usual", ""));
+    assert!(metrics(&folder.path("usual"))["settings"]["model"].is_null());
+    let error = folder.failure("train volumes --model affine", 1);
+    assert!(
+        error.contains("expected a network of volumes: published, got affine"),
+        "{error}"
+    );
+}
+
 /// Weights of another algebra or norm would give wrong results. States from before they said so can be continued.
 #[test]
 fn a_state_of_another_norm_or_algebra_is_refused() {

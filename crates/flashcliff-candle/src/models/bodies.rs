@@ -1,18 +1,13 @@
 //! The models of charged bodies.
 
-use std::sync::{Arc, OnceLock};
-
 use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
-use flashcliff_network::cache::Cache;
 use flashcliff_network::messages::{self, BodyEnds, MessageLayers};
-use flashcliff_network::{Axis, Network};
 
-use super::parameters_of;
+use super::on_graphs::{OnGraphs, Predicts};
 use crate::Error;
 use crate::objective::description::{Described, OfGraphs};
 use crate::op::graphs::Graphs;
-use crate::op::network::{Around, Node};
 
 /// Bodies of a sample.
 pub(super) const POINTS: usize = 5;
@@ -51,19 +46,7 @@ pub(super) const fn targets(dim: usize) -> usize {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Bodies(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    network: Network,
-    ends: BodyEnds,
-    /// The dimension of space.
-    dim: usize,
-    parameters: Vec<Tensor>,
-    node: OnceLock<Node>,
-    /// The graphs of batches, by their samples.
-    graphs: Cache<usize, Graphs>,
-}
+pub struct Bodies(OnGraphs);
 
 impl Bodies {
     /// CGENN's model in three dimensions with parameters from `vb`.
@@ -100,42 +83,19 @@ impl Bodies {
         dim: usize,
         vb: &VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        Ok(Self(Arc::new(Inner {
-            parameters: parameters_of(&layers, vb)?,
-            network: layers.network,
-            ends,
-            dim,
-            node: OnceLock::new(),
-            graphs: Cache::default(),
-        })))
+        let graphs = OfGraphs {
+            graphs: Graphs::complete,
+            nodes: POINTS,
+            numbers: row(dim),
+            targets: targets(dim),
+        };
+        let output = (ends.positions, Predicts::Vectors(dim));
+        Ok(Self(OnGraphs::new("bodies", layers, output, graphs, vb)?))
     }
 
     /// The model as a network, to its prediction and the target.
     pub(super) fn described(&self) -> std::result::Result<Described, Error> {
-        let Inner {
-            network,
-            ends,
-            dim,
-            parameters,
-            ..
-        } = &*self.0;
-        let mut network = network.clone();
-        let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(*dim)];
-        let target = network.input("targets", &axes);
-        // Points as multivectors have coordinates as the prediction has them, behind a zero.
-        let target = network.points(target)?;
-        let target = network.split(target, 0, &[1, *dim])?[1];
-        Ok(Described {
-            network,
-            ends: [ends.positions, target],
-            tensors: parameters.clone(),
-            graphs: Some(OfGraphs {
-                graphs: |samples| Graphs::complete(samples, POINTS),
-                nodes: POINTS,
-                numbers: row(*dim),
-                targets: targets(*dim),
-            }),
-        })
+        self.0.described()
     }
 }
 
@@ -143,17 +103,6 @@ impl Module for Bodies {
     /// Positions `[samples, 5 dim]`, the coordinates of each body, of bodies `[samples, 5, 1 + 2
     /// dim]`.
     fn forward(&self, bodies: &Tensor) -> Result<Tensor> {
-        let (samples, nodes, row) = bodies.dims3()?;
-        let own = &*self.0;
-        let node = own.node.get_or_init(|| {
-            let (network, output) = (own.network.clone(), own.ends.positions);
-            Node::of("bodies", network, output, own.parameters.clone())
-        });
-        let made = |&samples: &usize| Graphs::complete(samples, nodes);
-        let graphs = own.graphs.get(samples, made)?;
-        let bodies = bodies.reshape((samples, nodes, 1, row))?;
-        let positions = node.apply(&[&bodies], Some(Around::of_graphs(&graphs)))?;
-        let positions = positions.reshape((own.dim, samples * nodes))?.t()?;
-        positions.contiguous()?.reshape((samples, nodes * own.dim))
+        self.0.forward(bodies)
     }
 }

@@ -1,9 +1,13 @@
-//! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, and one type that trains them all.
+//! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, models of flashcliff for two of
+//! these tasks, and one type that trains them all.
 
+mod affine;
 mod bodies;
 mod gatr;
 mod gravity;
 mod hulls;
+mod invariants;
+mod on_graphs;
 mod regression;
 mod simplices;
 mod volumes;
@@ -17,10 +21,12 @@ use flashcliff_network::file::network_to_json;
 use flashcliff_network::messages::MessageLayers;
 use flashcliff_network::tokens::Start;
 
+pub use affine::AffineHulls;
 pub use bodies::Bodies;
 pub use gatr::{Gatr, GatrOptions};
 pub use gravity::Gravity;
 pub use hulls::Hulls;
+pub use invariants::Invariants;
 pub use regression::Regression;
 pub use simplices::SimplicialHulls;
 pub use volumes::Volumes;
@@ -38,6 +44,10 @@ use crate::objective::description::{Described, Description};
 pub enum Architecture {
     /// [`Hulls`]: the volume of the convex hull of 16 points in 5 dimensions.
     Hulls,
+    /// [`AffineHulls`]: the same volume, from a network that follows every affine map.
+    AffineHulls,
+    /// [`Invariants`]: an invariant function of two vectors in 5 dimensions, from all their invariants.
+    Invariants,
     /// [`Regression`]: an invariant function of two vectors in 5 dimensions.
     Regression {
         /// Width of the two hidden layers of the perceptron: 580 in CGENN.
@@ -77,11 +87,13 @@ pub struct Losses {
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
+    /// A short name: `hulls`, `affine-hulls`, `invariants`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
     /// `csmpn-hulls`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
+            Self::AffineHulls => "affine-hulls",
+            Self::Invariants => "invariants",
             Self::Regression { .. } => "regression",
             Self::Volumes => "volumes",
             Self::Gravity => "gravity",
@@ -94,8 +106,8 @@ impl Architecture {
     /// Points per sample.
     pub fn points(self) -> usize {
         match self {
-            Self::Hulls => hulls::POINTS,
-            Self::Regression { .. } => regression::POINTS,
+            Self::Hulls | Self::AffineHulls => hulls::POINTS,
+            Self::Regression { .. } | Self::Invariants => regression::POINTS,
             Self::Volumes => volumes::POINTS,
             Self::Gravity => gravity::POINTS,
             Self::Bodies | Self::Bodies5d => bodies::POINTS,
@@ -106,7 +118,7 @@ impl Architecture {
     /// Dimension of a point: the numbers of a row of a sample.
     pub fn dim(self) -> usize {
         match self {
-            Self::Hulls | Self::Regression { .. } => 5,
+            Self::Hulls | Self::AffineHulls | Self::Regression { .. } | Self::Invariants => 5,
             Self::Volumes => 3,
             Self::Gravity => gravity::ROW,
             Self::Bodies => bodies::row(3),
@@ -120,6 +132,8 @@ impl Architecture {
     pub fn has_plan(self) -> bool {
         match self {
             Self::Hulls
+            | Self::AffineHulls
+            | Self::Invariants
             | Self::Regression { .. }
             | Self::Volumes
             | Self::Bodies
@@ -137,7 +151,12 @@ impl Architecture {
     /// Predictions per sample.
     pub fn targets(self) -> usize {
         match self {
-            Self::Hulls | Self::Regression { .. } | Self::Volumes | Self::SimplicialHulls => 1,
+            Self::Hulls
+            | Self::AffineHulls
+            | Self::Invariants
+            | Self::Regression { .. }
+            | Self::Volumes
+            | Self::SimplicialHulls => 1,
             Self::Gravity => gravity::TARGETS,
             Self::Bodies => bodies::targets(3),
             Self::Bodies5d => bodies::targets(5),
@@ -148,6 +167,8 @@ impl Architecture {
 #[derive(Debug, Clone)]
 enum Network {
     Hulls(Hulls),
+    AffineHulls(AffineHulls),
+    Invariants(Invariants),
     Regression(Regression),
     Volumes(Volumes),
     Gravity(Gravity),
@@ -223,6 +244,8 @@ impl Model {
         let vb: VarBuilder = parameters.builder(dtype, device);
         let network = match architecture {
             Architecture::Hulls => Network::Hulls(Hulls::new(vb)?),
+            Architecture::AffineHulls => Network::AffineHulls(AffineHulls::new(vb)?),
+            Architecture::Invariants => Network::Invariants(Invariants::new(vb)?),
             Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
             Architecture::Gravity => Network::Gravity(Gravity::with_dropout(dropout, vb)?),
@@ -255,6 +278,8 @@ impl Model {
         self.check(points)?;
         match &self.network {
             Network::Hulls(network) => network.forward(points),
+            Network::AffineHulls(network) => network.forward(points),
+            Network::Invariants(network) => network.forward(points),
             Network::Regression(network) => network.forward(points),
             Network::Volumes(network) => network.forward(points),
             Network::Gravity(network) => network.forward(points),
@@ -304,6 +329,8 @@ impl Model {
         let mut description = Description::new(&self.parameters);
         let prediction = match &self.network {
             Network::Hulls(network) => network.describe(&mut description),
+            Network::Invariants(network) => network.describe(&mut description),
+            Network::AffineHulls(network) => return network.described().map(Some),
             Network::Regression(network) => network.describe(&mut description),
             Network::Volumes(network) => network.describe(&mut description),
             Network::Bodies(network) => return network.described().map(Some),

@@ -1,18 +1,13 @@
 //! CSMPN's model of hulls on their simplicial complexes.
 
-use std::sync::{Arc, OnceLock};
-
 use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
-use flashcliff_network::cache::Cache;
-use flashcliff_network::messages::{self, Skeleton, SkeletonEnds};
-use flashcliff_network::{Axis, Network};
+use flashcliff_network::messages::{self, Skeleton};
 
-use super::parameters_of;
+use super::on_graphs::{OnGraphs, Predicts};
 use crate::Error;
 use crate::objective::description::{Described, OfGraphs};
 use crate::op::graphs::Graphs;
-use crate::op::network::{Around, Node};
 
 /// Points of a hull.
 const VERTICES: usize = 8;
@@ -29,20 +24,10 @@ pub(super) const ROW: usize = 5 + messages::SIMPLEX_NUMBERS;
 ///
 /// Source: CSMPN (arXiv 2402.10011).
 #[derive(Clone, Debug)]
-pub struct SimplicialHulls(Arc<Inner>);
+pub struct SimplicialHulls(OnGraphs);
 
-#[derive(Debug)]
-struct Inner {
-    network: Network,
-    ends: SkeletonEnds,
-    parameters: Vec<Tensor>,
-    node: OnceLock<Node>,
-    /// The graphs of batches, by their samples.
-    graphs: Cache<usize, Graphs>,
-}
-
-/// The graphs of so many samples.
-fn graphs(samples: usize) -> std::result::Result<Graphs, Error> {
+/// The graphs of so many samples, whose rows are those of the skeleton.
+fn graphs(samples: usize, _rows: usize) -> std::result::Result<Graphs, Error> {
     let skeleton = Skeleton::new(VERTICES);
     Ok(Graphs::new(
         skeleton.rows(samples),
@@ -57,47 +42,25 @@ impl SimplicialHulls {
     /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
         let (layers, ends) = messages::SimplicialHulls::default().on_skeletons()?;
-        Ok(Self(Arc::new(Inner {
-            parameters: parameters_of(&layers, &vb)?,
-            network: layers.network,
-            ends,
-            node: OnceLock::new(),
-            graphs: Cache::default(),
-        })))
+        let of = OfGraphs {
+            graphs,
+            nodes: POINTS,
+            numbers: ROW,
+            targets: 1,
+        };
+        let output = (ends.volumes, Predicts::Number);
+        Ok(Self(OnGraphs::new("csmpn-hulls", layers, output, of, &vb)?))
     }
 
     /// The model as a network, to its prediction and the target.
     pub(super) fn described(&self) -> std::result::Result<Described, Error> {
-        let own = &*self.0;
-        let mut network = own.network.clone();
-        let axes = [Axis::Fixed(1), Axis::Graphs, Axis::Fixed(1)];
-        let target = network.input("targets", &axes);
-        Ok(Described {
-            network,
-            ends: [own.ends.volumes, target],
-            tensors: own.parameters.clone(),
-            graphs: Some(OfGraphs {
-                graphs,
-                nodes: POINTS,
-                numbers: ROW,
-                targets: 1,
-            }),
-        })
+        self.0.described()
     }
 }
 
 impl Module for SimplicialHulls {
     /// Volumes `[samples]` of complexes `[samples, 92, 11]`.
     fn forward(&self, simplices: &Tensor) -> Result<Tensor> {
-        let (samples, nodes, row) = simplices.dims3()?;
-        let own = &*self.0;
-        let node = own.node.get_or_init(|| {
-            let (network, output) = (own.network.clone(), own.ends.volumes);
-            Node::of("csmpn-hulls", network, output, own.parameters.clone())
-        });
-        let graphs = own.graphs.get(samples, |&samples| graphs(samples))?;
-        let simplices = simplices.reshape((samples, nodes, 1, row))?;
-        let volumes = node.apply(&[&simplices], Some(Around::of_graphs(&graphs)))?;
-        volumes.reshape(samples)
+        self.0.forward(simplices)
     }
 }

@@ -34,8 +34,8 @@ pub(crate) struct Described {
 /// Samples that are graphs, each with the same relations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfGraphs {
-    /// The graphs of so many samples.
-    pub(crate) graphs: fn(usize) -> Result<Graphs, Error>,
+    /// The graphs of so many samples with so many nodes each.
+    pub(crate) graphs: fn(usize, usize) -> Result<Graphs, Error>,
     /// The nodes of each graph.
     pub(crate) nodes: usize,
     /// The numbers of a node, in a batch of points `[samples, nodes, numbers]`.

@@ -99,7 +99,7 @@ impl Planned {
         outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
         let types = types(options.features, dtype);
         let share = batch.rows / batch.parts;
-        let graphs = of_graphs.map(|own| (own.graphs)(share));
+        let graphs = of_graphs.map(|own| (own.graphs)(share, own.nodes));
         let graphs = graphs.transpose()?;
         let rows = graphs.as_ref().map_or(Rows::from(share), Graphs::rows);
         let (place, room) = match (device, dtype) {

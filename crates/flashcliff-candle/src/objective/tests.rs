@@ -13,8 +13,10 @@ use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
 /// The models that have plans.
-const PLANNED: [Architecture; 5] = [
+const PLANNED: [Architecture; 7] = [
     Architecture::Hulls,
+    Architecture::AffineHulls,
+    Architecture::Invariants,
     REGRESSION,
     Architecture::Volumes,
     Architecture::Bodies,

@@ -1,7 +1,7 @@
 //! `flashcliff train`: a published task from data to a comparison with the published errors.
 //!
 //! * `settings` - the settings that determine a run, bit for bit.
-//! * `optimiser` - those of the optimiser.
+//! * `optimiser` - those of the optimiser; `model` - the network.
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
 //! * `capture`, `precision` - how steps run: as CUDA graphs, with how much memory, and how they round.
@@ -26,6 +26,7 @@ mod folder;
 mod follow;
 mod lock;
 mod metrics;
+mod model;
 mod optimiser;
 mod precision;
 mod progress;
@@ -65,6 +66,7 @@ use capture::StepArgs;
 use drawing::Drawing;
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
+use model::ModelName;
 use optimiser::OptimiserArgs;
 use progress::Bars;
 use ranks::Role;
@@ -108,10 +110,16 @@ are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says an
 Nbody5d is nbody in five dimensions, with GLGENN's budgets (--samples 30 --steps 2048, --samples 300, and the usual one; 30 samples are one batch).
 GLGENN says neither optimiser nor learning rate: those of nbody are our choice. It measures as many validation and test samples as it trains with;
 --val-samples and --test-samples say so.
-Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.")]
+Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.
+Hulls has a second network, --model affine, and regression too, --model invariants, for the same data and steps. Without --schedule their rates grow and fall as
+that of nbody.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
+
+    /// Network [default: published].
+    #[arg(long, value_name = "NAME")]
+    model: Option<ModelName>,
 
     /// Training samples.
     #[arg(long, value_name = "N")]
@@ -134,7 +142,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
-    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004].
+    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004; the model affine:
+    /// 0.01].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
@@ -154,7 +163,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --data-seed -dSEED after it, or that of the resumed state].
+    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --model -NAME after the task, with --data-seed -dSEED at the end, or that of the resumed state].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

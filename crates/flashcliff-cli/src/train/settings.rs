@@ -9,6 +9,7 @@ use flashcliff_tasks::{Sizes, Task, bodies};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
+use super::model::ModelName;
 use super::optimiser::{Optimiser, name};
 use super::precision::PrecisionName;
 use super::ramps;
@@ -27,8 +28,6 @@ const VALIDATIONS: usize = 32;
 const BETWEEN_VALIDATIONS: usize = 128;
 /// The steps from one validation on simplicial complexes to the next, as in CSMPN's run.
 const BETWEEN_VALIDATIONS_OF_CSMPN: usize = 1024;
-/// The width of the perceptron of the regression model, as in the published small budgets.
-const REGRESSION_WIDTH: usize = 380;
 /// How often the learning rate of gravity falls in a run, each time by this factor: to a hundredth of what it was. The published run falls
 /// every 1000 of 5001 steps.
 const DECAYS: usize = 5;
@@ -51,6 +50,9 @@ pub(super) fn default_data_seed(task: Task) -> u64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {
     task: String,
+    /// States of before there was a choice have the network of the paper.
+    #[serde(default, skip_serializing_if = "ModelName::is_published")]
+    model: ModelName,
     pub(super) samples: usize,
     pub(super) steps: usize,
     pub(super) batch: usize,
@@ -70,7 +72,7 @@ pub(super) struct Settings {
     /// The number of steps from one fall of the learning rate to the next, if it falls.
     #[serde(default)]
     decay_every: Option<usize>,
-    /// Whether the learning rate grows at the start and falls at the end, as in the runs of CGENN and CSMPN.
+    /// Whether the learning rate grows at the start and falls at the end, as in the runs of CGENN and CSMPN, and of networks of flashcliff.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     ramps: bool,
     /// States of before there was a choice have the highest.
@@ -83,6 +85,7 @@ impl Settings {
     pub(super) fn usual(task: Task) -> Self {
         let small = |samples, steps, batch| Self {
             task: task.name().to_owned(),
+            model: ModelName::default(),
             samples,
             steps,
             batch,
@@ -174,9 +177,25 @@ impl Settings {
     pub(super) fn new(args: &TrainArgs) -> Result<Self, Error> {
         let decays = args.optimiser.schedule.is_none();
         let settings = Self::usual(args.task.task());
+        let settings = settings.with_model(args.model.unwrap_or_default());
         let settings = settings.with(args).with_intervals(decays);
         settings.check()?;
         Ok(settings)
+    }
+
+    /// The settings of another network for the same task.
+    fn with_model(self, model: ModelName) -> Self {
+        let own = self.optimiser.learning_rate;
+        let learning_rate = model.learning_rate().unwrap_or(own);
+        let optimiser = Optimiser {
+            learning_rate,
+            ..self.optimiser
+        };
+        Self {
+            model,
+            optimiser,
+            ..self
+        }
     }
 
     /// These settings with what a command line says besides.
@@ -184,6 +203,7 @@ impl Settings {
         let or = |given: Option<NonZero<usize>>, own| given.map_or(own, usize::from);
         Self {
             task: args.task.task().name().to_owned(),
+            model: args.model.unwrap_or(self.model),
             samples: args.samples.unwrap_or(self.samples),
             steps: or(args.steps, self.steps),
             batch: or(args.batch, self.batch),
@@ -203,7 +223,8 @@ impl Settings {
         let each = |parts: usize| (self.steps / parts).max(1);
         let task = self.task();
         let falls = task == Task::Gravity;
-        let ramps = matches!(task, Task::Bodies | Task::Bodies5d | Task::Complexes);
+        let ramps = !self.model.is_published()
+            || matches!(task, Task::Bodies | Task::Bodies5d | Task::Complexes);
         Self {
             val_every: match task {
                 Task::Gravity => each(DECAYS),
@@ -240,6 +261,7 @@ impl Settings {
                 });
             }
         }
+        self.model.check(self.task())?;
         self.check_dropout()?;
         self.optimiser
             .check(self.steps, self.batch.min(self.samples))
@@ -270,14 +292,16 @@ impl Settings {
         let task = self.task();
         let numbers = (task.points() * task.dim() + task.target_len()) as u128;
         // The bytes that each sample of a batch added to the measured memory of a run, and the part of them that checkpointing does without.
-        let (activations, spared) = match task {
-            Task::Hulls => (72 << 10, 24 << 10),
-            Task::Regression => (27 << 10, 2 << 10),
-            Task::Volumes => (42 << 10, 12 << 10),
-            Task::Gravity => (2 << 20, 1600 << 10),
-            Task::Bodies => (900 << 10, 600 << 10),
-            Task::Bodies5d => (3600 << 10, 2200 << 10),
-            Task::Complexes => (160 << 20, 105 << 20),
+        let (activations, spared) = match self.architecture() {
+            Architecture::Hulls => (72 << 10, 24 << 10),
+            Architecture::AffineHulls => (400 << 10, 0),
+            Architecture::Regression { .. } | Architecture::Invariants => (27 << 10, 2 << 10),
+            Architecture::Volumes => (42 << 10, 12 << 10),
+            Architecture::Gravity => (2 << 20, 1600 << 10),
+            Architecture::Bodies => (900 << 10, 600 << 10),
+            Architecture::Bodies5d => (3600 << 10, 2200 << 10),
+            // The network of the largest samples.
+            _ => (160 << 20, 105 << 20),
         };
         let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.
@@ -331,6 +355,7 @@ impl Settings {
     fn described(&self) -> Vec<(&'static str, String)> {
         let mut options = vec![
             ("the task", self.task.clone()),
+            ("--model", name(self.model)),
             ("--samples", self.samples.to_string()),
             ("--steps", self.steps.to_string()),
             ("--batch", self.batch.to_string()),
@@ -359,17 +384,8 @@ impl Settings {
 
     /// The network for the task.
     pub(super) fn architecture(&self) -> Architecture {
-        match self.task() {
-            Task::Hulls => Architecture::Hulls,
-            Task::Regression => Architecture::Regression {
-                width: REGRESSION_WIDTH,
-            },
-            Task::Volumes => Architecture::Volumes,
-            Task::Gravity => Architecture::Gravity,
-            Task::Bodies => Architecture::Bodies,
-            Task::Bodies5d => Architecture::Bodies5d,
-            Task::Complexes => Architecture::SimplicialHulls,
-        }
+        let own = self.model.architecture(self.task());
+        own.unwrap_or(Architecture::Hulls)
     }
 
     /// The options of the network.
@@ -410,7 +426,12 @@ impl Settings {
     pub(super) fn run_name(&self) -> String {
         let of_data = self.data_seed.map(|seed| format!("-d{seed}"));
         let of_data = of_data.unwrap_or_default();
-        format!("{}-{}-s{}{of_data}", self.task, self.samples, self.seed)
+        let model = match self.model {
+            ModelName::Published => String::new(),
+            own => format!("-{}", name(own)),
+        };
+        let (task, samples, seed) = (&self.task, self.samples, self.seed);
+        format!("{task}{model}-{samples}-s{seed}{of_data}")
     }
 }
 

@@ -4,6 +4,7 @@
 //! * `layers` - a network that gets layers of CGENN: linear maps, gates, steerable products, norms.
 //! * `convolution` - perceptrons of these layers, and the layer in which each node gets messages from its neighbours.
 //! * `scalars` - layers of scalars beside multivectors; `programs` - operators of these networks that the table of operators does not have.
+//! * `affine` - a whole network for volumes that follows every affine map.
 //! * `bodies`, `neurons` - whole networks, for the motion of bodies.
 //! * `simplices` - a whole network on simplicial complexes, for volumes of hulls; `skeleton` - the same on all simplices of some points, with weights of
 //!   those that are there.
@@ -13,6 +14,7 @@
 //!
 //! Source: CGENN (arXiv 2305.11141, section 4), CSMPN (arXiv 2402.10011), MVN (arXiv 2406.04052).
 
+mod affine;
 mod bodies;
 mod convolution;
 mod layers;
@@ -22,6 +24,7 @@ mod scalars;
 mod simplices;
 mod skeleton;
 
+pub use affine::{AffineEnds, AffineHulls};
 pub use bodies::{Bodies, BodyEnds};
 pub use convolution::{Attributes, Convolution, Neighbours};
 pub use layers::MessageLayers;

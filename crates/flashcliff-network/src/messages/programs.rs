@@ -69,17 +69,17 @@ pub(super) fn scalar_norm(algebra: Algebra) -> Result<Operator, Error> {
     operator(algebra, &p)
 }
 
-fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
+pub(super) fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
     Ok(Operator::of(algebra, program, &ProgramOptions::default())?)
 }
 
 /// The sum of products of components.
-fn dot(g: &mut Graph, a: &[Id], b: &[Id]) -> Id {
+pub(super) fn dot(g: &mut Graph, a: &[Id], b: &[Id]) -> Id {
     let terms: Vec<(i8, Id)> = a.iter().zip(b).map(|(&a, &b)| (1, g.mul(a, b))).collect();
     g.signed_sum(terms)
 }
 
-fn numbers(count: usize) -> Vec<String> {
+pub(super) fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|at| at.to_string()).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Tests of networks through their public face.
 
+mod affine;
 mod blocks;
 mod checks;
 mod components;
