@@ -4,16 +4,18 @@
     git clone https://github.com/DavidRuhe/clifford-group-equivariant-neural-networks cgenn
     OMP_NUM_THREADS=1 python3 benches/peers/cgenn_cpu.py cgenn --out benches/results/cgenn-cpu.json
 
-Models, losses and the data of regression are those of the clone. The data of hulls are drawn as in its `data/hulls.py`: 16 normal points in
-five dimensions and the volume of their hull by scipy, in float32. The network behind CGENN's layer of regression has the width 380, which GLGENN's
-file states; CGENN's own has 580. The optimiser is Adam with the learning rate 1e-3, without a schedule, as in CGENN's commands. Everything is float32.
+Models, losses and the data of regression come from the clone. The data of hulls are drawn as in its `data/hulls.py`: 16 normal points in
+five dimensions and the volume of their hull by scipy, in float32. The network after CGENN's layer of regression has the width 380, which
+GLGENN's file states; CGENN's own has 580. The optimiser is Adam with the learning rate 1e-3, without a schedule, as in CGENN's commands.
+Everything is float32.
 
-Errors are mean squared errors of the last weights: of hulls in the units of the volume squared, of regression in those of the standardised
-target. `validation_100` is the error on the first 100 validation samples, the default number of GLGENN's data file. `last_batch` is the error on the last
-training batch after the last step, which `ExtendedTrainer.test_loop` in GLGENN's repository stores for a validation loss.
+Errors are mean squared errors of the last weights. Errors of hulls are in the units of the volume squared, errors of regression in the
+units of the standardised target. `validation_100` is the error on the first 100 validation samples, the default number of GLGENN's data
+file. `last_batch` is the error on the last training batch after the last step, which `ExtendedTrainer.test_loop` in GLGENN's repository
+stores as the validation loss.
 
-A seed sets the data, the weights and the order of the batches. Each seed is written when it is done. Seeds that the file has are not run again.
-`seeds_not_run` are seeds of a budget that were left out for lack of time.
+A seed sets the data, the weights and the order of the batches. Each seed is written when it is done. Seeds in the file are not run again.
+`seeds_not_run` are the seeds of a budget that were left out for lack of time.
 """
 
 import argparse
@@ -36,7 +38,7 @@ from scipy.spatial import ConvexHull
 from sweep_results import write
 
 POINTS, DIM = 16, 5
-WIDTH = 380  # of the network behind the layer of regression
+WIDTH = 380  # of the network after the layer of regression
 HELD_OUT = 4096  # validation and test samples of hulls; regression has CGENN's own 16,384
 RATE = 1e-3
 # Budgets: the task, training samples, steps and batch.

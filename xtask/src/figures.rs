@@ -13,6 +13,7 @@ mod markdown;
 mod page;
 mod precision;
 mod ranks;
+mod reproduced;
 mod slower;
 mod steps;
 mod sweep;

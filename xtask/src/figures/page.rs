@@ -10,6 +10,7 @@ use super::host::Host;
 use super::markdown::digits;
 use super::precision::Precision;
 use super::ranks::Ranks;
+use super::reproduced::Reproduced;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
 use super::sweep::{GPU, Sweep};
@@ -571,21 +572,47 @@ python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --ours f32=run/metric
 
 fn trained(results: &Path) -> Result<String, Error> {
     let training = Training::read(results)?;
+    let theirs = training.theirs();
     Ok(format!(
         "\
 ## How accurate trained networks are
 
 Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own, unless its command
-has `--data-seed`. `benches/peers/train_published.py PROGRAM TASK --device cuda --commit HASH` makes the rows of gravity and of nbody. Published errors
+has `--data-seed`. `benches/peers/train_published.py PROGRAM TASK --device cuda --commit HASH` makes the rows of gravity and of nbody. Errors as reported
 are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN
-and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). Data: [{name}](results/{name}). Machine:
+and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). The column \"their code, run by
+us\" has validation errors of CGENN's own model, described below. Data: [{name}](results/{name}). Machine:
 {machine}. Commands:
 
 ```sh
 {commands}```
 
 {table}
-Regression with 3000 samples falls short of the published error of CGENN. The table shows what was tried. Several runs
+### Reported errors beside their code, run by us
+
+CGENN's own models, losses and data of regression, trained on the CPU at the budgets that GLGENN's authors report for CGENN. The points of hulls are
+drawn as CGENN draws them. The network after CGENN's layer of regression has the width that GLGENN's file states. The optimiser is Adam with the
+learning rate 0.001 of CGENN's commands. Errors are validation errors of the last weights. Errors of regression are in the units of the standardised target.
+GLGENN's own code was not run.
+
+A budget is reproduced if the mean of our runs lies within the range of the reported trials and the medians differ by a factor of two at most. It is not
+reproduced if our range and the reported one have nothing in common. Everything else is unclear.
+
+{missed}
+
+The reason is not known. GLGENN's repository shows two possible reasons, and neither is proven. Its data file draws 100 validation samples by default. Its
+`ExtendedTrainer.test_loop` stores the loss on the last training batch as the validation loss. The last two columns have these errors of our
+runs. On hulls the loss on the last training batch is far below the reported errors, so it cannot be what is reported there.
+
+Data: [{reproduced}](results/{reproduced}), of {repository} at commit {commit}. Machine: {theirs}. Commands:
+
+```sh
+{runs}```
+
+{again}
+### What was tried for regression with 3000 samples
+
+Our regression with 3000 samples falls short of the error that is reported for CGENN, as CGENN's own code does. The table shows what was tried. Several runs
 validate on 100 samples, the default of GLGENN's data file:
 
 {tried}",
@@ -593,6 +620,13 @@ validate on 100 samples, the default of GLGENN's data file:
         machine = training.machine()?,
         commands = training.commands()?,
         table = training.table()?,
+        missed = theirs.missed()?,
+        reproduced = Reproduced::NAME,
+        repository = theirs.text("repository")?,
+        commit = theirs.commit()?,
+        theirs = theirs.machine()?,
+        runs = theirs.commands()?,
+        again = theirs.table()?,
         tried = training.tried()?,
     ))
 }

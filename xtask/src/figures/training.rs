@@ -4,10 +4,12 @@ use std::path::Path;
 
 use super::data::{Data, Place};
 use super::markdown::{Table, digits, median, range};
+use super::reproduced::Reproduced;
 use crate::Error;
 
 pub(super) struct Training {
     data: Data,
+    theirs: Reproduced,
 }
 
 /// The key of the runs at one budget with other settings.
@@ -18,7 +20,13 @@ impl Training {
 
     pub(super) fn read(results: &Path) -> Result<Self, Error> {
         let data = Data::read(results, Self::NAME)?;
-        Ok(Self { data })
+        let theirs = Reproduced::read(results)?;
+        Ok(Self { data, theirs })
+    }
+
+    /// The runs of others' code.
+    pub(super) fn theirs(&self) -> &Reproduced {
+        &self.theirs
     }
 
     /// The machine, as the data names it.
@@ -68,10 +76,11 @@ impl Training {
             "seeds",
             "ours, validation",
             "ours, test",
-            "CGENN, published",
-            "GLGENN, published",
-            "GATr, published",
-            "MVN, published",
+            "CGENN, as reported",
+            "CGENN, their code, run by us",
+            "GLGENN, as reported",
+            "GATr, as reported",
+            "MVN, as reported",
             "s of training a seed",
         ]);
         for (name, task) in self.tasks()? {
@@ -105,6 +114,7 @@ impl Training {
                 mean("validation")?,
                 mean("test")?,
                 of("CGENN")?,
+                self.theirs.cell(name)?.unwrap_or_else(|| "-".to_owned()),
                 of("GLGENN")?,
                 of("GATr")?,
                 of("MVN")?,
@@ -172,13 +182,14 @@ fn option<'a>(command: &'a str, name: &str) -> Option<&'a str> {
     words.next()
 }
 
-fn with_range(mean: f64, all: &[f64]) -> String {
+/// A mean, with the least and the greatest.
+pub(super) fn with_range(mean: f64, all: &[f64]) -> String {
     let range = range(all.iter().copied(), error);
     format!("{} ({range})", error(mean))
 }
 
 /// Errors of training: four digits at the most.
-fn error(number: f64) -> String {
+pub(super) fn error(number: f64) -> String {
     match number {
         1.0.. => format!("{number:.2}"),
         ..0.002 => format!("{number:.5}"),
