@@ -609,6 +609,8 @@ Data: [{reproduced}](results/{reproduced}), of {repository} at commit {commit}. 
 ```sh
 {runs}```
 
+The first command was stopped early: the file lists missing seeds in `seeds_not_run`, and budgets of the script without a row were not run.
+
 {again}
 ### What was tried for regression with 3000 samples
 

@@ -1,4 +1,4 @@
-//! Reported errors beside those of the same code, run by us.
+//! Reported errors, and the errors of the same code, run by us.
 
 use std::path::Path;
 
