@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`flashcliff train` of gravity or nbody at its published budget, over seeds of weights and batches with the same data.
+"""`flashcliff train` at a published budget, over seeds: of weights and batches with the same data for gravity and nbody, of data too for the others.
 
 Errors are those of the last weights, on the test set. They and the seconds of training replace the row of the task in a file of results,
 by default benches/results/accuracy.json, of which `cargo xtask figures` makes the table. A run that stops early or that is of another
@@ -16,28 +16,40 @@ import subprocess
 import sys
 import tempfile
 
-# The rows of results, and the seeds of the data: those of nbody are the published ones.
-ROWS = {"gravity": "gravity 1000/5001/64", "nbody": "nbody 3000/131072/100"}
-DATA_SEEDS = {"gravity": 0, "nbody": 43}
+# For each run its task, the row of results, and its options. The seed of the data of nbody is the published one.
+LARGE = ["--val-samples", "16384", "--test-samples", "16384"]
+RUNS = {
+    "gravity": ("gravity", "gravity 1000/5001/64", ["--data-seed", "0"]),
+    "nbody": ("nbody", "nbody 3000/131072/100", ["--data-seed", "43"]),
+    "hulls-affine": ("hulls", "hulls 1024/1024/128, affine", ["--model", "affine", *LARGE]),
+    "invariants-300": ("regression", "regression 300/1000/15, invariants", ["--model", "invariants", *LARGE]),
+    "invariants-3000": (
+        "regression",
+        "regression 3000/300/15, invariants",
+        ["--model", "invariants", "--samples", "3000", "--steps", "300", *LARGE],
+    ),
+}
 RESULTS = pathlib.Path(__file__).parents[1] / "results" / "accuracy.json"
 
 
-def command(task, device, data_seed, seed):
-    words = ["train", task, "--device", device]
+def command(of, device, seed):
+    task, _, options = RUNS[of]
+    words = ["train", task]
     if device.startswith("cuda"):
-        words += ["--capture", "on"]
-    return [*words, "--data-seed", str(data_seed), "--seed", str(seed)]
+        words += ["--device", device, "--capture", "on"]
+    return [*words, *options, "--seed", str(seed)]
 
 
-def run(program, task, words, out):
+def run(program, of, words, out):
     subprocess.run([program, *words, "--quiet", "--overwrite", "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     settings = metrics["settings"]
+    task, row, _ = RUNS[of]
     budget = "/".join(str(settings[name]) for name in ("samples", "steps", "batch"))
-    if f"{task} {budget}" != ROWS[task] or len(metrics["train_losses"]) != settings["steps"]:
-        sys.exit(f"expected {ROWS[task]}, all of it, got {budget} and {len(metrics['train_losses'])} losses")
+    if f"{task} {budget}" != row.partition(",")[0] or len(metrics["train_losses"]) != settings["steps"]:
+        sys.exit(f"expected {row}, all of it, got {budget} and {len(metrics['train_losses'])} losses")
     if not metrics["published"]:
-        sys.exit(f"{ROWS[task]}: the program knows no published error of this budget")
+        sys.exit(f"{row}: the program knows no published error of this budget")
     return metrics
 
 
@@ -52,13 +64,15 @@ def gpu(device):
 def row(runs, given):
     """The row of all runs, with the names that the other rows of the file have."""
     last = runs[-1]
-    errors = {name: [found["errors_in_target_units"][name] for found in runs] for name in ("validation", "test", "best_test")}
+    # Published errors are in the units of the task: of the target, or of the standardised one.
+    units = "errors" if RUNS[given.of][0] == "regression" else "errors_in_target_units"
+    errors = {name: [found[units][name] for found in runs] for name in ("validation", "test", "best_test")}
     made = {
-        "command": " ".join(["flashcliff", *command(given.task, given.device, given.data_seed, "SEED")]),
+        "command": " ".join(["flashcliff", *command(given.of, given.device, "SEED")]),
         "gpu": gpu(given.device),
         "commits": [given.commit] * len(runs),
         "seeds": given.seeds,
-        "data_seed": given.data_seed,
+        "parameters": last["parameters"],
         "validation": errors["validation"],
         "validation_mean": statistics.fmean(errors["validation"]),
         "test": errors["test"],
@@ -74,23 +88,20 @@ def row(runs, given):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("program", help="the program flashcliff; for a GPU built with the feature cuda")
-    parser.add_argument("task", choices=sorted(ROWS))
+    parser.add_argument("of", choices=sorted(RUNS), metavar="RUN", help=", ".join(sorted(RUNS)))
     parser.add_argument("--commit", required=True, help="the commit that it was built from")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], metavar="SEED")
-    parser.add_argument("--data-seed", type=int, help="default: 0, or that of the published files")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="the file whose row is replaced")
     given = parser.parse_args()
-    if given.data_seed is None:
-        given.data_seed = DATA_SEEDS[given.task]
     results = json.loads(given.results.read_text(encoding="utf-8"))
-    name = ROWS[given.task]
+    _, name, _ = RUNS[given.of]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in given.seeds:
-            words = command(given.task, given.device, given.data_seed, seed)
-            runs.append(run(given.program, given.task, words, pathlib.Path(folder) / "run"))
-            test, seconds = runs[-1]["errors_in_target_units"]["test"], runs[-1]["seconds"]["training"]
+            words = command(given.of, given.device, seed)
+            runs.append(run(given.program, given.of, words, pathlib.Path(folder) / "run"))
+            test, seconds = runs[-1]["errors"]["test"], runs[-1]["seconds"]["training"]
             print(f"seed {seed}: test {test:.3g} after the last step, {seconds:.1f} s of training", flush=True)
     results[name] = row(runs, given)
     given.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
