@@ -17,8 +17,8 @@ from ... import _core
 from ... import functional as F
 from ..._ops import checks
 from ..._ops.kept import for_later_calls
+from ..._order import Order, order_of
 from ...algebra import Algebra
-from .order import Order, order_of
 
 Blades = Tensor | Sequence[int]
 
