@@ -1,0 +1,93 @@
+"""A kernel that later calls use again, as long as the parameters are the same."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ..._ops.kept import for_later_calls
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+class _Kept(NamedTuple):
+    """A kernel, and what it was made of."""
+
+    parameters: tuple[weakref.ref[Tensor], ...]
+    versions: tuple[tuple[int, int], ...]
+    options: Hashable
+    kernel: Tensor
+
+
+class KeptKernel:
+    """The kernel of the last call that needed no gradient of the parameters.
+
+    The version counters of parameters say whether it still holds. PyTorch does not count writes through ``parameter.data``, so
+    :meth:`forget` is there, which ``train()`` and ``eval()`` call.
+    """
+
+    def __init__(self) -> None:
+        self._last: _Kept | None = None
+
+    def forget(self) -> None:
+        """Makes the next call compute the kernel."""
+        self._last = None
+
+    def of(
+        self, parameters: Sequence[Tensor], options: Hashable, make: Callable[[], Tensor]
+    ) -> Tensor:
+        """The kernel.
+
+        Args:
+            parameters: what it is computed from.
+            options: what else it depends on.
+            make: computes it.
+        """
+        if not _can_be_kept(parameters):
+            return make()
+        options = options, _stream(parameters[0])
+        versions = tuple((p._version, p.data_ptr()) for p in parameters)
+        last = self._last
+        if (
+            last is not None
+            and last.versions == versions
+            and last.options == options
+            and all(ref() is p for ref, p in zip(last.parameters, parameters, strict=True))
+        ):
+            return last.kernel
+        with for_later_calls():
+            kernel = make()
+        self._last = _Kept(tuple(map(weakref.ref, parameters)), versions, options, kernel)
+        return kernel
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KeptKernel:
+        return KeptKernel()
+
+    def __reduce__(self) -> tuple[type[KeptKernel], tuple[()]]:
+        return KeptKernel, ()
+
+
+def _can_be_kept(parameters: Sequence[Tensor]) -> bool:
+    """Whether nothing needs a gradient of the kernel, and nothing that runs now would get into it."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
+    if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+        return False
+    if any(type(p) not in _PLAIN or p.is_inference() or p.is_meta for p in parameters):
+        return False
+    if torch._C._len_torch_dispatch_stack():
+        return False
+    # Replays of a CUDA graph must read what the parameters are then.
+    return not (parameters[0].is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _stream(like: Tensor) -> int:
+    """The stream that a kernel is written on. One of another stream might not be finished."""
+    return torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
