@@ -6,7 +6,7 @@ have the names, shapes and initialisation of the library that each layer comes f
 """
 
 from .. import _torch as _torch
-from . import models, transformer
+from . import convolution, models, transformer
 from ._module import CliffordModule
 from .embedding import PointEmbedding, embed_grade, embed_points, select_grade
 from .fcgp_norm import FCGPNorm
@@ -44,6 +44,7 @@ __all__ = [
     "SGPNorm",
     "Sandwich",
     "SteerableGeometricProduct",
+    "convolution",
     "embed_grade",
     "embed_points",
     "models",
