@@ -19,7 +19,7 @@ from flashcliff._ops.op import operator
 
 PAGES = Path(__file__).parents[3] / "docs" / "python"
 PACKAGE = Path(flashcliff.__file__).parent
-WITH_EXAMPLES = ("functional", "nn", "nn.models", "nn.transformer", "optim", "rotors")
+WITH_EXAMPLES = ("functional", "nn", "nn.convolution", "nn.models", "nn.transformer", "optim", "rotors")
 """Modules whose public functions or classes all have an example."""
 PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax"}
 """What modules need that need not be installed, by the starts of their names."""
@@ -149,5 +149,5 @@ def test_every_public_module_has_a_page():
         kind = "automodule" if name in flashcliff._MODULES else "auto"
         documented = f"flashcliff.{name}\n" in pages and kind in pages
         assert documented or isinstance(value, (str, type)), name
-    for part in ("nn.models", "nn.transformer", "compat.cgenn", "compat.gatr", "compat.lgatr"):
+    for part in ("nn.convolution", "nn.models", "nn.transformer", "compat.cgenn", "compat.gatr", "compat.lgatr"):
         assert f".. automodule:: flashcliff.{part}\n" in pages, part

@@ -742,6 +742,19 @@ def test_transforms_and_compiled_graphs_do_not_keep_kernels():
     alike(got[0], layer(x))
 
 
+@pytest.mark.fullgraph
+@pytest.mark.parametrize("name", ["conv2d", "batch norm", "steerable"])
+def test_layers_are_traced_whole(name):
+    layer, shape = SUBJECTS[name]()
+    x = random(*shape)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        alike(compiled(x), layer(x), 1e-12)
+        for p in layer.parameters():
+            p.mul_(1.5)
+        alike(compiled(x), layer(x), 1e-12)
+
+
 def test_results_between_convolutions_are_not_copied():
     one = layers.CliffordConv2d((1, 1), 2, 3, 3)
     two = layers.CliffordConv2d((1, 1), 3, 2, 3)

@@ -1,4 +1,5 @@
-"""Layers of Clifford-algebra networks; :mod:`flashcliff.nn.transformer` has geometric algebra transformers.
+"""Layers of Clifford-algebra networks; :mod:`flashcliff.nn.transformer` has geometric algebra transformers, and
+:mod:`flashcliff.nn.convolution` layers of fields on grids, whose blades are last.
 
 Multivectors are tensors ``[blades, *batch, channels]``, blades in short-lex order (1, e1, e2, ...,
 e12, ...), null vectors first. Every layer takes its :class:`flashcliff.Algebra` first. Parameters

@@ -12,7 +12,7 @@ from torch.nn import Parameter, ParameterList
 from ..._ops import checks
 from .._module import check_choice, check_features, joined
 from ._checks import PADDING_MODES, check_field, check_type, divided, padding_of, per_axis
-from ._expansion import assembled, product_blocks, stacked
+from ._expansion import assembled, product_kernel, stacked
 from ._kept import KeptKernel
 from ._layout import bias_of_channels, memory_format_of, to_blades, to_channels
 from ._rotation import rotation_blocks
@@ -113,11 +113,9 @@ class CliffordConv(OfSignature):
         It has gradients by the weights, of every order.
         """
         w = stacked(list(self.weight))
-        if self.rotation:
-            every = rotation_blocks(w)
-            blocks = every[list(self.out_blades)][:, list(self.in_blades)]
-        else:
-            blocks = product_blocks(w, self.squares, self.in_blades, self.out_blades)
+        if not self.rotation:
+            return product_kernel(w, self.squares, self.in_blades, self.out_blades, self.groups)
+        blocks = rotation_blocks(w)[list(self.out_blades)][:, list(self.in_blades)]
         return assembled(blocks, self.groups)
 
     def forward(self, x: Tensor) -> Tensor:

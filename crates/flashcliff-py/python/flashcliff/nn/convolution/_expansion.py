@@ -46,11 +46,17 @@ def tables(
     squares: tuple[int, ...],
     inputs: Blades,
     outputs: Blades,
+    channels: int,
+    groups: int,
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """The signs ``[weight blades, outputs]``, and the place of each block among the signed weights, ``[outputs * inputs]``."""
-    return _kept_tables(squares, inputs, outputs, dtype, device)
+    """The signs ``[weight blades, outputs]``, and which row of the signed weights each row of the kernel is.
+
+    Signed weights have a row for each weight blade, output and output channel. The kernel has one for each group, output, output channel
+    of the group, and input.
+    """
+    return _kept_tables(squares, inputs, outputs, channels, groups, dtype, device)
 
 
 @lru_cache(maxsize=64)
@@ -58,20 +64,25 @@ def _kept_tables(
     squares: tuple[int, ...],
     inputs: Blades,
     outputs: Blades,
+    channels: int,
+    groups: int,
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     rows = blocks_of(squares, inputs, outputs)
-    signs = [[0] * len(outputs) for _ in range(1 << len(squares))]
-    places = []
+    count = len(outputs)
+    signs = [[0] * count for _ in range(1 << len(squares))]
     for at, row in enumerate(rows):
         for blade, sign in row:
             signs[blade][at] = sign
-            places.append(blade * len(outputs) + at)
+    places = [[blade * count + at for blade, _ in row] for at, row in enumerate(rows)]
     with for_later_calls():
+        # [group, output, channel of the group, input]
+        channel = torch.arange(channels).view(groups, 1, -1, 1)
+        found = torch.tensor(places).view(1, count, 1, -1) * channels + channel
         return (
             torch.tensor(signs, dtype=dtype, device=device),
-            torch.tensor(places, dtype=torch.int64, device=device),
+            found.flatten().to(device),
         )
 
 
@@ -80,30 +91,33 @@ def beside(table: Tensor, like: Tensor) -> Tensor:
     return like.fake_mode.from_tensor(table) if isinstance(like, FakeTensor) else table
 
 
-def product_blocks(w: Tensor, squares: tuple[int, ...], inputs: Blades, outputs: Blades) -> Tensor:
-    """The blocks of the product with ``w`` from the right.
+def product_kernel(
+    w: Tensor, squares: tuple[int, ...], inputs: Blades, outputs: Blades, groups: int = 1
+) -> Tensor:
+    """The kernel of the product with ``w`` from the right.
 
     Args:
-        w: the weight of each blade, ``[blades, a, b, *kernel]``.
+        w: the weight of each blade, ``[blades, out, in / groups, *kernel]``.
         squares: the squares of the vectors.
         inputs: the blades of the left factor.
         outputs: the blades of the result.
+        groups: of channels.
 
     Returns:
-        ``[outputs, inputs, a, b, *kernel]``.
+        ``[groups * outputs * out / groups, inputs * in / groups, *kernel]``. Channels of a group are together, and within them the channels
+        of a blade.
     """
-    signs, places = tables(squares, inputs, outputs, w.dtype, w.device)
-    signs, places = beside(signs, w), beside(places, w)
-    signed = w.unsqueeze(1) * signs.view(*signs.shape, *(1 for _ in w.shape[1:]))
-    blocks = signed.flatten(0, 1).index_select(0, places)
-    return blocks.view(len(outputs), len(inputs), *w.shape[1:])
+    blades, out, *rest = w.shape
+    signs, rows = tables(squares, inputs, outputs, out, groups, w.dtype, w.device)
+    signs, rows = beside(signs, w), beside(rows, w)
+    # Rows are whole, so that the selection writes the kernel where it stays.
+    signed = w.reshape(blades, 1, out, -1) * signs.view(blades, -1, 1, 1)
+    kernel = signed.flatten(0, 2).index_select(0, rows)
+    return kernel.view(len(outputs) * out, len(inputs) * rest[0], *rest[1:])
 
 
 def assembled(blocks: Tensor, groups: int = 1) -> Tensor:
-    """Blocks as one kernel: ``[rows, columns, a, b, *kernel]`` to ``[groups * rows * a / groups, columns * b, *kernel]``.
-
-    Channels of a group are together, and within them the channels of a blade.
-    """
+    """Blocks ``[rows, columns, a, b, *kernel]`` as one kernel of the same order, ``[rows * a, columns * b, *kernel]``."""
     rows, columns, a, b, *kernel = blocks.shape
     split = blocks.reshape(rows, columns, groups, a // groups, b, *kernel)
     axes = (2, 0, 3, 1, 4, *range(5, split.dim()))

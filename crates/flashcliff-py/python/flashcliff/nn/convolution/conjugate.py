@@ -112,11 +112,12 @@ class PGAConjugateLinear(torch.nn.Module):
         """Draws rotations and weights."""
         with torch.no_grad():
             self._action.zero_()
-            squares = torch.zeros_like(self._action[..., 0])
-            for at, blade in enumerate(self.action_blades):
-                if blade in _ROTATION:
-                    torch.nn.init.uniform_(self._action[..., at], -1, 1)
-                    squares += self._action[..., at].square()
+            places = [at for at, blade in enumerate(self.action_blades) if blade in _ROTATION]
+            # The scalar is drawn first, and then the others together, as in cliffordlayers.
+            for part in (places[:1], places[1:]):
+                drawn = torch.empty_like(self._action[..., part]).uniform_(-1, 1)
+                self._action[..., part] = drawn
+            squares = self._action[..., places].square().sum(-1)
             self._action.div_(squares.sqrt().unsqueeze(-1))
             self.embed_e0.zero_()
         bound = 1 / math.sqrt(self.in_features)

@@ -12,7 +12,7 @@ from ..._ops import checks
 from ...rotors._checks import check_kind
 from .._module import check_features
 from ._checks import check_type
-from ._expansion import assembled, product_blocks
+from ._expansion import product_kernel
 from ._kept import KeptKernel
 from ._layout import bias_of_channels
 from ._signature import OfSignature, SignatureLike
@@ -96,7 +96,7 @@ class CliffordLinear(OfSignature):
     def kernel(self) -> Tensor:
         """The real matrix, ``[blades * out_channels, blades * in_channels]``. It has gradients by the weight, of every order."""
         every = tuple(range(self.n_blades))
-        return assembled(product_blocks(self.weight, self.squares, every, every))
+        return product_kernel(self.weight, self.squares, every, every)
 
     def forward(self, x: Tensor) -> Tensor:
         """From ``x`` ``[*batch, in_channels, blades]`` to ``[*batch, out_channels, blades]``.

@@ -105,6 +105,7 @@ class CliffordSteerableKernel(torch.nn.Module):
         def empty(*shape: int) -> Parameter:
             return Parameter(torch.empty(shape, device=device, dtype=dtype))
 
+        self._grades = tuple(map(len, blades_of(len(self.squares))))
         self.rel_pos_sigma = empty(1, 1, 1)
         self.kernel_width = empty(*sizes, len(self.squares) + 1)
         self.weight = empty(*sizes, self.network._algebra.path_count)
@@ -133,10 +134,9 @@ class CliffordSteerableKernel(torch.nn.Module):
         factor = 20 / self.kernel_size ** (len(self.squares) - 1)
         width = (self.kernel_width + 0.4).movedim(-1, 0).unsqueeze(1)
         mask = _shell(forms.view(1, -1, 1, 1), width) * factor
-        blades = blades_of(len(self.squares))
         k = [
-            order.signs[at] * made[order.places[at]] * mask[len(blade)]
-            for at, blade in enumerate(blades)
+            order.signs[at] * made[order.places[at]] * mask[grade]
+            for at, grade in enumerate(self._grades)
         ]
         return self._head(torch.stack(k))
 
