@@ -743,7 +743,7 @@ def test_transforms_and_compiled_graphs_do_not_keep_kernels():
 
 
 @pytest.mark.fullgraph
-@pytest.mark.parametrize("name", ["conv2d", "batch norm", "steerable"])
+@pytest.mark.parametrize("name", ["conv2d", "steerable"])
 def test_layers_are_traced_whole(name):
     layer, shape = SUBJECTS[name]()
     x = random(*shape)
@@ -753,6 +753,26 @@ def test_layers_are_traced_whole(name):
         for p in layer.parameters():
             p.mul_(1.5)
         alike(compiled(x), layer(x), 1e-12)
+
+
+@pytest.mark.fullgraph
+@pytest.mark.parametrize("name", ["conv2d", "conjugate"])
+def test_exports_keep_the_numbers_of_tables(name):
+    layer, shape = SUBJECTS[name]()
+    x = random(*shape)
+    exported = torch.export.export(layer.eval(), (x,)).module()
+    alike(exported(2 * x), layer(2 * x))
+
+
+@pytest.mark.parametrize("kind", [layers.CliffordConv2d, layers.CliffordBatchNorm2d, layers.CliffordSteerableConv])
+def test_layers_without_memory_get_some(kind):
+    """Tables are not a part of a layer, so that nothing of them is lost on the meta device."""
+    arguments = ((1, -1), 2) if kind is layers.CliffordBatchNorm2d else ((1, -1), 2, 2, 3)
+    layer, want = kind(*arguments, device="meta"), kind(*arguments)
+    assert layer(torch.zeros(1, 2, 5, 5, 4, device="meta")).is_meta
+    layer.to_empty(device="cpu").load_state_dict(want.state_dict())
+    x = torch.randn(1, 2, 5, 5, 4)
+    assert torch.equal(layer(x), want(x))
 
 
 def test_results_between_convolutions_are_not_copied():
@@ -947,6 +967,7 @@ ERRORS = [
     (ValueError, "g: expected 1 to 3 squares", call(layers.CliffordSteerableConv, (1,) * 4, 1, 1, 3)),
     (ValueError, 'padding_mode: expected one of "SAME"', call(layers.CliffordSteerableConv, (1, 1), 1, 1, 3, padding_mode="none")),
     (ValueError, "num_layers: expected at least 2", call(layers.CliffordSteerableConv, (1, 1), 1, 1, 3, num_layers=1)),
+    (TypeError, "expected parameters of float32 or float64, got torch.bfloat16", lambda: steerable((1, 1), 1, 1, 3).bfloat16().kernel()),
     (ValueError, r"must be \[batch, 2, height, width, 4\]", call(layers.CliffordSteerableConv, (1, 1), 2, 1, 3, given=(1, 2, 4))),
 ]
 

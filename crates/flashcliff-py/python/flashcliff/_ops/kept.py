@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -32,3 +34,15 @@ def for_later_calls() -> Iterator[None]:
         finally:
             if trace is not None:
                 torch._C._set_tracing_state(trace)  # type: ignore[attr-defined]
+
+
+def beside(table: Tensor, like: Tensor) -> Tensor:
+    """A kept table for a call with another tensor. If that is fake, the table is made again from its numbers, so that traces and exports
+    keep the numbers."""
+    if not isinstance(like, FakeTensor):
+        return table
+    if table.is_meta:
+        return like.fake_mode.from_tensor(table, static_shapes=True)
+    with for_later_calls():
+        numbers = table.tolist()
+    return torch.tensor(numbers, dtype=table.dtype, device=table.device)

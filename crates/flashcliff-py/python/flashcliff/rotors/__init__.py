@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _torch as _torch
 from .._ops import checks
+from .._ops.kept import beside
 from ..algebra import AlgebraLike, Grades, as_algebra, grades_of
 from . import _maps
 from ._checks import (
@@ -269,8 +269,7 @@ def action(
             f"{weight.dtype}; call their `to(x.dtype)`"
         )
     table = sandwich_table(found.name, own, blades, versors.dtype, versors.device)
-    if isinstance(versors, FakeTensor):
-        table = versors.fake_mode.from_tensor(table)
+    table = beside(table, versors)
     squares = versors.unsqueeze(1) * versors.unsqueeze(0)
     matrices = torch.einsum("efab,efmn->abmn", table, squares) * weight
     return torch.einsum("abmn,b...n->a...m", matrices, x)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..._ops import checks
 from ...rotors._checks import check_kind
+from ._autocast import is_on
 
 PADDING_MODES = ("zeros", "circular", "reflect", "replicate")
 """The padding modes, with PyTorch's names."""
@@ -72,7 +72,7 @@ def check_type(layer: str, x: Tensor, weight: Tensor) -> None:
             f"{layer}: expected all tensors on the same device, got x on {x.device}, the weight on {weight.device}; move them with "
             "`.to(device)`"
         )
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != weight.dtype and not is_on(x.device.type):
         raise TypeError(
             f"{layer}: `x` must be {weight.dtype} as the weight is, got {x.dtype}; call `x.to({weight.dtype})` or the layer's "
             f"`to({x.dtype})`"

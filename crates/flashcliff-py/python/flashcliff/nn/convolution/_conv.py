@@ -11,6 +11,7 @@ from torch.nn import Parameter, ParameterList
 
 from ..._ops import checks
 from .._module import check_choice, check_features, joined
+from ._autocast import turned_off, type_under_autocast
 from ._checks import PADDING_MODES, check_field, check_type, divided, padding_of, per_axis
 from ._expansion import assembled, product_kernel, stacked
 from ._kept import KeptKernel
@@ -140,13 +141,10 @@ class CliffordConv(OfSignature):
         """The kernel in the type and the memory format of an input."""
         device, memory_format = channels.device.type, memory_format_of(channels)
         weights = list(self.weight)
-        dtype = weights[0].dtype
-        # Autocast would cast a kept kernel in each call.
-        if torch.is_autocast_enabled(device) and dtype == torch.float32:
-            dtype = torch.get_autocast_dtype(device)
+        dtype = type_under_autocast(device, weights[0].dtype)
 
         def make() -> Tensor:
-            with torch.autocast(device, enabled=False):
+            with turned_off(device):
                 return self.kernel().to(dtype).contiguous(memory_format=memory_format)
 
         return self._kept.of(weights, (dtype, memory_format), make)

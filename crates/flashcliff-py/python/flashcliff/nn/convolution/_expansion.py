@@ -15,9 +15,8 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
-from ..._ops.kept import for_later_calls
+from ..._ops.kept import beside, for_later_calls
 from ..._ops.marks import constant
 from ._signature import products_of
 
@@ -84,11 +83,6 @@ def _kept_tables(
             torch.tensor(signs, dtype=dtype, device=device),
             found.flatten().to(device),
         )
-
-
-def beside(table: Tensor, like: Tensor) -> Tensor:
-    """A kept table, as a tensor of the mode that fakes tensors if ``like`` is one."""
-    return like.fake_mode.from_tensor(table) if isinstance(like, FakeTensor) else table
 
 
 def product_kernel(

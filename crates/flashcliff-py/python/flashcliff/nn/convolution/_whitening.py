@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ._autocast import turned_off
+
 _SMALL = (torch.float16, torch.bfloat16)
 
 Statistics = tuple[Tensor, Tensor]
@@ -40,7 +42,7 @@ def whitened(
         A tensor of the shape of ``x``.
     """
     dtype = x.dtype
-    with torch.autocast(x.device.type, enabled=False):
+    with turned_off(x.device.type):
         if dtype in _SMALL:
             x = x.float()
         if known is None:

@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from ..._ops import checks
 from ...rotors._checks import check_kind
 from .._module import check_features
+from ._autocast import turned_off, type_under_autocast
 from ._checks import check_type
 from ._expansion import product_kernel
 from ._kept import KeptKernel
@@ -114,12 +115,11 @@ class CliffordLinear(OfSignature):
             )
         weight = self.weight
         check_type("CliffordLinear", x, weight)
-        device, dtype = x.device.type, weight.dtype
-        if torch.is_autocast_enabled(device) and dtype == torch.float32:
-            dtype = torch.get_autocast_dtype(device)
+        device = x.device.type
+        dtype = type_under_autocast(device, weight.dtype)
 
         def make() -> Tensor:
-            with torch.autocast(device, enabled=False):
+            with turned_off(device):
                 return self.kernel().to(dtype)
 
         matrix = self._kept.of([weight], dtype, make)

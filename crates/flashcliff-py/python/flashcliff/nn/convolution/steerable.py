@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..._ops import checks
-from ..._ops.kept import for_later_calls
+from ..._ops.kept import beside, for_later_calls
 from ..._ops.marks import constant
 from .._module import check_features, joined
+from ._autocast import turned_off, type_under_autocast
 from ._checks import check_field, check_type
-from ._expansion import beside
 from ._kept import KeptKernel
 from ._layout import memory_format_of, to_blades, to_channels
 from ._signature import SignatureLike, blade_indices, blades_of, products_of, squares_of
@@ -121,6 +121,10 @@ class CliffordSteerableKernel(torch.nn.Module):
     def forward(self) -> Tensor:
         """The kernel, ``[blades * out_channels, blades * in_channels, *kernel]``. It has gradients of every order."""
         like = self.weight
+        if like.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"CliffordSteerableKernel: expected parameters of float32 or float64, got {like.dtype}; call `float()`, and use autocast"
+            )
         kept = _grid(self.squares, self.kernel_size, like.dtype, like.device)
         points, forms = (beside(table, like) for table in kept)
         order = self.network._order
@@ -279,12 +283,10 @@ class CliffordSteerableConv(torch.nn.Module):
         check_type(name, x, self.kernel.weight)
         channels = to_channels(x)
         device, memory_format = x.device.type, memory_format_of(channels)
-        dtype = self.kernel.weight.dtype
-        if torch.is_autocast_enabled(device) and dtype == torch.float32:
-            dtype = torch.get_autocast_dtype(device)
+        dtype = type_under_autocast(device, self.kernel.weight.dtype)
 
         def make() -> Tensor:
-            with torch.autocast(device, enabled=False):
+            with turned_off(device):
                 made: Tensor = self.kernel()
                 return made.to(dtype).contiguous(memory_format=memory_format)
 

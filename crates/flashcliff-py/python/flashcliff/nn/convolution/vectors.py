@@ -11,6 +11,7 @@ from torch.nn import Parameter, ParameterList
 
 from ..._ops import checks
 from .._module import check_features, joined
+from ._autocast import turned_off, type_under_autocast
 from ._checks import check_field, check_type, divided, padding_of, per_axis
 from ._expansion import assembled, stacked
 from ._kept import KeptKernel
@@ -107,12 +108,10 @@ class VectorConv(torch.nn.Module):
         check_type(name, x, weights[0])
         channels = to_channels(x, self.groups)
         device, memory_format = x.device.type, memory_format_of(channels)
-        dtype = weights[0].dtype
-        if torch.is_autocast_enabled(device) and dtype == torch.float32:
-            dtype = torch.get_autocast_dtype(device)
+        dtype = type_under_autocast(device, weights[0].dtype)
 
         def make() -> Tensor:
-            with torch.autocast(device, enabled=False):
+            with turned_off(device):
                 return self.kernel().to(dtype).contiguous(memory_format=memory_format)
 
         kernel = self._kept.of(weights, (dtype, memory_format), make)

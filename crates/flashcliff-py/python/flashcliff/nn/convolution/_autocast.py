@@ -1,0 +1,24 @@
+"""What autocast asks of a convolution."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+
+def type_under_autocast(device: str, dtype: torch.dtype) -> torch.dtype:
+    """The type that a convolution on a kind of device casts a kernel to. A kernel that is kept has it already, so it is cast once."""
+    if dtype == torch.float32 and is_on(device):
+        return torch.get_autocast_dtype(device)
+    return dtype
+
+
+def is_on(device: str) -> bool:
+    """Whether autocast is on for a kind of device. Meta tensors have none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def turned_off(device: str) -> AbstractContextManager[object]:
+    """A context in which types stay."""
+    return torch.autocast(device, enabled=False) if is_on(device) else nullcontext()
