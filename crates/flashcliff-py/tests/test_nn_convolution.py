@@ -793,6 +793,10 @@ def test_channels_that_are_last_in_memory_stay_so():
             got = call(moved)
             alike(got, layer(x))
             assert got.is_contiguous(memory_format=torch.channels_last_3d)
+        layer.eval()
+        with torch.no_grad():
+            layer(moved)
+        assert layer._kept._last.kernel.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("kind", [layers.CliffordConv2d, layers.CliffordSteerableConv, layers.CliffordLinear])
@@ -809,6 +813,8 @@ def test_autocast(kind):
     assert all(p.grad is None or p.grad.dtype == torch.float32 for p in layer.parameters())
     want = layer(x)
     assert 0 < difference(got.float(), want) < 0.05
+    with torch.no_grad():
+        assert torch.equal(layer(x), want)
 
 
 # State dicts.
