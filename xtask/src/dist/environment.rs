@@ -76,6 +76,13 @@ pub(super) fn check(
             place.trim()
         ));
     }
+    let (said, _) = timed(&mut environment.program("flashcliff", &["info"]))?;
+    match said.lines().find(|line| line.starts_with("version: ")) {
+        Some(line) => report.say(format!("the command `flashcliff info`: {line}")),
+        None => report.fault(format!(
+            "expected the version of the wheel from `flashcliff info`, got {said}"
+        )),
+    }
     match timed(&mut environment.python(&["-m", "flashcliff"])) {
         Ok((_, train)) => report.say(format!(
             "in an environment without Rust: `pip install` of the wheel {:.1} s, `python -m flashcliff`, which trains a network, \
@@ -146,13 +153,18 @@ impl Environment {
 
     /// A call of Python that knows nothing of this process: no variables, another folder, no other programs.
     fn python(&self, arguments: &[&str]) -> Command {
-        let mut python = Command::new(self.programs.join("python"));
-        python.env_clear().current_dir(&self.elsewhere);
-        python
+        self.program("python", arguments)
+    }
+
+    /// The same for any program of the environment.
+    fn program(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut program = Command::new(self.programs.join(name));
+        program.env_clear().current_dir(&self.elsewhere);
+        program
             .env("PATH", &self.programs)
             .env("HOME", &self.elsewhere);
-        python.args(arguments);
-        python
+        program.args(arguments);
+        program
     }
 
     /// A call of `pip install`. It keeps the variables that say how packages are downloaded.

@@ -1,5 +1,5 @@
 """``python -m flashcliff`` trains a small network, and so shows that the installation works; ``python -m flashcliff info`` prints
-:func:`flashcliff.info`.
+:func:`flashcliff.info`. The command ``flashcliff`` does the same, and passes all other commands on to the Rust program ``flashcliff``.
 
 CGENN's network for pseudoscalars learns the signed volume that three vectors span. Its layers commute with rotations and
 reflections, so it knows from the start that a mirror changes the sign; the program measures this at the end.
@@ -7,8 +7,10 @@ reflections, so it knows from the start that a mirror changes the sign; the prog
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 
 from . import _info, build_info
 
@@ -77,6 +79,42 @@ def command(arguments: list[str]) -> int:
             return _info.main()
     print(f"expected nothing or `info`, got `{' '.join(arguments)}`", file=sys.stderr)
     return 2
+
+
+def script() -> int:
+    """The command ``flashcliff`` of the package. The Rust program, which trains published models, has this name too, and the first one on
+    the path is the one that a shell finds. So this one runs ``info`` and the small training itself, and passes other commands on.
+    """
+    arguments = sys.argv[1:]
+    if arguments in ([], ["info"]):
+        return command(arguments)
+    program = rust_program()
+    if program is not None:
+        os.execv(program, [str(program), *arguments])
+    print(
+        f"expected nothing or `info`, got `{' '.join(arguments)}`; other commands need the Rust program `flashcliff` on the path: "
+        "run `cargo install flashcliff-cli`, or in a clone `cargo install --path crates/flashcliff-cli`",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def rust_program() -> Path | None:
+    """The first program ``flashcliff`` on the path that is not a script, as those of Python packages are; none on Windows, where these
+    are programs, too.
+    """
+    if os.name == "nt":
+        return None
+    for folder in os.get_exec_path():
+        path = Path(folder, "flashcliff")
+        try:
+            with path.open("rb") as file:
+                is_script = file.read(2) == b"#!"
+        except OSError:
+            continue
+        if not is_script and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 if __name__ == "__main__":

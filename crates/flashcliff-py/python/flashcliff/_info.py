@@ -90,7 +90,7 @@ class Info:
 
 def info() -> Info:
     """Versions, kernels, SIMD units, GPUs, the call path and the cache folder of this installation, and what is slow here and why, with the
-    remedy. ``print(flashcliff.info())`` shows it, and so does ``python -m flashcliff info``.
+    remedy. ``print(flashcliff.info())`` shows it, and so does the command ``flashcliff info``.
 
     It imports PyTorch, if that is installed.
 
