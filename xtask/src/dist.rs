@@ -6,6 +6,7 @@
 //! * `outside` - a workspace of the packed crates alone, with a program that uses them.
 //! * `licences` - licences, sources and advisories of dependencies, by cargo-deny.
 //! * `sbom` - the bill of materials of the extension.
+//! * `stamp` - what a folder of packages was made of, for `publish`.
 //! * `wheel` - the Python package, by maturin.
 //! * `torch` - the compiled call path of the Python package, for releases of PyTorch.
 //! * `extension` - what the compiled extension asks of a system.
@@ -13,14 +14,15 @@
 //!
 //! The full run clones the last commit and builds twice, in different folders. The quick run packs what is built already.
 
-mod crates;
+pub(crate) mod crates;
 mod environment;
 mod extension;
 mod licences;
-mod names;
+pub(crate) mod names;
 mod outside;
-mod report;
+pub(crate) mod report;
 mod sbom;
+pub(crate) mod stamp;
 mod torch;
 mod wheel;
 
@@ -28,7 +30,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::git::refuse_changes;
+use crate::git::{git, refuse_changes};
 use crate::{Error, command};
 
 /// The options of the task.
@@ -129,7 +131,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     if !options.quick {
         outside::check(root, &packed, &published, work.path(), &mut report)?;
     }
-    report.finish(&out)
+    let message = report.finish(&out)?;
+    let stamp = stamp::Stamp {
+        commit: git(root, &["rev-parse", "HEAD"])?.trim().to_owned(),
+        full: !options.quick,
+        cuda: options.cuda,
+        all_releases: releases == torch::Which::All,
+    };
+    stamp.write(&out)?;
+    Ok(message)
 }
 
 /// The last commit, in a folder of its own.

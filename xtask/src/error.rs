@@ -145,6 +145,43 @@ pub(crate) enum Error {
     /// A version was released already.
     #[error("expected a version without a tag, but there is {tag}; choose a greater one")]
     TagExists { tag: String },
+    /// A commit is not that of a release.
+    #[error(
+        "expected a commit with the tag {tag}; check it out, or make it with `cargo xtask release`"
+    )]
+    NotAtTag { tag: String },
+    /// Files have a word in place of what nobody knew.
+    #[error(
+        "expected the address of the repository, such as https://host/owner/flashcliff, got the word {word} in {}; write the same address \
+         there, in CITATION.cff a line `repository-code: \"ADDRESS\"` too, and in README.md also say that there is a release",
+        places.join(", ")
+    )]
+    Placeholder {
+        word: &'static str,
+        places: Vec<String>,
+    },
+    /// A folder has not the packages of a release.
+    #[error("{}: expected what `cargo xtask dist --cuda` makes of this commit, but {why}; run it", folder.display())]
+    NotPacked { folder: PathBuf, why: String },
+    /// Another project has the name of a crate.
+    #[error(
+        "{name}: expected a crate of ours or a free name on crates.io, got the crate of another project"
+    )]
+    NameTaken { name: String },
+    /// crates.io does not say whether a crate is there.
+    #[error(
+        "{name}: expected an answer of crates.io, got none; a version that is there must be skipped"
+    )]
+    RegistryUnknown { name: String },
+    /// Something stands in the way of publishing.
+    #[error("nothing was published:\n{}", obstacles.iter().map(|one| format!("  {one}")).collect::<Vec<_>>().join("\n"))]
+    NotReady { obstacles: Vec<Error> },
+    /// A command that publishes failed.
+    #[error(
+        "`{command}` failed; run it again when its reason is gone: what is published is skipped. crates.io takes a few new names at once, \
+         and then one each ten minutes"
+    )]
+    Publishing { command: String },
     /// The packages lack something, or do not work where the repository is not.
     #[error("packages:\n{}", faults.join("\n"))]
     Dist { faults: Vec<String> },

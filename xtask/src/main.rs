@@ -19,6 +19,7 @@ mod marked;
 mod packages;
 mod pins;
 mod prose;
+mod publish;
 mod release;
 mod surface;
 
@@ -108,6 +109,8 @@ enum Task {
     Dist(dist::Options),
     /// Build the C interface, and install header, static and shared library, a file for pkg-config, and the program if asked.
     Install(install::Options),
+    /// Publish the packages of a release on crates.io and PyPI; without `--for-real` print the commands.
+    Publish(publish::Options),
     /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
     Release {
         /// The version, greater than the one of today, such as 0.2.0.
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
         Task::Dist(options) => dist::run(&root, &options),
         Task::Install(options) => install::run(&root, &options),
+        Task::Publish(options) => publish::run(&root, &options),
         Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {

@@ -54,7 +54,7 @@ pub(crate) fn run(root: &Path, version: &str, dry_run: bool) -> Result<String, E
     git(root, &["commit", "--quiet", "--all", "--message", &message])?;
     git(root, &["tag", "--annotate", &tag, "--message", &message])?;
     Ok(format!(
-        "{what}; commit and tag {tag}. Push both, and run `cargo xtask dist`"
+        "{what}; commit and tag {tag}. Push both, run `cargo xtask dist --cuda`, then `cargo xtask publish`"
     ))
 }
 

@@ -17,9 +17,9 @@ const FILES: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README
 
 /// A crate that is published.
 #[derive(Debug)]
-pub(super) struct Published {
-    pub(super) name: String,
-    pub(super) version: String,
+pub(crate) struct Published {
+    pub(crate) name: String,
+    pub(crate) version: String,
     pub(super) description: String,
     /// The faults that crates.io would refuse, or people would miss.
     faults: Vec<String>,
@@ -29,13 +29,13 @@ pub(super) struct Published {
 
 impl Published {
     /// The name of the packed file, and of the folder in it.
-    pub(super) fn stem(&self) -> String {
+    pub(crate) fn stem(&self) -> String {
         format!("{}-{}", self.name, self.version)
     }
 }
 
 /// The crates of a workspace that are published. Each comes behind those that it needs.
-pub(super) fn published(root: &Path) -> Result<Vec<Published>, Error> {
+pub(crate) fn published(root: &Path) -> Result<Vec<Published>, Error> {
     let mut metadata = command::cargo(root);
     metadata.args(["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: Value = serde_json::from_str(&command::output(&mut metadata)?)?;

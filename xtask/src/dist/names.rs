@@ -9,7 +9,7 @@ use crate::{Error, command};
 
 /// Who has a name on crates.io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+pub(crate) enum Owner {
     Nobody,
     /// A crate with the description of ours.
     Us,
@@ -20,21 +20,12 @@ enum Owner {
 
 /// Asks for the name of each crate, from a folder outside a workspace.
 pub(super) fn check(published: &[Published], folder: &Path, report: &mut Report) {
-    let ask = |published: &Published| {
-        let mut info = Command::new(env!("CARGO"));
-        info.current_dir(folder);
-        info.args([
-            "info",
-            "--quiet",
-            "--registry",
-            "crates-io",
-            &published.name,
-        ]);
-        owner(published, &command::output(&mut info))
-    };
     let owners: Vec<(&str, Owner)> = published
         .iter()
-        .map(|published| (published.name.as_str(), ask(published)))
+        .map(|published| {
+            let name = published.name.as_str();
+            (name, ask(published, name, folder))
+        })
         .collect();
     for (name, _) in owners.iter().filter(|(_, owner)| *owner == Owner::Another) {
         report.fault(format!(
@@ -56,14 +47,27 @@ pub(super) fn check(published: &[Published], folder: &Path, report: &mut Report)
     }
 }
 
+/// Who has the version of a crate; nobody, if it is not published.
+pub(crate) fn of_version(published: &Published, folder: &Path) -> Owner {
+    let spec = format!("{}@{}", published.name, published.version);
+    ask(published, &spec, folder)
+}
+
+/// Asks for a name, or a name with a version, from a folder outside a workspace.
+fn ask(published: &Published, spec: &str, folder: &Path) -> Owner {
+    let mut info = Command::new(env!("CARGO"));
+    info.current_dir(folder);
+    info.args(["info", "--quiet", "--registry", "crates-io", spec]);
+    owner(published, spec, &command::output(&mut info))
+}
+
 /// Reads the answer of `cargo info`.
-fn owner(published: &Published, answer: &Result<String, Error>) -> Owner {
-    let name = &published.name;
+fn owner(published: &Published, spec: &str, answer: &Result<String, Error>) -> Owner {
     match answer {
         Ok(text) if text.lines().any(|line| line == published.description) => Owner::Us,
         Ok(_) => Owner::Another,
         Err(Error::Tool { output, .. })
-            if output.contains(&format!("could not find `{name}` in registry")) =>
+            if output.contains(&format!("could not find `{spec}` in registry")) =>
         {
             Owner::Nobody
         }
@@ -92,16 +96,19 @@ mod tests {
             "error: could not find `{}` in registry `https://…`\n",
             first.name
         );
-        assert_eq!(owner(first, &refusal(&free)), Owner::Nobody);
+        assert_eq!(owner(first, &first.name, &refusal(&free)), Owner::Nobody);
         let ours = format!(
             "{} #tag\n{}\nversion: 0.1.0\n",
             first.name, first.description
         );
-        assert_eq!(owner(first, &Ok(ours)), Owner::Us);
+        assert_eq!(owner(first, &first.name, &Ok(ours)), Owner::Us);
         let other = format!("{} #tag\nanother project\nversion: 0.2.0\n", first.name);
-        assert_eq!(owner(first, &Ok(other)), Owner::Another);
+        assert_eq!(owner(first, &first.name, &Ok(other)), Owner::Another);
+        let spec = format!("{}@{}", first.name, first.version);
+        let not_yet = format!("error: could not find `{spec}` in registry `https://…`\n");
+        assert_eq!(owner(first, &spec, &refusal(&not_yet)), Owner::Nobody);
         let offline = "error: failed to query replaced source registry `crates-io`\n";
-        assert_eq!(owner(first, &refusal(offline)), Owner::Unknown);
+        assert_eq!(owner(first, &first.name, &refusal(offline)), Owner::Unknown);
         Ok(())
     }
 }

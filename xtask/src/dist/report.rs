@@ -69,7 +69,7 @@ impl Report {
 }
 
 /// The name of a file.
-pub(super) fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     path.file_name()
         .unwrap_or(path.as_os_str())
         .to_string_lossy()
