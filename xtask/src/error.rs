@@ -160,7 +160,7 @@ pub(crate) enum Error {
         word: &'static str,
         places: Vec<String>,
     },
-    /// A folder has not the packages of a release.
+    /// A folder lacks the packages of a release.
     #[error("{}: expected what `cargo xtask dist --cuda` makes of this commit, but {why}; run it", folder.display())]
     NotPacked { folder: PathBuf, why: String },
     /// Another project has the name of a crate.

@@ -177,7 +177,7 @@ mod tests {
         stamp(root)?.write(packages.path())?;
         let found = obstacles(root, "0.2.0", packages.path())?;
         assert!(found.is_empty(), "{found:?}");
-        // A commit behind the tag is not the version, and not what was packed.
+        // A commit after the tag is not the version, and not what was packed.
         git(
             root,
             &["commit", "--quiet", "--allow-empty", "--message", "More"],

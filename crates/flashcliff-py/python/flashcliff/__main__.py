@@ -100,8 +100,8 @@ def script() -> int:
 
 
 def rust_program() -> Path | None:
-    """The first program ``flashcliff`` on the path that is not a script, as those of Python packages are; none on Windows, where these
-    are programs, too.
+    """The first program ``flashcliff`` on the path that is not a script. Python packages install scripts; on Windows they install
+    programs, so there is no answer there.
     """
     if os.name == "nt":
         return None
