@@ -3,14 +3,17 @@
     FLASHCLIFF_C_LIBRARY=target/release/libflashcliff_c.so python3 benches/peers/exports.py [--blocks 4] [--threads 1] [--device cuda]
 
 It needs onnxruntime on a CPU. Files of flashcliff's own are run on a CPU, by the library of crates/flashcliff-c, if the variable names it.
-Candidates take turns. Each is made once, and compiled if it is compiled; the table says how long that takes.
+Candidates take turns. Each is made once, and compiled if it is compiled; the table says how long that takes. ``--out FILE`` writes the
+numbers as JSON, from which `cargo xtask figures` makes the table of the guide; ``--commit HASH`` names what was measured there.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -32,6 +35,8 @@ def arguments():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--sizes", default="1x8,8x50,16x128")
+    parser.add_argument("--commit", default="", help="the commit that is measured, for the JSON")
+    parser.add_argument("--out", help="a file for the JSON")
     return parser.parse_args()
 
 
@@ -116,13 +121,14 @@ def made(net, own, folder):
 
 
 def compare(ways, sizes, own, exact):
+    """Milliseconds and the difference from the module in float64, of each way."""
     given = inputs(*sizes, own.device)
-    # Time of the processor, which other work does not lengthen by much; waits count where there are threads or a GPU.
-    clock = time.process_time if (own.device, own.threads) == ("cpu", 1) else time.perf_counter
+    clock = clock_of(own)
     wide = tuple(x.double() for x in given[0])
     mv, s = exact(*wide[:2], reference=wide[2][..., None])
     want = torch.cat((mv.movedim(0, -2).flatten(-2), s), -1)
     times = {name: [] for name in ways}
+    differences = {}
     for at in range(own.runs + 3):
         for name, (run, _, _) in ways.items():
             if own.device == "cuda":
@@ -138,10 +144,34 @@ def compare(ways, sizes, own, exact):
                     found = torch.cat((found[0].movedim(0, -2).flatten(-2), found[1]), -1)
                 error = ((found.double() - want).abs().max() / want.abs().max()).item()
                 assert error < 1e-5, f"{name}: {error}"
-                print(f"{sizes[0]} x {sizes[1]} {name}: difference {error:.1e}")
+                differences[name] = error
+    rows = {}
     for name, own_times in times.items():
         quick, middle = min(own_times) * 1e3, statistics.median(own_times) * 1e3
-        print(f"{sizes[0]} x {sizes[1]} {name}: {quick:.2f} ms at least, median {middle:.2f} ms")
+        error = differences[name]
+        rows[name] = {
+            "least_ms": round(quick, 4),
+            "median_ms": round(middle, 4),
+            "difference": float(f"{error:.2e}"),
+        }
+        what = f"{sizes[0]} x {sizes[1]} {name}"
+        print(f"{what}: {quick:.2f} ms at least, median {middle:.2f} ms, difference {error:.1e}")
+    return rows
+
+
+def clock_of(own):
+    """Time of the processor, which other work does not lengthen by much; waits count where there are threads or a GPU."""
+    return time.process_time if (own.device, own.threads) == ("cpu", 1) else time.perf_counter
+
+
+def processor():
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 def main():
@@ -157,10 +187,33 @@ def main():
     print(flashcliff.info())
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         ways = made(net, own, folder)
+        report = {
+            "commit": own.commit,
+            "device": torch.cuda.get_device_name() if own.device == "cuda" else processor(),
+            "load": round(os.getloadavg()[0], 2),
+            "clock": clock_of(own).__name__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "threads": own.threads,
+            "blocks": own.blocks,
+            "runs": own.runs,
+            "ways": {},
+            "sizes": [],
+        }
+        if "onnx" in ways:
+            import onnxruntime
+
+            report["onnxruntime"] = onnxruntime.__version__
         for name, (_, seconds, size) in ways.items():
             print(f"{name}: made in {seconds:.1f} s, {size / 1e6:.2f} MB")
+            report["ways"][name] = {"made_seconds": round(seconds, 2), "bytes": size}
         for text in own.sizes.split(","):
-            compare(ways, tuple(map(int, text.split("x"))), own, exact)
+            samples, items = map(int, text.split("x"))
+            rows = compare(ways, (samples, items), own, exact)
+            report["sizes"].append({"samples": samples, "items": items, "ways": rows})
+    if own.out:
+        with open(own.out, "w", encoding="utf-8") as file:
+            file.write(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Measures what a call costs on the host besides its arithmetic: operators on tiny tensors beside
-``torch.nn.functional.linear``, in one process.
+"""Measures what a call costs on the host besides its arithmetic: operators on tiny tensors, beside ``torch.add`` and
+``torch.nn.functional.linear`` in the same process.
 
     python benches/peers/host_cost.py [--device cpu|cuda] [--rounds 60] [--commit HASH] [--out FILE]
 
-Measured are forward, forward with gradients wanted, and forward with backward, of both ways that a call
-of ``flashcliff.functional`` can go: compiled call path (of a wheel, or made by `python -m flashcliff.native`) and All take turns round by round, a round of a case being a run of ``CALLS`` calls; the numbers are
-medians over rounds, in microseconds, and medians of the ratios to ``linear`` of the same round. The clock
-is that of the wall; on CUDA the queue is empty when a run starts and never fills, so that no call waits for the GPU.
+Three calls are measured: forward, forward where gradients are wanted, and forward with backward. Each goes both ways that a call of
+``flashcliff.functional`` can go: by the compiled call path (of a wheel, or made by `python -m flashcliff.native`), and by Python. All
+take turns round by round. A round of a case is a run of ``CALLS`` calls. The numbers are medians over rounds, in microseconds, and medians
+of the ratios to ``torch.add`` and to ``linear`` in the same round. The clock is that of the wall. On CUDA the queue is empty when a run
+starts and never fills, so that no call waits for the GPU.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from flashcliff import native
 from flashcliff._ops import native as switch
 
 CALLS = 40
+REFERENCES = "add", "linear"
+"""The functions of PyTorch that others are compared with."""
 ALGEBRA = flashcliff.Algebra(3, 0, 0)
 BATCH, CHANNELS = 4, 4
 
@@ -40,6 +43,7 @@ def cases(device: str) -> dict[str, tuple]:
     x, y = randn(8, BATCH, CHANNELS), randn(8, BATCH, CHANNELS)
     square = randn(CHANNELS, CHANNELS)
     return {
+        "add": (torch.add, (x, y)),
         "linear": (torch.nn.functional.linear, (x.flatten(0, 1), square, randn(CHANNELS))),
         "sgp_norm": (lambda *t: F.sgp_norm(*t, ALGEBRA), (x, y, randn(CHANNELS, 20))),
         "geometric_product": (lambda *t: F.geometric_product(*t, ALGEBRA), (x, y)),
@@ -82,7 +86,7 @@ def measure(device: str, rounds: int) -> dict:
     for name, (function, tensors) in cases(device).items():
         calls = passes(function, tensors)
         for path, module in modules.items():
-            if name == "linear" and path != "python":
+            if name in REFERENCES and path != "python":
                 continue
             ways += [(name, path, module, what, call) for what, call in calls.items()]
     times: dict = {way[:2] + way[3:4]: [] for way in ways}
@@ -97,10 +101,12 @@ def measure(device: str, rounds: int) -> dict:
                 times[name, path, what].append(took)
     rows: dict = {}
     for (name, path, what), took in times.items():
-        linear = times["linear", "python", what]
-        row = rows.setdefault(name, {}).setdefault("pytorch" if name == "linear" else path, {})
-        ratio = statistics.median(a / b for a, b in zip(took, linear))
-        row[what] = {"us": round(statistics.median(took), 2), "to_linear": round(ratio, 3)}
+        way = "pytorch" if name in REFERENCES else path
+        row = rows.setdefault(name, {}).setdefault(way, {})
+        row[what] = {"us": round(statistics.median(took), 2)}
+        for reference in REFERENCES:
+            pairs = zip(took, times[reference, "python", what])
+            row[what][f"to_{reference}"] = round(statistics.median(a / b for a, b in pairs), 3)
     return rows
 
 

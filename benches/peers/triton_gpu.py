@@ -3,9 +3,10 @@ space.
 
     python benches/peers/triton_gpu.py [--rounds 40] [--commit HASH] [--out FILE] [--quick]
 
-Results are compared first: Triton kernels with the CUDA kernels, and with themselves bit for bit. Calls are captured into CUDA graphs, so that
-the time is that of the GPU. Cases take turns round by round; the numbers are medians over rounds, in microseconds. Each choice of tiles that
-there is (``flashcliff._triton.tiles.CHOICES``) is a case of its own; calls take the first one.
+Results are compared first: Triton kernels with the CUDA kernels, and with themselves bit for bit. Calls are captured into CUDA graphs, so
+that the time is that of the GPU. Cases take turns round by round; the numbers are medians over rounds, in microseconds. Each choice of tiles
+(``flashcliff._triton.tiles.CHOICES``) is a separate case, which both passes take: `triton 0` and so on. The case `triton` is what calls
+take: one choice for passes without sums over the batch, another one for passes with them.
 """
 
 from __future__ import annotations
@@ -72,20 +73,21 @@ def largest_error(found, wanted) -> float:
 
 
 def graphs_of(algebra, tensors, dtype) -> dict[tuple[str, str], torch.cuda.CUDAGraph]:
-    """Graphs of all passes by the CUDA kernels and by each choice of tiles, whose results were compared."""
+    """Graphs of all passes by the CUDA kernels, as Triton calls are, and by each choice of tiles, whose results were compared."""
     made = {}
     limit = 1e-5 if dtype is torch.float32 else 2 * torch.finfo(dtype).eps
     for name, call in passes(algebra, *tensors).items():
         wanted = call()
         made[name, "cuda"] = captured(call)
-        for at, choice in enumerate(tiles.CHOICES):
+        choices = {"triton": None} | {f"triton {at}": own for at, own in enumerate(tiles.CHOICES)}
+        for kernels, choice in choices.items():
             with flashcliff.backend("triton"), tiles.using(choice):
                 found, again = call(), call()
                 error = largest_error(found, wanted)
                 same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
                 if error > limit or not same:
                     raise SystemExit(f"{algebra.name} {name} {choice}: error {error}, same bits {same}")
-                made[name, f"triton {at}"] = captured(call)
+                made[name, kernels] = captured(call)
     return made
 
 

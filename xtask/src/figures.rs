@@ -9,6 +9,7 @@ mod floors;
 mod front;
 mod heat;
 mod host;
+mod jax;
 mod markdown;
 mod page;
 mod precision;
@@ -20,6 +21,7 @@ mod sweep;
 mod sweeps;
 mod training;
 mod transformers;
+mod triton;
 mod tuning;
 mod users;
 

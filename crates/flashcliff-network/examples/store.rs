@@ -1,5 +1,5 @@
-//! Writes a small GATr with its weights to a file, beside inputs and the results for them, and CGENN's network of charged bodies. The examples `network.c`,
-//! `network.cpp` and `bodies.c` of `crates/flashcliff-c` load and run them.
+//! Writes a small GATr with its weights to a file, beside inputs and the results for them, and CGENN's network of charged bodies. The
+//! examples `network.c`, `network.cpp` and `bodies.c` of `crates/flashcliff-c` load and run them.
 //!
 //! ```text
 //! cargo run --release --package flashcliff-network --example store -- FOLDER

@@ -78,6 +78,16 @@ impl<'a> Place<'a> {
         self.value.as_f64().ok_or_else(|| self.lacks("a number"))
     }
 
+    pub(super) fn truth(&self) -> Result<bool, Error> {
+        let lacks = || self.lacks("true or false");
+        self.value.as_bool().ok_or_else(lacks)
+    }
+
+    /// Whether another place has the same value of a key.
+    pub(super) fn agrees(&self, other: &Place<'_>, key: &str) -> bool {
+        self.value.get(key) == other.value.get(key)
+    }
+
     /// The numbers of a list.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, Error> {
         self.list()?.iter().map(Place::number).collect()

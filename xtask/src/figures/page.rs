@@ -7,6 +7,7 @@ use super::bodies::Bodies;
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::host::Host;
+use super::jax::Jax;
 use super::markdown::digits;
 use super::precision::Precision;
 use super::ranks::Ranks;
@@ -16,6 +17,7 @@ use super::steps::Steps;
 use super::sweep::{GPU, Sweep};
 use super::training::Training;
 use super::transformers::{OnGpu, Transformers};
+use super::triton::Triton;
 use super::users::Users;
 use super::{sweeps, tuning};
 use crate::Error;
@@ -39,6 +41,8 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         on_the_cpu(&cpu, results)?,
         compiled(results)?,
         host(results)?,
+        jax(results)?,
+        triton(results)?,
         steps(results)?,
         ranks(results)?,
         transformers(results)?,
@@ -447,7 +451,7 @@ fn host(results: &Path) -> Result<String, Error> {
         "\
 ## What a call from PyTorch costs on the host
 
-Wall time of a call on a GPU that does not wait: Cl(3,0,0), f32, shape 4 x 4, beside `torch.nn.functional.linear` in the same process.
+Wall time of a call on a GPU that does not wait: Cl(3,0,0), f32, shape 4 x 4, beside {beside} in the same process.
 With gradient: forward, where gradients are wanted. Compiled: by the compiled call path. Medians of {rounds} rounds in turns; ratios are
 medians of the ratios of a round.
 
@@ -459,7 +463,60 @@ python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
 
 {table}",
         rounds = found.rounds()?,
+        beside = found.beside()?,
         name = Host::NAME,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        table = found.table()?,
+    ))
+}
+
+fn jax(results: &Path) -> Result<String, Error> {
+    let found = Jax::read(results)?;
+    Ok(format!(
+        "\
+## A call from JAX, beside a CUDA graph of PyTorch
+
+`sgp_norm` with all its gradients, Cl(3,0,0), f32: one program of `jax.jit`, one captured graph of PyTorch, and the eager call for
+orientation. Wall time of a call among {calls} that wait in the queue; medians of {rounds} rounds in turns, and the median of the ratios of a round.
+A program of JAX costs time on the host that a small call does not hide. A graph costs less.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/jax_gpu.py --shapes {shapes} --rounds {rounds} --calls {calls} --commit HASH --out {name}
+```
+
+{table}",
+        calls = found.number("calls")?,
+        rounds = found.number("rounds")?,
+        name = Jax::NAME,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        shapes = found.shapes()?,
+        table = found.table()?,
+    ))
+}
+
+fn triton(results: &Path) -> Result<String, Error> {
+    let found = Triton::read(results)?;
+    Ok(format!(
+        "\
+## Triton kernels beside CUDA kernels
+
+`sgp_norm`, GPU time of captured calls, medians of rounds in turns. Triton kernels are for GPUs of AMD and Intel, and run here on one of NVIDIA, so
+that both kinds can be compared. Both passes take one choice of tiles in each row: a bound on the registers of a thread, and the tiles that are on
+their way ahead. Calls take choice 4 for passes without sums over the batch, such as the forward pass, and choice 2 for passes with sums
+([record 127](../docs/decisions/127-triton-kernels-of-programs.md)).
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/triton_gpu.py --quick --rounds 20 --commit HASH --out {name}
+```
+
+{table}",
+        name = Triton::NAME,
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,

@@ -51,8 +51,8 @@ _forced: Choice | None = None
 
 
 @contextmanager
-def using(choice: Choice) -> Any:
-    """Makes all calls of a block take a choice; for measuring."""
+def using(choice: Choice | None) -> Any:
+    """Makes all calls of a block take a choice, or with ``None`` their usual one; for measuring."""
     global _forced
     before, _forced = _forced, choice
     try:
