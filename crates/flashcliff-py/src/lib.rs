@@ -75,6 +75,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(jax::jax_layout, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_prepare, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_prepare_network, module)?)?;
     Ok(())

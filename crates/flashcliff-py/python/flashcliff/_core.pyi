@@ -528,6 +528,9 @@ def check_room(what: str, bytes: int, rows: int) -> None:
 def jax_handlers() -> list[tuple[str, str, Any]]:
     """The handlers that JAX registers: name, platform, capsule."""
 
+def jax_layout() -> tuple[list[tuple[str, str, int, int]], list[tuple[str, int]]]:
+    """What the handlers say of XLA's C interface, by the names of its header: fields with offsets and sizes, and constants."""
+
 def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
     """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
 

@@ -5,6 +5,7 @@
 //!
 //! * `abi` - the C interface.
 //! * `frame` - a call, read with checks.
+//! * `layout` - the same by the names of XLA's header, for a test that compares both.
 //! * `failure` - errors.
 //! * `target` - what a call computes, by the content of its attributes.
 //! * `passes` - the passes of operators over the memory of a call.
@@ -13,6 +14,7 @@
 mod abi;
 mod failure;
 mod frame;
+mod layout;
 mod network;
 mod passes;
 mod target;
@@ -32,6 +34,7 @@ use frame::{ALIGNMENT, Call};
 use passes::Compute;
 use target::Target;
 
+pub(crate) use layout::jax_layout;
 pub(crate) use network::jax_prepare_network;
 
 use crate::convert::{Gpu, View};
