@@ -3,10 +3,10 @@ space.
 
     python benches/peers/triton_gpu.py [--rounds 40] [--commit HASH] [--out FILE] [--quick]
 
-Results are compared first: Triton kernels with the CUDA kernels, and with themselves bit for bit. Calls are captured into CUDA graphs, so
-that the time is that of the GPU. Cases take turns round by round; the numbers are medians over rounds, in microseconds. Each choice of tiles
-(``flashcliff._triton.tiles.CHOICES``) is a separate case, which both passes take: `triton 0` and so on. The case `triton` is what calls
-take: one choice for passes without sums over the batch, another one for passes with them.
+Results are compared first: Triton kernels with the CUDA kernels, and with themselves bit for bit. Calls are captured into CUDA graphs,
+so that the time is that of the GPU. Cases take turns round by round; the numbers are medians over rounds, in microseconds. Each choice
+of tiles (``flashcliff._triton.tiles.CHOICES``) is a separate case, which both passes take: `triton 0` and so on. The case `triton` is
+what calls take: one choice for passes without sums over the batch, another one for passes with them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 //
 //   package network.pt2 output.f32 tokens.f32 3,5,18 reference.f32 3,5
 //
-// Inputs are files of float32 with their sizes, in the order of the network. The outputs are written one after another.
+// Inputs are files of float32 with their sizes, in the order of the network. Files whose names end in .i64 have int64, such as the nodes
+// of edges. A package with gradients has the gradient of its output as the last input. The outputs are written one after another.
 // Compile it against PyTorch, whose library is all that it needs:
 //
 //   TORCH=$(python -c "import torch; print(torch.__path__[0])")
@@ -34,7 +35,8 @@ std::vector<std::int64_t> sizes_of(const std::string& text) {
 }
 
 at::Tensor read(const std::string& path, const std::string& sizes) {
-    at::Tensor x = at::empty(sizes_of(sizes), at::kFloat);
+    const bool integers = path.size() > 4 && path.compare(path.size() - 4, 4, ".i64") == 0;
+    at::Tensor x = at::empty(sizes_of(sizes), integers ? at::kLong : at::kFloat);
     const auto bytes = static_cast<std::streamsize>(x.nbytes());
     std::ifstream file(path, std::ios::binary);
     if (!file.read(static_cast<char*>(x.data_ptr()), bytes)) {

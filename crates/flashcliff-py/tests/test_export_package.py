@@ -134,14 +134,13 @@ def test_packages_run_on_a_gpu(gradients, tmp_path):
                 alike(got.double().cpu(), own, 1e-4)
 
 
-@pytest.mark.long
-@needs_compiler
-def test_packages_run_in_cpp(package, tmp_path):
-    case, path = package
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The program of C++ that runs packages."""
     home = Path(torch.__file__).parent
     includes = home / "include", home / "include" / "torch" / "csrc" / "api" / "include"
     libraries = home / "lib"
-    program = tmp_path / "package"
+    program = tmp_path_factory.mktemp("program") / "package"
     subprocess.run(
         [
             COMPILER,
@@ -159,18 +158,66 @@ def test_packages_run_in_cpp(package, tmp_path):
         ],
         check=True,
     )
-    given, want = case.batch((3, 4), 0)
+    return program
+
+
+def run_in_cpp(program, path, given, folder):
+    """The outputs of a package by the program, one after another, and what it prints."""
     arguments = []
     for name, x in given.items():
-        file = tmp_path / f"{name}.f32"
-        x.detach().numpy().astype("<f4").tofile(file)
+        kind = "f32" if x.is_floating_point() else "i64"
+        file = folder / f"{name}.{kind}"
+        x.detach().numpy().astype("<f4" if kind == "f32" else "<i8").tofile(file)
         arguments += [str(file), ",".join(map(str, x.shape))]
-    out = tmp_path / "output.f32"
+    out = folder / "output.f32"
     done = subprocess.run([program, path, out, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert f"{want.numel()} numbers" in done.stdout
-    alike(torch.from_numpy(np.fromfile(out, "<f4")).view(want.shape).double(), want, 1e-5)
-    wrong = subprocess.run(
-        [program, path, out, arguments[0], "9,9,9"], capture_output=True, text=True
-    )
+    return torch.from_numpy(np.fromfile(out, "<f4")).double(), done.stdout
+
+
+@needs_compiler
+def test_a_package_runs_in_cpp(program, tmp_path):
+    """A layer of messages, whose package takes the least time to compile. Long tests have transformers."""
+    case = CASES["messages"]()
+    path = tmp_path / "network.pt2"
+    flashcliff.export(case.module, path, dtype="float32")
+    given, want = case.batch((3, 4), 0)
+    found, said = run_in_cpp(program, path, given, tmp_path)
+    assert f"{want.numel()} numbers" in said
+    alike(found.view(want.shape), want, 1e-5)
+    file, out = tmp_path / f"{next(iter(given))}.f32", tmp_path / "output.f32"
+    wrong = subprocess.run([program, path, out, file, "9,9,9"], capture_output=True, text=True)
     assert wrong.returncode == 1 and "expected 2916 bytes" in wrong.stderr
+
+
+@pytest.mark.long
+@needs_compiler
+def test_packages_of_transformers_run_in_cpp(package, program, tmp_path):
+    case, path = package
+    given, want = case.batch((3, 4), 0)
+    found, said = run_in_cpp(program, path, given, tmp_path)
+    assert f"{want.numel()} numbers" in said
+    alike(found.view(want.shape), want, 1e-5)
+
+
+@pytest.mark.long
+@needs_compiler
+def test_packages_with_gradients_run_in_python_and_in_cpp(program, tmp_path):
+    """The output and the gradients of all inputs, for several sizes, against autograd of the module in float64."""
+    case = transformer((3, 0, 0), blocks=1)
+    path = tmp_path / "network.pt2"
+    flashcliff.export(case.module, path, dtype="float32", gradients=True)
+    run = torch._inductor.aoti_load_package(str(path))
+    for seed, sizes in enumerate(((3, 5), (1, 2))):
+        given, _ = case.batch(sizes, seed)
+        leaves = [x.detach().requires_grad_() for x in given.values()]
+        want = lowered(case.module)(*leaves)
+        of_output = torch.randn_like(want)
+        wanted = [want, *torch.autograd.grad(want, leaves, of_output)]
+        named = {name: x.detach() for name, x in zip(given, leaves)} | {"of_output": of_output}
+        for got, own in zip(run(*(x.float() for x in named.values())), wanted, strict=True):
+            alike(got.double(), own, 1e-4)
+        found, said = run_in_cpp(program, path, named, tmp_path)
+        assert said.count("numbers") == len(wanted)
+        for got, own in zip(found.split([own.numel() for own in wanted]), wanted, strict=True):
+            alike(got.view(own.shape), own, 1e-4)

@@ -1,4 +1,4 @@
-"""The structs and constants of XLA's C interface that handlers use are those of the header in jaxlib."""
+"""Handlers know XLA's C interface as the header in jaxlib declares it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ impl Triton {
         Ok(table.text())
     }
 
-    /// How the table names kernels: those of a choice by its numbers.
+    /// How the table names kernels. A choice has its numbers in the name.
     fn shown(&self, kernels: &str) -> Result<String, Error> {
         let Some(at) = kernels.strip_prefix("triton ") else {
             return Ok(match kernels {
