@@ -1,10 +1,12 @@
 //! `figures`: computes what the documents say of speed and accuracy from measured data, or checks it.
 //!
-//! All of `benches/README.md` is written, the heat maps beside the data, and in `README.md` what stands between two markers.
+//! All of `benches/README.md` is written, the heat maps beside the data, and in `README.md` and a page of the guide what stands between two
+//! markers.
 
 mod bodies;
 mod compiled;
 mod data;
+mod exports;
 mod floors;
 mod front;
 mod heat;
@@ -30,6 +32,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::marked::with_block;
+use exports::Exports;
 use sweep::Sweep;
 use users::Users;
 
@@ -41,7 +44,9 @@ const RESULTS: &str = "benches/results";
 const PAGE: &str = "benches/README.md";
 /// The page of which one block is written.
 const FRONT: &str = "README.md";
-/// The line before the block.
+/// The page of the guide of which one block is written.
+const GUIDE: &str = "docs/guide/src/export.md";
+/// The line before each block.
 const BEGIN: &str = "<!-- figures: written by cargo xtask figures -->\n";
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
@@ -53,6 +58,13 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
         (PAGE.to_owned(), page::page(&results)?),
         (FRONT.to_owned(), front),
     ];
+    let guide = root.join(GUIDE);
+    let old_guide = fs::read_to_string(&guide).map_err(Error::at(&guide))?;
+    let exports = Exports::read(&results)?.block()?;
+    wanted.push((
+        GUIDE.to_owned(),
+        with_block(GUIDE, &old_guide, BEGIN, &exports)?,
+    ));
     let picture = format!("{RESULTS}/{}", Users::PICTURE);
     wanted.push((picture, Users::read(&results)?.picture()?));
     let sweep = Sweep::read(&results, sweep::GPU)?;
@@ -76,8 +88,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
             command: COMMAND,
             differences: differing,
         }),
-        (true, 0) => Ok(format!("{PAGE} and {FRONT} agree with {RESULTS}")),
-        (false, written) => Ok(format!("{PAGE} and {FRONT}: {written} written")),
+        (true, 0) => Ok(format!("{PAGE}, {FRONT} and {GUIDE} agree with {RESULTS}")),
+        (false, written) => Ok(format!("{PAGE}, {FRONT} and {GUIDE}: {written} written")),
     }
 }
 
@@ -98,8 +110,11 @@ mod tests {
             let name = path.file_name().unwrap_or_default();
             fs::copy(&path, results.join(name)).map_err(Error::at(&path))?;
         }
-        for name in [PAGE, FRONT] {
-            fs::copy(from.join(name), to.join(name)).map_err(Error::at(&to.join(name)))?;
+        for name in [PAGE, FRONT, GUIDE] {
+            let path = to.join(name);
+            let parent = path.parent().unwrap_or(to);
+            fs::create_dir_all(parent).map_err(Error::at(parent))?;
+            fs::copy(from.join(name), &path).map_err(Error::at(&path))?;
         }
         Ok(folder)
     }
@@ -111,11 +126,11 @@ mod tests {
 
     #[test]
     fn a_changed_document_is_found_and_mended() -> Result<(), Error> {
-        for name in [PAGE, FRONT] {
+        for (name, unit) in [(PAGE, " ms |"), (FRONT, " ms |"), (GUIDE, ", MB |")] {
             let folder = copy()?;
             let path = folder.path().join(name);
             let text = fs::read_to_string(&path).map_err(Error::at(&path))?;
-            let changed = text.replacen(" ms |", "0 ms |", 1);
+            let changed = text.replacen(unit, &format!("0{unit}"), 1);
             assert_ne!(changed, text);
             fs::write(&path, changed).map_err(Error::at(&path))?;
             let error = run(folder.path(), true).unwrap_err().to_string();
