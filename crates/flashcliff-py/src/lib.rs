@@ -72,6 +72,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
     module.add_function(wrap_pyfunction!(segments::run_segments, module)?)?;
+    module.add_function(wrap_pyfunction!(segments::run_kept, module)?)?;
     module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     module.add_function(wrap_pyfunction!(jax::jax_handlers, module)?)?;

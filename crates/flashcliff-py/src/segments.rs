@@ -76,6 +76,91 @@ unsafe fn run<T: Element>(
     }
 }
 
+/// What is done with the rows that targets keep.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// The row with the largest value of each target.
+    Largest,
+    /// What targets keep of their rows.
+    Pick,
+    /// What rows get of the targets that keep them.
+    Place,
+}
+
+impl Kept {
+    fn of(name: &str) -> PyResult<Self> {
+        match name {
+            "largest" => Ok(Self::Largest),
+            "pick" => Ok(Self::Pick),
+            "place" => Ok(Self::Place),
+            _ => Err(PyValueError::new_err(format!(
+                "kept: expected largest, pick or place, got {name}"
+            ))),
+        }
+    }
+}
+
+/// The addresses of what is read and written, 0 if it is rows, and of the rows that targets keep, `u32`.
+type PyKept = (usize, usize, usize);
+
+/// Finds the rows with the largest values of segments, or follows the rows that targets keep, on the CPU: in `f64` or else `f32`.
+///
+/// Not for users: memory is not checked. All addresses hold the elements that the sizes state, and what is written overlaps nothing.
+#[pyfunction]
+pub(crate) fn run_kept(
+    py: Python<'_>,
+    what: &str,
+    places: PyKept,
+    relation: PyRelation,
+    sizes: PySizes,
+    is_f64: bool,
+) -> PyResult<()> {
+    let what = Kept::of(what)?;
+    detached(py, || {
+        // SAFETY: the caller's, as in `run_segments`.
+        unsafe {
+            match is_f64 {
+                true => follow::<f64>(what, places, relation, sizes),
+                false => follow::<f32>(what, places, relation, sizes),
+            }
+        }
+        Ok::<_, Error>(())
+    })
+}
+
+/// # Safety
+/// The addresses hold what the sizes say, of type `T` and `u32`, and what is written overlaps nothing.
+unsafe fn follow<T: Element>(
+    what: Kept,
+    (x, o, kept): PyKept,
+    (target, starts, order): PyRelation,
+    (outer, rows, targets, inner): PySizes,
+) {
+    let [of_rows, of_targets] = [rows, targets].map(|count| outer * count * inner);
+    // SAFETY: the caller promises it.
+    unsafe {
+        let of = Lists {
+            targets: slice(target, rows),
+            starts: slice(starts, targets + 1),
+            order: slice(order, rows),
+        };
+        match what {
+            Kept::Largest => {
+                let (x, kept) = (slice::<T>(x, of_rows), slice_mut(kept, of_targets));
+                segments::largest(of, inner, x, kept);
+            }
+            Kept::Pick => {
+                let (x, o) = (slice::<T>(x, of_rows), slice_mut(o, of_targets));
+                segments::pick(of, inner, slice(kept, of_targets), x, o);
+            }
+            Kept::Place => {
+                let (x, o) = (slice::<T>(x, of_targets), slice_mut(o, of_rows));
+                segments::place(of, inner, slice(kept, of_targets), x, o);
+            }
+        }
+    }
+}
+
 /// What a sum is divided by, by its name.
 pub(crate) fn reduction_of(name: &str) -> PyResult<Reduction> {
     match name {
@@ -92,9 +177,10 @@ pub(crate) fn reduction_of(name: &str) -> PyResult<Reduction> {
 #[cfg(feature = "cuda")]
 pub(crate) mod on_cuda {
     use flashcliff::cuda::segments::{self, Addresses, Related};
+    use flashcliff::segments::Reduction;
     use pyo3::prelude::*;
 
-    use super::{PyRelation, PyRelations, PySizes, reduction_of};
+    use super::{Kept, PyKept, PyRelation, PyRelations, PySizes, reduction_of};
     use crate::convert::dtype_of;
     use crate::devices::{Devices, PyStream};
     use crate::error::caught;
@@ -152,6 +238,49 @@ pub(crate) mod on_cuda {
                         match sums {
                             true => segments::segment_sum(target, &call),
                             false => segments::gather(target, &call),
+                        }
+                    }
+                })
+            })
+        }
+
+        /// Finds the rows with the largest values of segments, or follows the rows that targets keep.
+        fn run_kept(
+            &self,
+            what: String,
+            places: PyKept,
+            relation: PyRelation,
+            sizes: PySizes,
+            dtype: String,
+            stream: PyStream,
+        ) -> PyResult<()> {
+            let ((x, o, kept), what) = (places, Kept::of(&what)?);
+            let ((target, starts, order), (outer, rows, targets, inner)) = (relation, sizes);
+            let call = Related {
+                of: Addresses {
+                    target: target as u64,
+                    starts: starts as u64,
+                    order: order as u64,
+                    rows,
+                    targets,
+                },
+                minus: None,
+                reduction: Reduction::Sum,
+                x: x as u64,
+                o: o as u64,
+                outer,
+                inner,
+                dtype: dtype_of(&dtype)?,
+            };
+            let kept = kept as u64;
+            caught(|| {
+                self.devices.with(stream, |target| {
+                    // SAFETY: the caller's, who is the Python package itself.
+                    unsafe {
+                        match what {
+                            Kept::Largest => segments::largest(target, &call, kept),
+                            Kept::Pick => segments::pick(target, &call, kept),
+                            Kept::Place => segments::place(target, &call, kept),
                         }
                     }
                 })

@@ -10,7 +10,14 @@ from nn_common import random
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from flashcliff import UnsupportedError
-from flashcliff.graphs import Graph, Relation, difference, ends_of, gather, segment_sum
+from flashcliff.graphs import (
+    Graph,
+    Relation,
+    difference,
+    ends_of,
+    gather,
+    segment_sum,
+)
 
 # A node with many edges, one with none, a self-loop, and an edge that is there twice.
 RECEIVERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1])
@@ -355,7 +362,7 @@ def test_errors_of_calls():
     raises(ValueError, "dim: expected an axis", segment_sum, x, receivers, dim=3)
     raises(
         ValueError,
-        "reduce: expected one of sum, mean, root_count, got 'max'",
+        "reduce: expected one of sum, mean, root_count, got 'max'; the maximum is segment_maximum",
         segment_sum,
         x,
         receivers,

@@ -6,7 +6,14 @@ from nn_common import difference as off
 from nn_common import random
 
 from flashcliff import nn
-from flashcliff.graphs import Graph, Relation, difference, gather, segment_sum
+from flashcliff.graphs import (
+    Graph,
+    Relation,
+    difference,
+    gather,
+    segment_maximum,
+    segment_sum,
+)
 
 pytestmark = pytest.mark.cuda
 
@@ -141,3 +148,36 @@ def test_messages_are_those_on_the_cpu():
     for got, again, wanted in zip(run("cuda"), run("cuda"), run("cpu")):
         assert torch.equal(got, again)
         assert off(got, wanted) < 1e-10
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("rows", [ROWS, 100 * COUNT])
+@pytest.mark.parametrize("channels", [1, 3, 28])
+def test_largest_values_and_their_gradients_have_the_bits_of_the_cpu(dtype, rows, channels):
+    # With more rows for each target the threads of a block share them. Few different values, so many are equal.
+    generator = torch.Generator().manual_seed(1)
+    index = torch.randint(COUNT - 9, (rows,), generator=generator)
+    x = random(1, rows, channels).mul(4).round().to(dtype)
+    seed = random(1, COUNT, channels, seed=2).to(dtype)
+
+    def run(device):
+        leaf = x.to(device).requires_grad_()
+        out = segment_maximum(leaf, Relation(index.to(device), COUNT))
+        return [own.cpu() for own in (out, *torch.autograd.grad(out, leaf, seed.to(device)))]
+
+    for got, wanted in zip(run("cuda"), run("cpu")):
+        assert torch.equal(got, wanted)
+
+
+def test_derivatives_of_the_largest_values():
+    few = Relation(torch.arange(20, device="cuda") % 7, 9)
+    x = (1 + torch.randperm(40).double().view(1, 20, 2) / 4).cuda().requires_grad_()
+
+    def function(x):
+        return segment_maximum(x.square(), few)
+
+    assert torch.autograd.gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True)
+    leaf = x.detach()[..., :1].index_fill(1, torch.tensor([3, 10], device="cuda"), float("nan"))
+    got = segment_maximum(leaf, few).flatten()
+    assert got.isnan().tolist() == [False, False, False, True, *(False for _ in range(5))]

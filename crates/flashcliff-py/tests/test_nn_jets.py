@@ -287,7 +287,7 @@ X, H = random(16, NODES, 2), random(NODES, 3)
             r"node_x: expected None, got \[16, 6, 2\]",
             lambda own: own(X, H, graph(), random(16, EDGES, 1), X),
         ),
-        (TypeError, "edges: expected a flashcliff.graphs.Graph", lambda own: own(X, H, RECEIVERS)),
+        (TypeError, "edges: expected a flashcliff.graphs.Graph", lambda own: own(X, H, [RECEIVERS])),
         (
             ValueError,
             r"mask: expected \[6\], got \[6, 1\]",

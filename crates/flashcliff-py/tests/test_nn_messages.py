@@ -307,7 +307,7 @@ def test_errors_of_options(kind, match, function):
             TypeError,
             "edges: expected a flashcliff.graphs.Graph",
             0,
-            lambda own: own(random(4, NODES, 2), RECEIVERS),
+            lambda own: own(random(4, NODES, 2), [RECEIVERS]),
         ),
         (ValueError, "expected 6 targets at axis 1", 0, lambda own: own(random(4, 5, 2), graph())),
         (

@@ -272,7 +272,7 @@ def test_state_dicts_are_those_of_mvn():
         (
             TypeError,
             "edges: expected a flashcliff.graphs.Graph",
-            lambda: network()(*given(), RECEIVERS),
+            lambda: network()(*given(), [RECEIVERS]),
         ),
     ],
 )

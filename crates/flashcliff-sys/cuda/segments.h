@@ -4,6 +4,13 @@
  *   gather:      o[a][row][c]    = factor(target of row) (x[a][target of row][c] - x[a][other target of row][c])
  *   segment sum: o[a][target][c] = factor(target) (sum of x[a][row][c] over the rows of the target - sum over those of the other relation)
  *
+ * The maximum of a target is the value of one of its rows, which is kept, element by element: the lowest row with the largest value. A NaN is larger than
+ * any number.
+ *
+ *   largest:     kept[a][target][c] = that row, FC_NO_ROW if the target has no rows
+ *   pick:        o[a][target][c] = x[a][kept[a][target][c]][c], else 0
+ *   place:       o[a][row][c]    = x[a][target of row][c] where the target keeps the row, else 0
+ *
  * Numbers of rows are 32 bits, those of elements 64. Sums have no atomics: a thread, or threads of a CTA in a fixed order, add up the rows of a
  * target, so results are the same bit for bit every time.
  *
@@ -47,6 +54,18 @@ int fc_segment_gather(const fc_segments *call, void *stream);
 
 /* Writes the sum of each target. */
 int fc_segment_sum(const fc_segments *call, void *stream);
+
+/* What a target without rows keeps. */
+#define FC_NO_ROW 0xffffffffu
+
+/* Writes the row with the largest value of each target to `kept` [outer, targets, inner]. The reduction is a sum without `minus`. */
+int fc_segment_largest(const fc_segments *call, uint32_t *kept, void *stream);
+
+/* Writes for each target what it keeps of its rows. */
+int fc_segment_pick(const fc_segments *call, const uint32_t *kept, void *stream);
+
+/* Writes to each row that a target keeps the element of the target, else 0. */
+int fc_segment_place(const fc_segments *call, const uint32_t *kept, void *stream);
 
 /* The most parts of a matrix. */
 #define FC_COLUMN_PARTS 8

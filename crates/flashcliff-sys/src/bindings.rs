@@ -26,6 +26,7 @@ pub const FC_CLIP_FIRST: f64 = 100000.0;
 pub const FC_ADAM_MEMBERS: u32 = 512;
 pub const FC_ADAM_GROUPS: u32 = 16;
 pub const FC_DROPOUT_GRADES: u32 = 9;
+pub const FC_NO_ROW: u32 = 4294967295;
 pub const FC_COLUMN_PARTS: u32 = 8;
 pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
@@ -2863,6 +2864,24 @@ unsafe extern "C" {
     /// Writes the sum of each target.
     pub fn fc_segment_sum(
         call: *const fc_segments,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Writes the row with the largest value of each target to `kept` \[outer, targets, inner\]. The reduction is a sum without `minus`.
+    pub fn fc_segment_largest(
+        call: *const fc_segments,
+        kept: *mut u32,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Writes for each target what it keeps of its rows.
+    pub fn fc_segment_pick(
+        call: *const fc_segments,
+        kept: *const u32,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Writes to each row that a target keeps the element of the target, else 0.
+    pub fn fc_segment_place(
+        call: *const fc_segments,
+        kept: *const u32,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Copies parts into the whole, or back.

@@ -1,7 +1,7 @@
 //! Rows by their relations on the CPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
 //!
 //! Values are `[outer, rows, inner]` and `[outer, targets, inner]`. Each row of a result is computed by one thread, in the order of its segment, so results
-//! do not depend on threads.
+//! do not depend on threads. The maximum of a segment is the value of one of its rows, which is kept.
 //!
 //! ```
 //! use flashcliff::segments::{self, Lists, Reduction, Related};
@@ -18,6 +18,9 @@ use crate::{Element, threads};
 
 /// The elements that are worth a task of their own.
 const TASK: usize = 1 << 14;
+
+/// The row that a target without rows keeps: none.
+pub const NO_ROW: u32 = u32::MAX;
 
 /// What a sum over the rows of a segment is divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -129,6 +132,83 @@ pub fn segment_sum<T: Element>(related: &Related<'_>, x: &[T], o: &mut [T]) {
     });
 }
 
+/// The lowest row with the largest `x[a][row][c]` of each target, as `kept[a][target][c]`: [`NO_ROW`] if the target has no rows.
+///
+/// A NaN is larger than any number. The maximum of components is not equivariant unless all of them are scalars. [`pick`] reads the values,
+/// and [`place`] brings gradients to the rows.
+///
+/// ```
+/// use flashcliff::segments::{self, Lists, NO_ROW};
+///
+/// let lists = Lists { targets: &[1, 0, 1], starts: &[0, 1, 3, 3], order: &[1, 0, 2] };
+/// let (x, mut kept, mut o) = ([2.0_f32, 5.0, 4.0], [0; 3], [0.0; 3]);
+/// segments::largest(lists, 1, &x, &mut kept);
+/// assert_eq!(kept, [1, 2, NO_ROW]);
+/// segments::pick(lists, 1, &kept, &x, &mut o);
+/// assert_eq!(o, [5.0, 4.0, 0.0]);
+/// ```
+///
+/// # Panics
+/// Panics if lists or values do not fit each other.
+pub fn largest<T: Element>(of: Lists<'_>, inner: usize, x: &[T], kept: &mut [u32]) {
+    let rows = of.targets.len();
+    each_row(kept, [of.count(), inner], |outer, target, kept| {
+        kept.fill(NO_ROW);
+        let x = &x[outer * rows * inner..][..rows * inner];
+        for &row in of.of(target) {
+            let own = &x[row as usize * inner..][..inner];
+            for (c, (kept, &value)) in kept.iter_mut().zip(own).enumerate() {
+                let best = (*kept != NO_ROW).then(|| x[*kept as usize * inner + c]);
+                if best.is_none_or(|best| is_larger(value, best)) {
+                    *kept = row;
+                }
+            }
+        }
+    });
+}
+
+/// `o[a][target][c] = x[a][kept[a][target][c]][c]`, and 0 where no row is kept.
+///
+/// # Panics
+/// Panics if lists or values do not fit each other.
+pub fn pick<T: Element>(of: Lists<'_>, inner: usize, kept: &[u32], x: &[T], o: &mut [T]) {
+    let (rows, count) = (of.targets.len(), of.count());
+    each_row(o, [count, inner], |outer, target, o| {
+        let kept = &kept[(outer * count + target) * inner..][..inner];
+        for (c, (o, &kept)) in o.iter_mut().zip(kept).enumerate() {
+            *o = match kept {
+                NO_ROW => T::default(),
+                kept => x[(outer * rows + kept as usize) * inner + c],
+            };
+        }
+    });
+}
+
+/// `o[a][row][c] = x[a][target of row][c]` where the target keeps the row, else 0. It is the adjoint of [`pick`].
+///
+/// # Panics
+/// Panics if lists or values do not fit each other.
+pub fn place<T: Element>(of: Lists<'_>, inner: usize, kept: &[u32], x: &[T], o: &mut [T]) {
+    let count = of.count();
+    each_row(o, [of.targets.len(), inner], |outer, row, o| {
+        let at = (outer * count + of.targets[row] as usize) * inner;
+        let (kept, x) = (&kept[at..][..inner], &x[at..][..inner]);
+        for ((o, &kept), &x) in o.iter_mut().zip(kept).zip(x) {
+            *o = if kept as usize == row {
+                x
+            } else {
+                T::default()
+            };
+        }
+    });
+}
+
+/// Whether a value is larger than another one, where a NaN is larger than any number.
+#[expect(clippy::eq_op, reason = "only a NaN differs from itself")]
+fn is_larger<T: Element>(value: T, best: T) -> bool {
+    value > best || (value != value && best == best)
+}
+
 fn add<T: Element>(o: &mut [T], x: &[T]) {
     for (o, &x) in o.iter_mut().zip(x) {
         *o += x;
@@ -142,7 +222,7 @@ fn subtract<T: Element>(o: &mut [T], x: &[T]) {
 }
 
 /// Computes each row of `[outer, rows, inner]` from its numbers, many rows to a task.
-fn each_row<T: Element>(
+fn each_row<T: Send>(
     o: &mut [T],
     [rows, inner]: [usize; 2],
     compute: impl Fn(usize, usize, &mut [T]) + Sync,

@@ -310,8 +310,9 @@ class Attention:
 class Segments:
     """Gatherings and sums of segments, on GPUs: of builds with CUDA only."""
 
-    # It is called with what `_ops/segments.py` makes of tensors.
+    # The functions are called with what `_ops/segments.py` and `_ops/largest.py` make of tensors.
     def run(self, *arguments: object) -> None: ...
+    def run_kept(self, *arguments: object) -> None: ...
 
 def run_segments(
     sums: bool,
@@ -323,6 +324,16 @@ def run_segments(
 ) -> None:
     """Gathers rows, or sums segments, on the CPU, from the first address to the second. A relation is the addresses of its lists; sizes are
     those of the axes in front of rows, rows, targets, and those behind rows."""
+
+def run_kept(
+    what: str,
+    places: tuple[int, int, int],
+    relation: tuple[int, ...],
+    sizes: tuple[int, int, int, int],
+    is_f64: bool,
+) -> None:
+    """Finds the rows with the largest values of segments on the CPU (``"largest"``), reads what targets keep of their rows (``"pick"``), or
+    is the adjoint of that (``"place"``), from the first address to the second. The third is that of the rows that targets keep."""
 
 def lion_step(
     members: list[tuple[int, int, int, int]],

@@ -112,6 +112,54 @@ pub unsafe fn segment_sum(target: Target<'_>, call: &Related) -> Result<(), Erro
     })
 }
 
+/// Writes the row with the largest value of each target, of `[outer, rows, inner]`, to the `u32` `[outer, targets, inner]` at an address:
+/// [`NO_ROW`](crate::segments::NO_ROW) for a target without rows. Of equal values the lowest row is kept. A NaN is larger than any number.
+///
+/// # Errors
+/// The errors of [`gather`]; `FC_ERROR_BAD_CALL` also for a reduction other than the sum, and for a relation that subtracts.
+///
+/// # Safety
+/// The contract of [`gather`] holds, also for what is kept. The result of the call itself is not written.
+pub unsafe fn largest(target: Target<'_>, call: &Related, kept: Address) -> Result<(), Error> {
+    let (raw, kept) = (call.raw(), pointer::<u32>(kept));
+    target.launch("fc_segment_largest", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_segment_largest(&raw, kept, stream) }
+    })
+}
+
+/// Writes for each target the elements of the rows that [`largest`] kept, and 0 where no row is kept: from `[outer, rows, inner]` to
+/// `[outer, targets, inner]`.
+///
+/// # Errors
+/// The errors of [`largest`].
+///
+/// # Safety
+/// The contract of [`largest`] holds, and rows that are kept are in range.
+pub unsafe fn pick(target: Target<'_>, call: &Related, kept: Address) -> Result<(), Error> {
+    let (raw, kept) = (call.raw(), pointer::<u32>(kept).cast_const());
+    target.launch("fc_segment_pick", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_segment_pick(&raw, kept, stream) }
+    })
+}
+
+/// Writes for each row the elements of its target for which [`largest`] kept the row, else 0: from `[outer, targets, inner]` to
+/// `[outer, rows, inner]`. It is the adjoint of [`pick`].
+///
+/// # Errors
+/// The errors of [`largest`].
+///
+/// # Safety
+/// The contract of [`largest`] holds.
+pub unsafe fn place(target: Target<'_>, call: &Related, kept: Address) -> Result<(), Error> {
+    let (raw, kept) = (call.raw(), pointer::<u32>(kept).cast_const());
+    target.launch("fc_segment_place", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_segment_place(&raw, kept, stream) }
+    })
+}
+
 /// Columns of a matrix `[rows, columns]` in parts `[rows, columns of a part]`, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns<'a> {

@@ -22,6 +22,7 @@ mod higher;
 mod higher_cases;
 mod interpreted;
 mod large;
+mod largest;
 mod linear_sgp;
 mod magnitudes;
 mod measured_symmetry;

@@ -21,7 +21,7 @@ from . import batches, doors, transforms
 from .run import launch, refuse_sparse_and_nested
 from .tensor_types import NAMES
 
-__all__ = ["GATHER", "REDUCTIONS", "SUM", "call"]
+__all__ = ["GATHER", "LISTS", "REDUCTIONS", "SUM", "call", "check_device", "check_related", "kernels"]
 
 GATHER, SUM = "segment_gather", "segment_sum"
 REDUCTIONS = ("sum", "mean", "root_count")
@@ -29,7 +29,8 @@ REDUCTIONS = ("sum", "mean", "root_count")
 
 _OPPOSITE = {GATHER: SUM, SUM: GATHER}
 _NAMES = ("x", *(f"relations[{at}]" for at in range(6)))
-_LISTS = 3
+LISTS = 3
+"""The tensors of a relation."""
 
 
 def call(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) -> Tensor:
@@ -134,16 +135,24 @@ def _fake(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) -> 
 
 def _check(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) -> None:
     """Checks sizes, types and devices."""
+    if reduction not in REDUCTIONS:
+        more = "; the maximum is segment_maximum" if reduction in ("max", "maximum") else ""
+        raise ValueError(
+            f"reduce: expected one of {', '.join(REDUCTIONS)}, got {reduction!r}{more}"
+        )
+    if len(relations) not in (LISTS, 2 * LISTS):
+        raise ValueError(f"{name}: expected 3 or 6 tensors of relations, got {len(relations)}")
+    check_related(name, x, relations, of_targets=name == GATHER)
+
+
+def check_related(name: str, x: Tensor, relations: Sequence[Tensor], *, of_targets: bool) -> None:
+    """Checks a tensor of rows, or of targets, and one or two relations."""
     refuse_sparse_and_nested(name, "x", x)
     if x.dtype not in NAMES:
         raise TypeError(
             f"{name}: `x` must have real floating-point elements, got {x.dtype}; call `x.float()`"
         )
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduce: expected one of {', '.join(REDUCTIONS)}, got {reduction!r}")
-    if len(relations) not in (_LISTS, 2 * _LISTS):
-        raise ValueError(f"{name}: expected 3 or 6 tensors of relations, got {len(relations)}")
-    first = relations[:_LISTS]
+    first = relations[:LISTS]
     shapes = [tensor.shape for tensor in first]
     same = all(t.shape == s for t, s in zip(relations, [*shapes, *shapes]))
     if not same or len(shapes[0]) != 1 or shapes[0] != shapes[2] or len(shapes[1]) != 1:
@@ -151,7 +160,7 @@ def _check(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) ->
         raise ValueError(f"{name}: expected relations [rows], [targets + 1], [rows], got {got}")
     if any(tensor.dtype != torch.int32 for tensor in relations):
         raise TypeError(f"{name}: expected relations of int32, got {[t.dtype for t in relations]}")
-    rows = shapes[1][0] - 1 if name == GATHER else shapes[0][0]
+    rows = shapes[1][0] - 1 if of_targets else shapes[0][0]
     if x.dim() != 3 or x.shape[1] != rows:
         raise ValueError(f"{name}: `x` must be [outer, {rows}, inner], got {list(x.shape)}")
     if any(tensor.device != x.device for tensor in relations):
@@ -169,7 +178,7 @@ def _run(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) -> T
     o = _made(name, wide, relations)
     given = [tensor.contiguous().resolve_neg() for tensor in (wide, *relations)]
     addresses = [tensor.data_ptr() for tensor in given[1:]]
-    lists = [tuple(addresses[at : at + _LISTS]) for at in range(0, len(addresses), _LISTS)]
+    lists = [tuple(addresses[at : at + LISTS]) for at in range(0, len(addresses), LISTS)]
     both = lists[0], lists[1] if len(lists) > 1 else None
     sizes = x.shape[0], relations[0].shape[0], relations[1].shape[0] - 1, x.shape[2]
     places = given[0].data_ptr(), o.data_ptr()
@@ -177,18 +186,23 @@ def _run(name: str, x: Tensor, relations: Sequence[Tensor], reduction: str) -> T
         is_f64 = o.dtype == torch.float64
         _core.run_segments(name == SUM, places, both, sizes, reduction, is_f64)
         return o.to(x.dtype)
+    check_device(name, x)
+    kind = reduction, NAMES[x.dtype]
+    launch(x, lambda target: kernels().run(name == SUM, places, both, sizes, kind, target))
+    return o
+
+
+def check_device(name: str, x: Tensor) -> None:
+    """Raises unless a tensor, which is not on the CPU, is on a GPU that there are kernels for."""
     if not x.is_cuda or not _core.CUDA:
         raise _core.UnsupportedError(
             f"{name}: expected tensors on cpu, or on cuda with a build that has CUDA kernels, got {x.device}; move them "
             "with `.to(device)`"
         )
-    kind = reduction, NAMES[x.dtype]
-    launch(x, lambda target: _kernels().run(name == SUM, places, both, sizes, kind, target))
-    return o
 
 
 @functools.cache
-def _kernels() -> _core.Segments:
+def kernels() -> _core.Segments:
     return _core.Segments()
 
 

@@ -2,9 +2,11 @@
 
 - :class:`Relation`: which target each row belongs to.
 - :func:`gather`: for each row what it belongs to; :func:`difference`: the difference of both ends of edges.
-- :func:`segment_sum`: for each target the sum, the mean, or the sum by the root of the number of its rows.
+- :func:`segment_sum`: for each target the sum, the mean, or the sum by the root of the number of its rows;
+  :func:`segment_maximum`: the largest value of scalars.
 - :class:`Complexes`: simplicial complexes, whose vertices, edges and triangles are the nodes of a graph.
 - :class:`Graph`: the two relations of PyTorch Geometric's ``edge_index``.
+- :func:`ends_of`, :func:`graphs_of`: what layers accept as edges and as the graphs of nodes, also the plain tensors of PyTorch Geometric.
 
 A gathering and a sum are each the gradient of the other. Both are one operator on the CPU and on GPUs, with derivatives of every order, and work
 with ``torch.func``, forward mode and ``torch.compile``. Elements of 16 bits are computed in float32 and rounded once, with and without
@@ -12,9 +14,22 @@ autocast. Sums have a fixed order and no atomics, so results are the same bit fo
 """
 
 from .. import _torch as _torch
+from ._accepted import Edges, Graphs, ends_of, graphs_of
 from ._complexes import Complexes
-from ._graph import Edges, Graph, ends_of
+from ._graph import Graph
 from ._relation import Relation
-from ._rows import difference, gather, segment_sum
+from ._rows import difference, gather, segment_maximum, segment_sum
 
-__all__ = ["Complexes", "Edges", "Graph", "Relation", "difference", "ends_of", "gather", "segment_sum"]
+__all__ = [
+    "Complexes",
+    "Edges",
+    "Graph",
+    "Graphs",
+    "Relation",
+    "difference",
+    "ends_of",
+    "gather",
+    "graphs_of",
+    "segment_maximum",
+    "segment_sum",
+]

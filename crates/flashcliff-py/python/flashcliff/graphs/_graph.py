@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -71,29 +69,3 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, on {self.receivers.device})"
-
-
-Edges = Graph | tuple[Relation, Relation]
-"""A graph, or the receivers and the senders of edges."""
-
-
-def ends_of(edges: Any) -> tuple[Relation, Relation]:
-    """The receivers and the senders of edges.
-
-    Raises:
-        TypeError: these are no :data:`Edges`.
-        ValueError: the relations have other numbers of edges or of nodes.
-    """
-    if isinstance(edges, Graph):
-        return edges.receivers, edges.senders
-    if isinstance(edges, (tuple, list)) and len(edges) == 2:
-        receivers, senders = edges
-        if isinstance(receivers, Relation) and isinstance(senders, Relation):
-            if receivers.sizes != senders.sizes:
-                raise ValueError(
-                    f"edges: expected relations of the same sizes, got {receivers} and {senders}"
-                )
-            return receivers, senders
-    raise TypeError(
-        f"edges: expected a flashcliff.graphs.Graph, or the relations of receivers and senders, got {type(edges).__name__}"
-    )

@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .._ops import checks, segments
+from .._ops import checks, largest, segments
 from .._ops.run import refuse_sparse_and_nested
 from ._relation import Relation
+
+_MAXIMUM = "segment_maximum"
 
 
 def gather(x: Tensor, relation: Relation, *, dim: int = 1) -> Tensor:
@@ -74,7 +76,7 @@ def segment_sum(x: Tensor, relation: Relation, *, reduce: str = "sum", dim: int 
         A tensor of the type of ``x``, with the targets at ``dim``.
 
     Raises:
-        ValueError: the axis has not as many elements as the relation has rows, or ``reduce`` is unknown.
+        ValueError: the axis lacks as many elements as the relation has rows, or ``reduce`` is unknown.
 
     >>> import torch
     >>> x = torch.tensor([[[2.0], [5.0], [4.0]]])
@@ -82,6 +84,33 @@ def segment_sum(x: Tensor, relation: Relation, *, reduce: str = "sum", dim: int 
     tensor([5., 3., 0.])
     """
     return _along(segments.SUM, x, (relation,), reduce, dim)
+
+
+def segment_maximum(x: Tensor, relation: Relation, *, dim: int = 1) -> Tensor:
+    """For each target the largest value over its rows, element by element. The maximum of none is 0.
+
+    The elements must be scalars: one blade, or the rows at axis 0. The maximum of the components of a vector depends on the axes of
+    space, so it is not equivariant. Take the maximum of norms, or gate vectors by a maximum of scalars.
+
+    The gradient of an element goes to the first row that has the largest value. A NaN is larger than any number.
+
+    Args:
+        x: scalars ``[1, rows, channels]``, or any shape with the rows at axis 0.
+        relation: the target of each row.
+        dim: the axis of rows, and of targets in the result.
+
+    Returns:
+        A tensor of the type of ``x``, with the targets at ``dim``.
+
+    Raises:
+        ValueError: the axis lacks as many elements as the relation has rows, or there are several blades.
+
+    >>> import torch
+    >>> x = torch.tensor([[[2.0], [5.0], [4.0]]])
+    >>> segment_maximum(x, Relation(torch.tensor([1, 0, 1]), 3)).flatten()
+    tensor([5., 4., 0.])
+    """
+    return _along(_MAXIMUM, x, (relation,), "sum", dim)
 
 
 def _along(name: str, x: Any, relations: Sequence[Relation], reduce: str, dim: int) -> Tensor:
@@ -101,14 +130,22 @@ def _along(name: str, x: Any, relations: Sequence[Relation], reduce: str, dim: i
     if not 0 <= at < x.dim():
         raise ValueError(f"dim: expected an axis of {list(x.shape)}, got {dim}")
     given, made, what = first.count, first.rows, "targets"
-    if name == segments.SUM:
+    if name != segments.GATHER:
         given, made, what = made, given, "rows"
     if x.shape[at] != given:
         raise ValueError(
             f"{name}: expected {given} {what} at axis {at}, as the relation has, got {list(x.shape)}"
         )
     front, behind = x.shape[:at], x.shape[at + 1 :]
+    if name == _MAXIMUM and front and front[0] != 1:
+        raise ValueError(
+            f"{name}: expected scalars, [1, rows, channels] or rows at axis 0, got {list(x.shape)} with rows at axis {at}; the maximum "
+            "of the components of vectors is not equivariant"
+        )
     flat = x.reshape(front.numel(), given, behind.numel())
     lists = [own for each in relations for own in (each.targets, each.starts, each.order)]
-    found = segments.call(name, flat, lists, checks.word("reduce", reduce))
+    if name == _MAXIMUM:
+        found = largest.call(flat, lists)
+    else:
+        found = segments.call(name, flat, lists, checks.word("reduce", reduce))
     return found.reshape(*front, made, *behind)

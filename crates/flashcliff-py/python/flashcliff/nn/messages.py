@@ -118,7 +118,7 @@ class EGCL(CliffordModule, Networked):
 
         Args:
             h: the nodes.
-            edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders.
+            edges: a graph, the relations of receivers and of senders, or an ``edge_index``, as of :func:`flashcliff.graphs.ends_of`.
             edge_scalars: the scalars of edges, if the layer has any.
             node_scalars: the scalars of nodes, if it has any.
 
@@ -126,7 +126,7 @@ class EGCL(CliffordModule, Networked):
             TypeError: ``edges`` are none of these.
             ValueError: the relations have not as many targets as there are nodes, or the scalars another shape.
         """
-        ends = ends_of(edges)
+        ends = ends_of(edges, h.shape[-2] if h.dim() > 1 else None)
         _check_scalars("edge_scalars", edge_scalars, ends[0].rows, self.edge_scalars)
         _check_scalars("node_scalars", node_scalars, ends[0].count, self.node_scalars)
         given = MessageGiven(h, *ends, edge_scalars, node_scalars=node_scalars)

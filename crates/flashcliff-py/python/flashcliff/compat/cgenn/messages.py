@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ... import nn
 from ..._ops import checks
 from ...graphs import Relation, difference, segment_sum
+from ...graphs._known import is_kept_for
 from ...nn.transformer import path
 from .algebra import CliffordAlgebra
 from .layers import Device, _Layout, _ours
@@ -124,7 +125,8 @@ _KNOWN: Any = WeakTensorKeyDictionary()
 
 def _relation(index: Tensor, count: int) -> Relation:
     """The relation of rows to targets, sorted once for all layers that are given the same tensor."""
-    if torch.compiler.is_compiling() or index.is_inference():
+    # A CUDA graph sorts what its replay is given.
+    if not is_kept_for(index):
         return Relation(index, count)
     key = count, index._version
     found = _KNOWN.get(index)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._ops import checks
 from ...algebra import Algebra
-from ...graphs import Edges, Relation, difference, ends_of, gather, segment_sum
+from ...graphs import Edges, Graphs, difference, ends_of, gather, graphs_of, segment_sum
 from ...operators import Multivector, Scalar, operator
 from .._module import AlgebraLike, CliffordModule, check_choice, check_count, check_features
 from ..embedding import embed_grade
@@ -136,7 +136,7 @@ class CGLayer(CliffordModule):
         Args:
             x: the multivectors of nodes.
             h: the scalars of nodes.
-            edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders.
+            edges: a graph, the relations of receivers and of senders, or an ``edge_index``, as of :func:`flashcliff.graphs.ends_of`.
             edge_x: the multivectors of edges, if the layer has any.
             node_x: further multivectors of nodes, if it has any.
             node_h: further scalars of nodes, if it has any.
@@ -145,7 +145,7 @@ class CGLayer(CliffordModule):
             TypeError: ``edges`` are none of these.
             ValueError: a tensor has another shape, or is missing.
         """
-        receivers, senders = ends = ends_of(edges)
+        receivers, senders = ends = ends_of(edges, h.shape[0] if h.dim() else None)
         blades, nodes = self._algebra.blade_count, receivers.count
         _check("x", x, (blades, nodes, self.channels))
         _check("h", h, (nodes, self.scalars))
@@ -259,7 +259,7 @@ class JetTagger(torch.nn.Module):
         momenta: Tensor,
         scalars: Tensor,
         edges: Edges,
-        graphs: Relation,
+        graphs: Graphs,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Logits, ``[jets, classes]``.
@@ -267,15 +267,16 @@ class JetTagger(torch.nn.Module):
         Args:
             momenta: the four-momenta of particles ``(E, px, py, pz)``, ``[nodes, 4]``.
             scalars: the scalars of particles, such as masses, ``[nodes, in_scalars]``.
-            edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders. CGENN has its receivers in the first row.
-            graphs: the jet of each particle.
+            edges: a graph, the relations of receivers and of senders, or an ``edge_index``, as of :func:`flashcliff.graphs.ends_of`.
+                CGENN has its receivers in the first row.
+            graphs: the jet of each particle, a relation or a ``batch``, as of :func:`flashcliff.graphs.graphs_of`.
             mask: ``[nodes]``, 0 for nodes that are no particles. They count in means over jets and in batch norms, as CGENN's do.
 
         Raises:
             TypeError: ``edges`` are none of these.
             ValueError: a tensor or a relation has another shape.
         """
-        receivers, senders = ends = ends_of(edges)
+        receivers, senders = ends = ends_of(edges, momenta.shape[0] if momenta.dim() else None)
         nodes = receivers.count
         _check("momenta", momenta, (nodes, _SPACE.dim))
         _check("scalars", scalars, (nodes, self.embedding_h.in_features))
@@ -292,7 +293,7 @@ class JetTagger(torch.nn.Module):
         found = _joined(h, _invariants(_SPACE, x))
         if mask is not None:
             found = found * mask.to(found.dtype).unsqueeze(-1)
-        logits: Tensor = self.graph_dec(segment_sum(found, graphs, reduce="mean", dim=0))
+        logits: Tensor = self.graph_dec(segment_sum(found, graphs_of(graphs), reduce="mean", dim=0))
         return logits
 
 

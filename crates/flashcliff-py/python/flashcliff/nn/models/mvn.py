@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ... import _core
 from ...algebra import Algebra
-from ...graphs import Edges, Relation
+from ...graphs import Edges, Graphs
 from .._module import check_count, check_features
 from ..transformer import path
 from ..transformer.loaded import CoreNetwork
@@ -68,7 +68,7 @@ class MVNBody(CoreNetwork):
         positions: Tensor,
         velocities: Tensor,
         edges: Edges,
-        graphs: Relation | None = None,
+        graphs: Graphs | None = None,
     ) -> Tensor:
         """The positions afterwards, ``[nodes, 3]``: the arguments are those of :class:`NBody`.
 

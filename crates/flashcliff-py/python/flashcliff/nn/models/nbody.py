@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..._derived import table
 from ...algebra import Algebra
-from ...graphs import Edges, Relation, ends_of, gather, segment_sum
+from ...graphs import Edges, Graphs, Relation, ends_of, gather, graphs_of, segment_sum
 from .._module import check_count, check_features
 from ..embedding import embed_grade, select_grade
 from ..linear import MVLinear
@@ -78,7 +78,7 @@ class NBody(Networked):
         positions: Tensor,
         velocities: Tensor,
         edges: Edges,
-        graphs: Relation | None = None,
+        graphs: Graphs | None = None,
     ) -> Tensor:
         """The positions afterwards, ``[nodes, 3]``.
 
@@ -86,8 +86,8 @@ class NBody(Networked):
             charges: ``[nodes]``.
             positions: ``[nodes, 3]``.
             velocities: ``[nodes, 3]``.
-            edges: a :class:`flashcliff.graphs.Graph`, or the relations of receivers and of senders.
-            graphs: the graph of each node; without it all are of one graph.
+            edges: a graph, the relations of receivers and of senders, or an ``edge_index``, as of :func:`flashcliff.graphs.ends_of`.
+            graphs: the graph of each node, a relation or a ``batch``, as of :func:`flashcliff.graphs.graphs_of`; without it all are of one.
 
         Raises:
             TypeError: ``edges`` are none of these.
@@ -102,7 +102,8 @@ class NBody(Networked):
             found = attempt_on_graph(self, given, self._composed)
         if found is not None:
             return found[..., 0].T.contiguous()
-        return self._moved(charges, positions, velocities, (receivers, senders), graphs)
+        one = None if graphs is None else of
+        return self._moved(charges, positions, velocities, (receivers, senders), one)
 
     def _composed(self, given: MessageGiven) -> Tensor:
         """The positions afterwards ``[3, nodes, 1]``, by the calls of layers."""
@@ -185,7 +186,7 @@ def numbers_of_bodies(
     positions: Tensor,
     velocities: Tensor,
     edges: Edges,
-    graphs: Relation | None,
+    graphs: Graphs | None,
 ) -> tuple[Tensor, tuple[Relation, Relation], Relation]:
     """The numbers of bodies side by side ``[nodes, 7]``, the ends of edges, and graphs: one of all nodes, if nothing else is said.
 
@@ -193,14 +194,14 @@ def numbers_of_bodies(
         TypeError: ``edges`` are no graph and no relations.
         ValueError: a tensor has another shape.
     """
-    ends = ends_of(edges)
+    ends = ends_of(edges, charges.shape[0] if charges.dim() else None)
     nodes = ends[0].count
     shapes = {"charges": (nodes,), "positions": (nodes, 3), "velocities": (nodes, 3)}
     for (name, shape), x in zip(shapes.items(), (charges, positions, velocities)):
         if tuple(x.shape) != shape:
             raise ValueError(f"{name}: expected {list(shape)}, got {list(x.shape)}")
     numbers = torch.cat([charges[:, None], positions, velocities], dim=-1)
-    return numbers, ends, _one_graph(ends[0]) if graphs is None else graphs
+    return numbers, ends, _one_graph(ends[0]) if graphs is None else graphs_of(graphs)
 
 
 def _one_graph(receivers: Relation) -> Relation:
