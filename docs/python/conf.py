@@ -7,6 +7,7 @@ The package must be importable, with PyTorch. `flashcliff` is documented as it i
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import flashcliff
@@ -27,6 +28,8 @@ html_title = f"flashcliff {release}"
 html_show_sphinx = False
 
 myst_heading_anchors = 4
+# It need not be installed.
+autodoc_mock_imports = [] if importlib.util.find_spec("torch_geometric") else ["torch_geometric"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": False}

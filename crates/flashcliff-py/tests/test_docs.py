@@ -21,7 +21,7 @@ PAGES = Path(__file__).parents[3] / "docs" / "python"
 PACKAGE = Path(flashcliff.__file__).parent
 WITH_EXAMPLES = ("functional", "nn", "nn.convolution", "nn.models", "nn.transformer", "optim", "rotors")
 """Modules whose public functions or classes all have an example."""
-PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax"}
+PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.graphs.geometric": "torch_geometric", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax"}
 """What modules need that need not be installed, by the starts of their names."""
 in_repository = pytest.mark.skipif(
     not PAGES.exists(), reason="a source distribution holds the package alone"

@@ -1,6 +1,7 @@
 """The programs in ``examples`` run and do what they say."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ PLANE, SPACE, FOUR = (2, 0, 1), (3, 0, 0), (4, 0, 0)
 def load(name):
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    # PyTorch Geometric looks up the module of a class.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -55,6 +58,15 @@ def test_potential(capsys):
     before, after, size, drift = load("potential").main(structures=16, steps=60)
     assert after[1] < 0.4 * size and after[2] < 30 < before[2] and drift < 1e-3
     assert "steps a second" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch_geometric") is None, reason="torch_geometric is not installed"
+)
+def test_geometric(capsys):
+    error, nothing, off = load("geometric").main(steps=60)
+    assert error < 0.3 * nothing and off < 1e-4
+    assert "turns the field" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(

@@ -11,6 +11,8 @@ The blocks of a chapter run in order, in one namespace. The language of a block 
 
 import doctest
 import re
+import sys
+import types
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +25,7 @@ import flashcliff
 CHAPTERS = Path(__file__).parents[3] / "docs" / "guide" / "src"
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 RUN = ("python", "python,error", "python,gpu", "diff")
-PACKAGES = {"atoms": ("ase", "vesin"), "export": ("onnx", "onnxruntime"), "jax": ("jax",)}
+PACKAGES = {"atoms": ("ase", "vesin"), "export": ("onnx", "onnxruntime"), "geometric": ("torch_geometric",), "jax": ("jax",)}
 """What a chapter needs that need not be installed."""
 HAS_GPU = torch.cuda.is_available() and bool(flashcliff.build_info()["cuda"])
 
@@ -56,7 +58,10 @@ def blocks(page):
 
 def check(page, name, capsys):
     """Runs the programs of a page and compares what they print."""
-    namespace = {"__name__": "guide"}
+    module = types.ModuleType("guide")
+    # PyTorch Geometric looks up the module of a class.
+    sys.modules["guide"] = module
+    namespace = vars(module)
     for block in blocks(page):
         code = compile(block.program, name, "exec")
         if block.language == "python,gpu" and not HAS_GPU:
