@@ -25,6 +25,7 @@ from .products import Product, Sandwich
 from .sgp_norm import SGPNorm
 from .silu import MVSiLU
 from .steerable import SteerableGeometricProduct
+from .traceless import SymmetricTraceless, TracelessLayer, TracelessLinear
 
 __all__ = [
     "CEMLP",
@@ -45,6 +46,9 @@ __all__ = [
     "SGPNorm",
     "Sandwich",
     "SteerableGeometricProduct",
+    "SymmetricTraceless",
+    "TracelessLayer",
+    "TracelessLinear",
     "convolution",
     "embed_grade",
     "embed_points",
