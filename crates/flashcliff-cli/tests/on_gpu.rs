@@ -111,6 +111,8 @@ fn evaluated() {
         ("volumes", "--precision bf16"),
         ("gravity", "--precision tf32"),
         ("nbody", ""),
+        ("nbody5d", ""),
+        ("csmpn-hulls", ""),
     ] {
         folder.stdout(&tiny(task, task, &format!("--device cuda {options}")));
         let weights = format!("{task}/best.safetensors --device cuda");
@@ -126,7 +128,7 @@ fn evaluated() {
 
 fn rolled_out() {
     let folder = Folder::new();
-    for task in ["gravity", "nbody"] {
+    for task in ["gravity", "nbody", "nbody5d"] {
         folder.stdout(&tiny(task, task, ""));
         let weights = format!("{task}/best.safetensors --device cuda --steps 2");
         let files = format!("--out {task}.svg --json out.json --overwrite");

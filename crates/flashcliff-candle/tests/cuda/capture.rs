@@ -25,6 +25,8 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
         Architecture::Bodies,
+        Architecture::Bodies5d,
+        Architecture::SimplicialHulls,
         Architecture::Gravity,
     ];
     for architecture in all {
@@ -217,7 +219,12 @@ fn follows_the_cpu(architecture: Architecture) {
 
 /// The time of a step as the program makes it, for the log, and the nodes of its graph. Only the capture is asserted: times are those of the machine.
 fn times(architecture: Architecture) {
-    for batch in [128, 2048] {
+    // A simplicial complex has 92 nodes.
+    let large = match architecture {
+        Architecture::SimplicialHulls => 256,
+        _ => 2048,
+    };
+    for batch in [128, large] {
         let device = gpu();
         let mut line = format!("{} batch {batch}:", architecture.name());
         for capture in [Capture::Off, Capture::Auto] {

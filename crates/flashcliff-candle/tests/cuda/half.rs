@@ -32,6 +32,7 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Regression { width: 40 },
         Architecture::Volumes,
         Architecture::Bodies,
+        Architecture::Bodies5d,
     ];
     for architecture in all {
         let name = architecture.name();

@@ -17,6 +17,8 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
         Architecture::Bodies,
+        Architecture::Bodies5d,
+        Architecture::SimplicialHulls,
         Architecture::Gravity,
     ];
     for architecture in all {

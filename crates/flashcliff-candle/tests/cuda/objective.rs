@@ -21,6 +21,8 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
         Architecture::Bodies,
+        Architecture::Bodies5d,
+        Architecture::SimplicialHulls,
     ];
     for architecture in all {
         let name = architecture.name();

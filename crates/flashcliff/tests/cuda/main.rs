@@ -49,6 +49,7 @@ mod versors;
 mod adam;
 mod arena;
 mod beyond;
+mod beyond_segments;
 mod bits;
 mod case;
 mod comparators;
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);
     beyond::add(&mut tests);
+    beyond_segments::add(&mut tests);
     #[cfg(feature = "jit")]
     widths::add(&mut tests);
     #[cfg(feature = "jit")]
