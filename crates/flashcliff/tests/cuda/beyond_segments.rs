@@ -19,7 +19,7 @@ use crate::trials::{Needs, Tests};
 const OUTER: usize = 8;
 const ROWS: usize = 300_000;
 const INNER: usize = 1024;
-/// A target has the row of its number, and the one as far behind as there are targets.
+/// A target has two rows: that of its number, and the row `TARGETS` after it.
 const TARGETS: usize = ROWS / 2;
 const ELEMENT: usize = 2;
 const ROW: usize = INNER * ELEMENT;
