@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`flashcliff train` at a published budget, over seeds: of weights and batches with the same data for gravity and nbody, of data too for the others.
+"""`flashcliff train` at a published budget, over seeds of weights and batches, and of data too but for gravity and nbody.
 
 Errors are those of the last weights, on the test set. They and the seconds of training replace the row of the task in a file of results,
 by default benches/results/accuracy.json, of which `cargo xtask figures` makes the table. A run that stops early or that is of another
