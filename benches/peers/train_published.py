@@ -78,7 +78,8 @@ def row(runs, given):
         "test": errors["test"],
         "test_mean": statistics.fmean(errors["test"]),
         "best_test": errors["best_test"],
-        "training_seconds": [found["seconds"]["training"] for found in runs],
+        # Runs on a CPU share it with other programs.
+        "training_seconds": [found["seconds"]["training"] for found in runs] if gpu(given.device) else None,
         "published": last["published"],
         "program": last["program"],
     }

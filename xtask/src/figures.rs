@@ -8,6 +8,7 @@ mod compiled;
 mod data;
 mod exports;
 mod floors;
+mod forces;
 mod front;
 mod heat;
 mod host;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::bodies::Bodies;
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
+use super::forces::Forces;
 use super::host::Host;
 use super::jax::Jax;
 use super::markdown::digits;
@@ -49,6 +50,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         transformers_on_gpu(results)?,
         precision(results)?,
         bodies(results)?,
+        forces(results)?,
         trained(results)?,
     ];
     Ok(sections.join("\n"))
@@ -468,6 +470,33 @@ python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,
+    ))
+}
+
+fn forces(results: &Path) -> Result<String, Error> {
+    let found = Forces::read(results)?;
+    Ok(format!(
+        "\
+## Energies and forces of atoms, on a GPU
+
+`nn.Potential` with {channels} channels and {layers} layers on shaken silicon with 28 neighbours an atom, f32. Each step is one captured graph: a training step with AdamW, or velocity
+Verlet. Times of the GPU, medians of replays in turns. vesin looks for neighbours, on the CPU.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/forces_gpu.py --commit HASH --out {name}
+```
+
+{training}
+{dynamics}",
+        channels = found.number("channels")?,
+        layers = found.number("layers")?,
+        name = Forces::NAME,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        training = found.training()?,
+        dynamics = found.dynamics()?,
     ))
 }
 
