@@ -6,7 +6,9 @@ use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::segments::{self, Addresses, Related};
 use flashcliff_network::cuda::DeviceSegments;
-use flashcliff_network::messages::{Bodies, MultivectorNeurons, SimplicialHulls, Skeleton};
+use flashcliff_network::messages::{
+    AffineHulls, Bodies, MultivectorNeurons, SimplicialHulls, Skeleton,
+};
 use flashcliff_network::{Axis, Keep, Network, Reduction, Rows, Segments};
 
 use crate::compare::{Case, compare};
@@ -24,6 +26,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("messages::forces", forces);
     tests.add("messages::bodies", bodies);
     tests.add("messages::simplices", simplices);
+    tests.add("messages::volumes", volumes);
 }
 
 /// A node with many edges, some with none, and edges in no order.
@@ -214,4 +217,33 @@ fn simplices() {
     case.by = vec![ends.simplices];
     case.relations = skeleton.segments(3).unwrap();
     compare("simplices", &case);
+}
+
+/// The network for volumes, whose frame of second moments is made by operators of square roots and divisions.
+fn volumes() {
+    let own = AffineHulls {
+        dim: 3,
+        points: 6,
+        channels: 5,
+        ratio: 2.0,
+    };
+    let (layers, ends) = own.layers().unwrap();
+    let mut network = layers.network;
+    let axes = network.shape(ends.volumes).unwrap().to_vec();
+    let seed = network.features("seed", &axes);
+    let (samples, points) = (4, own.points);
+    let pairs = (0..samples * points * points)
+        .map(|at| (at / points, at / (points * points) * points + at % points))
+        .filter(|(receiver, sender)| receiver != sender);
+    let (receivers, senders): (Vec<usize>, Vec<usize>) = pairs.unzip();
+    let nodes = samples * points;
+    let rows = Rows::of_graphs(samples, nodes, receivers.len());
+    let mut case = Case::new(network, [ends.volumes, seed], rows);
+    case.by = vec![ends.points];
+    let graphs: Vec<usize> = (0..nodes).map(|node| node / points).collect();
+    let own = [(receivers, nodes), (senders, nodes), (graphs, samples)];
+    case.relations = own
+        .map(|(of, count)| Segments::new(&of, count).unwrap())
+        .into();
+    compare("volumes", &case);
 }
