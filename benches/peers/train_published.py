@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`flashcliff train` at a published budget, over seeds of weights and batches, and of data too but for gravity and nbody.
+"""`flashcliff train` at a published budget, over seeds of weights and batches, and of data too where its seed is not given.
 
 Errors are those of the last weights, on the test set. They and the seconds of training replace the row of the task in a file of results,
 by default benches/results/accuracy.json, of which `cargo xtask figures` makes the table. A run that stops early or that is of another
@@ -21,6 +21,9 @@ LARGE = ["--val-samples", "16384", "--test-samples", "16384"]
 RUNS = {
     "gravity": ("gravity", "gravity 1000/5001/64", ["--data-seed", "0"]),
     "nbody": ("nbody", "nbody 3000/131072/100", ["--data-seed", "43"]),
+    "nbody5d-30": ("nbody5d", "nbody5d 30/2048/128", ["--samples", "30", "--steps", "2048", "--data-seed", "43"]),
+    "nbody5d-300": ("nbody5d", "nbody5d 300/4096/128", ["--samples", "300", "--data-seed", "43"]),
+    "nbody5d-3000": ("nbody5d", "nbody5d 3000/4096/128", ["--data-seed", "43"]),
     "hulls-affine": ("hulls", "hulls 1024/1024/128, affine", ["--model", "affine", *LARGE]),
     "invariants-300": ("regression", "regression 300/1000/15, invariants", ["--model", "invariants", *LARGE]),
     "invariants-3000": (
