@@ -54,11 +54,11 @@ def test_a_search_that_fails_is_an_error(build, monkeypatch):
 @pytest.mark.parametrize(
     ("choice", "version", "features"),
     [
-        ("", "13.0", ["--features", "cuda"]),
-        ("", "12.8", ["--features", "cuda"]),
+        ("", "13.0", ["--features", "package,cuda"]),
+        ("", "12.8", ["--features", "package,cuda"]),
         ("", "12.4", []),
         ("0", "13.0", []),
-        ("1", "12.4", ["--features", "cuda"]),
+        ("1", "12.4", ["--features", "package,cuda"]),
     ],
 )
 def test_features(build, tmp_path, monkeypatch, choice, version, features):

@@ -14,6 +14,8 @@ const ABSENT: [&str; 9] = [
 ];
 /// From the start of `pip install`, with PyTorch there, to the first training step of the first program of the README.
 const LONGEST: Duration = Duration::from_secs(20);
+/// What `flashcliff info` says of algebras whose programs CPUs interpret. A wheel compiles those of all.
+const INTERPRETED: &str = "no compiled kernels";
 /// Says which way calls of operators go.
 const WAY: &str = "import flashcliff.functional; print(flashcliff.build_info()['calls'])";
 
@@ -82,6 +84,12 @@ pub(super) fn check(
         None => report.fault(format!(
             "expected the version of the wheel from `flashcliff info`, got {said}"
         )),
+    }
+    if let Some(line) = said.lines().find(|line| line.contains(INTERPRETED)) {
+        report.fault(format!(
+            "expected compiled kernels of all algebras, got {}",
+            line.trim()
+        ));
     }
     match timed(&mut environment.python(&["-m", "flashcliff"])) {
         Ok((_, train)) => report.say(format!(

@@ -18,9 +18,7 @@ pub(super) fn text(root: &Path, features: &[&str]) -> Result<String, Error> {
     cargo
         .arg("--manifest-path")
         .arg("crates/flashcliff-py/Cargo.toml");
-    let features = [&["all-algebras", "second-order"], features]
-        .concat()
-        .join(",");
+    let features = features.join(",");
     cargo.args(["--features", &features]);
     let mut host = std::process::Command::new("rustc");
     let version = command::output(host.arg("-vV"))?;

@@ -62,11 +62,11 @@ impl Build {
         Self { libraries, ..self }
     }
 
-    /// The features beside those of `pyproject.toml`.
+    /// The features of the extension. They replace those of `pyproject.toml`.
     pub(super) fn features(&self) -> &'static [&'static str] {
         match self.cuda {
-            true => &["cuda"],
-            false => &[],
+            true => &["package", "cuda"],
+            false => &["package"],
         }
     }
 
