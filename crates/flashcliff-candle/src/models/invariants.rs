@@ -94,9 +94,11 @@ impl Invariants {
         let mut x = own.join(&invariants, 2)?;
         let [first, second, last] = &self.mlp;
         for linear in [first, second] {
+            network.network.block();
             x = network.linear(self.algebra, x, linear)?;
             x = network.network.activation(x, Activation::Silu)?;
         }
+        network.network.block();
         network.linear(self.algebra, x, last)
     }
 }
