@@ -274,7 +274,11 @@ fn gradients_with_checkpointing_are_the_same_bit_for_bit() {
             let mut kept = Objective::new(&model, 6, parts).unwrap();
             let mut again = Objective::with_options(&model, 6, parts, &CHECKPOINTING).unwrap();
             let bytes = [&kept, &again].map(|objective| objective.buffer_bytes().unwrap());
-            assert!(bytes[1] < bytes[0], "{architecture:?}: {bytes:?}");
+            // Networks of one block keep what they need.
+            match architecture {
+                Architecture::AffineHulls => assert_eq!(bytes[1], bytes[0]),
+                _ => assert!(bytes[1] < bytes[0], "{architecture:?}: {bytes:?}"),
+            }
             for seed in [1, 2] {
                 let batch = batch(architecture, 6, seed, dtype);
                 let expected = numbers(&model, &mut kept, &batch);

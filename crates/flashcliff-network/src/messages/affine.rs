@@ -92,7 +92,7 @@ pub struct AffineEnds {
 }
 
 impl AffineHulls {
-    /// The network with its layers, pairs and points each as a [block](crate::Network::block), and its ends.
+    /// The network with its layers, and its ends. All is one block: nearly all values are of pairs, so to compute values again would save no memory.
     ///
     /// # Errors
     /// [`Error::Option`] for a dimension out of its range or no more points than dimensions; the errors of the nodes.
@@ -117,14 +117,12 @@ impl AffineHulls {
         let of_pairs = layers.scalar_perceptron("pairs", [OF_A_PAIR, channels, channels]);
         let of_points = layers.scalar_perceptron("points", [channels; 3]);
         let of_samples = layers.scalar_perceptron("volumes", [channels, channels, 1]);
-        layers.network.block();
         let own = smooth(&mut layers, pairs, &of_pairs)?;
         let own = silu(&mut layers, own)?;
         let receivers = neighbours.receivers;
         let own = layers
             .network
             .segment_sum(own, receivers, Reduction::Mean)?;
-        layers.network.block();
         let own = smooth(&mut layers, own, &of_points)?;
         let own = silu(&mut layers, own)?;
         let own = layers.network.segment_sum(own, graphs, Reduction::Mean)?;
