@@ -14,6 +14,7 @@ mod heat;
 mod host;
 mod jax;
 mod markdown;
+mod messages;
 mod page;
 mod precision;
 mod ranks;

@@ -10,6 +10,7 @@ use super::forces::Forces;
 use super::host::Host;
 use super::jax::Jax;
 use super::markdown::digits;
+use super::messages::Messages;
 use super::precision::Precision;
 use super::ranks::Ranks;
 use super::reproduced::Reproduced;
@@ -51,6 +52,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         precision(results)?,
         bodies(results)?,
         forces(results)?,
+        messages(results)?,
         trained(results)?,
     ];
     Ok(sections.join("\n"))
@@ -469,6 +471,37 @@ python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
         name = Host::NAME,
         commit = found.commit()?,
         machine = found.machine()?,
+        table = found.table()?,
+    ))
+}
+
+fn messages(results: &Path) -> Result<String, Error> {
+    let found = Messages::read(results)?;
+    let [flops, bytes] = found.floor()?;
+    Ok(format!(
+        "\
+## Messages on a large graph, beside PyTorch Geometric
+
+CGENN's layer `nn.EGCL`, Cl(3,0,0), f32, {channels} channels, {nodes} nodes and {edges} edges, and a `MessagePassing` of PyTorch Geometric whose messages and updates are
+the same modules of flashcliff. Times of the GPU, medians; memory in a step beyond what was there before. Outputs and gradients differ by {difference:.1e}. The
+layer keeps values of all edges, as PyTorch Geometric does: matrix products of a step take {flops} ms at the rate of a large product, and memory of nodes {bytes} ms.
+The step is far from both.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}, PyTorch {torch}. Command:
+
+```sh
+python3 benches/peers/messages_gpu.py --commit HASH --out {name}
+```
+
+{table}",
+        channels = found.number("channels")?,
+        nodes = found.number("nodes")?,
+        edges = found.number("edges")?,
+        difference = found.number("difference")?,
+        name = Messages::NAME,
+        commit = found.text("commit")?,
+        machine = found.text("device")?,
+        torch = found.text("torch")?,
         table = found.table()?,
     ))
 }
