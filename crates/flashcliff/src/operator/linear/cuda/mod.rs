@@ -41,6 +41,11 @@ const MODEST_TILES: usize = 16;
 const PART_ROWS: usize = 64;
 /// The largest number of parts of a blade. Each part takes memory.
 const MOST_PARTS: usize = 16;
+/// The rows of a part of a weight of one tile from which more parts are worth their memory: each product of long sums waits for its own rows, and so
+/// few at once leave the memory of a GPU idle.
+const MANY_PART_ROWS: usize = 1 << 13;
+/// The largest number of parts of a blade with so many rows each.
+const MOST_LONG_PARTS: usize = 64;
 /// The number of rows up to which equal parts are worth fewer parts.
 const LONG_PART_ROWS: usize = 1280;
 
@@ -317,7 +322,11 @@ impl Linear {
             return None;
         }
         let wanted = (MANY_TILES / tiles).min(dims.batch / PART_ROWS);
-        let wanted = wanted.clamp(1, MOST_PARTS);
+        let long = match weight_tiles(dims) {
+            1 => (dims.batch / MANY_PART_ROWS).min(MOST_LONG_PARTS),
+            _ => 1,
+        };
+        let wanted = wanted.clamp(1, MOST_PARTS).max(long);
         let mut parts = (1..=wanted).rev();
         let equal = parts.find(|parts| dims.batch.is_multiple_of(*parts));
         // One product of long sums takes longer than two for each matrix.
