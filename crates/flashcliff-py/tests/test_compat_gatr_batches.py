@@ -29,7 +29,8 @@ def test_ragged(multi_query, batch):
     check(
         net(mv, s, join_reference=given, cu_seqlens=BOUNDS),
         net(mv, s, xformers_mask("BlockDiagonalMask", BOUNDS), given),
-        0.1**15,
+        # Rounding of another order of sums: 1.6e-15 was seen.
+        1e-14,
     )
 
 

@@ -254,7 +254,7 @@ fn tensors<'a>(
     let pairs = views.iter().zip(values);
     let tensors = pairs.map(|(view, &value)| {
         let axes = network.shape(value).unwrap_or_default().iter();
-        let shape: Vec<usize> = axes.map(|axis| axis.size(plan.rows())).collect();
+        let shape: Vec<usize> = axes.map(|axis| axis.size(plan.batch())).collect();
         view.tensor(&shape)
     });
     tensors.collect()
