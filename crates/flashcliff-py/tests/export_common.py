@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from nn_common import SIZES, disturb, random
+from nn_common import SIZES, disturb, random, statistics
 
 from flashcliff import nn
 from flashcliff.compat import lgatr
@@ -146,6 +146,25 @@ def simplices():
     return Case(net, batch)
 
 
+def jets():
+    """CGENN's network of jets, in evaluation."""
+    net = statistics(disturb(nn.models.JetTagger(2, 6, 2, 7, 3, 2).double()).eval())
+
+    def batch(sizes, seed):
+        graphs, each = sizes
+        nodes = graphs * each
+        generator = torch.Generator().manual_seed(seed)
+        ends = torch.randint(0, nodes, (2, 3 * nodes), generator=generator)
+        of = torch.arange(nodes) // each
+        momenta, scalars = random(nodes, 1, 4, seed=seed), random(1, nodes, 2, seed=seed + 1)
+        given = {"momenta": momenta, "scalars": scalars}
+        given |= {"receivers": ends[0], "senders": ends[1], "graphs": of}
+        relations = Relation(ends[0], nodes), Relation(ends[1], nodes)
+        return given, net(momenta[:, 0], scalars[0], relations, Relation(of, graphs))[None]
+
+    return Case(net, batch)
+
+
 def frames():
     """A transformer of plain layers in local frames."""
     net = disturb(
@@ -180,4 +199,5 @@ CASES = {
     "n-body": lambda: bodies(nn.models.NBody(8, 2)),
     "n-body of MVN": lambda: bodies(nn.models.MVNBody(6, 4, 2)),
     "simplices": simplices,
+    "jets": jets,
 }

@@ -7,7 +7,7 @@ import c_library
 import pytest
 import torch
 from c_library import needs_library
-from nn_common import SIZES, difference, disturb, random
+from nn_common import SIZES, difference, disturb, random, statistics
 
 import flashcliff
 from flashcliff import nn
@@ -274,6 +274,17 @@ def test_networks_of_bodies_run_in_c(saved):
     named = dict(net.named_parameters())
     more = {"relations": (*ends, graphs)}
     compare(saved(net), (6, 1, 0, 8, 2), {"bodies": bodies}, out, named, **more)
+
+
+@needs_library
+def test_networks_of_jets_run_in_c(saved):
+    net = statistics(disturb(nn.models.JetTagger(2, 6, 2, 7, 3, 2, dtype=torch.float64)).eval())
+    graphs = Relation(torch.tensor([0, 0, 1, 0, 1, 1]), 2)
+    ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
+    given = {"momenta": leaf(random(6, 1, 4)), "scalars": leaf(random(1, 6, 2, seed=1))}
+    out = net(given["momenta"][:, 0], given["scalars"][0], ends, graphs)[None]
+    named = dict(net.named_parameters())
+    compare(saved(net), (6, 1, 0, 8, 2), given, out, named, relations=(*ends, graphs))
 
 
 @needs_library

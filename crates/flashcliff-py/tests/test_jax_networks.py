@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from nn_common import SIZES, disturb, random
+from nn_common import SIZES, disturb, random, statistics
 from test_files import GATR, LGATR, RECEIVERS, SENDERS, apart, leaf, network, tokens
 from test_load_network import rewritten
 
@@ -326,6 +326,25 @@ def test_bodies_on_graphs(loaded):
         # The module differentiates each layer by itself, and adds in another order.
         np.testing.assert_allclose(np.asarray(got).ravel(), wanted.numpy().ravel(), rtol=1e-9, atol=1e-10)
     check_grads(lambda x: call(net.parameters, x), (array(bodies),), order=2, eps=1e-5, atol=1e-4, rtol=1e-4)
+
+
+def test_jets_on_graphs(loaded):
+    module = statistics(disturb(nn.models.JetTagger(2, 6, 2, 7, 3, 1, dtype=torch.float64)).eval())
+    graph = torch.tensor([0, 0, 1, 0, 1, 1])
+    momenta, scalars = leaf(random(6, 4)), leaf(random(6, 2, seed=1))
+    out = module(momenta, scalars, (Relation(RECEIVERS, 6), Relation(SENDERS, 6)), Relation(graph, 2))
+    net = loaded(module)
+    relations = dict(zip(net.relations, map(array, (RECEIVERS, SENDERS, graph))))
+
+    @jax.jit
+    def call(p, s):
+        return net(net.parameters, momenta=p[:, None], scalars=s[None], graph_count=2, **relations)[0]
+
+    result, pullback = jax.vjp(call, array(momenta), array(scalars))
+    np.testing.assert_allclose(result, out.detach().numpy(), rtol=1e-12, atol=1e-13)
+    seed = torch.randn_like(out)
+    for got, wanted in zip(pullback(array(seed)), torch.autograd.grad(out, [momenta, scalars], seed)):
+        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9, atol=1e-10)
 
 
 def test_derivatives_of_transformers_are_differences(loaded):

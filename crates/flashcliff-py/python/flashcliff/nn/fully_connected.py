@@ -109,12 +109,15 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
     def describe_on_graph(self, network: MessageDescription, x: Multivectors) -> Multivectors:
         """Adds the layer to a network of multivectors."""
         network.reads(self, "in_features", "out_features", "_algebra")
-        if not isinstance(self.normalization, GradeNorm):
-            raise Undescribed("a product normalises in a way of its own")
         algebra, own = self._algebra, self.in_features
-        a = network.parameter(self.normalization, "a", (own, algebra.grade_count))
-        right = network.call(self.linear_right, x)
-        right = network.operator(table.GRADE_NORM, algebra, (right.value, a))
+        a = None
+        if type(self.normalization) is not torch.nn.Identity:
+            if not isinstance(self.normalization, GradeNorm):
+                raise Undescribed("a product normalises in a way of its own")
+            a = network.parameter(self.normalization, "a", (own, algebra.grade_count))
+        right = network.call(self.linear_right, x).value
+        if a is not None:
+            right = network.operator(table.GRADE_NORM, algebra, (right, a))
         shape = self.out_features, own, algebra.path_count
         weight = network.reversed_axes(network.parameter(self, "weight", shape))
         options = "none", "none", 1e-6, None, None, self.block_bytes

@@ -106,10 +106,11 @@ class SteerableGeometricProduct(CliffordModule):
         """Adds the layer to a network of multivectors."""
         network.reads(self, "features", "_algebra")
         algebra, features = self._algebra, self.features
-        if not isinstance(self.normalization, GradeNorm):
-            raise Undescribed("a product normalises in a way of its own")
-        weight = network.parameter(self, "weight", (features, algebra.path_count))
-        a = network.parameter(self.normalization, "a", (features, algebra.grade_count))
+        weight, a = network.parameter(self, "weight", (features, algebra.path_count)), None
+        if type(self.normalization) is not torch.nn.Identity:
+            if not isinstance(self.normalization, GradeNorm):
+                raise Undescribed("a product normalises in a way of its own")
+            a = network.parameter(self.normalization, "a", (features, algebra.grade_count))
         left = None if self.linear_left is None else network.call(self.linear_left, x).value
         right = network.call(self.linear_right, x).value
         of = table.STEERABLE_PRODUCT, algebra, (x.value, right, weight, a, left)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._derived import table
 from ..._ops import checks
 from ...algebra import Algebra
 from ...graphs import Edges, Graphs, difference, ends_of, gather, graphs_of, segment_sum
@@ -19,12 +20,17 @@ from ..layer_norm import MVLayerNorm
 from ..linear import MVLinear
 from ..silu import MVSiLU
 from ..steerable import SteerableGeometricProduct
+from ..transformer import path
+from ..transformer.described import MessageDescription, MessageVariant, Multivectors, Undescribed
+from . import _scalars as nodes
 
+_FACTS = "channels", "scalars", "aggregation", "gates", "residual", "_algebra"
 _SPACE = Algebra(1, 3, 0)
 _VECTORS_OF_EDGES = 3
 """The difference of the momenta of both ends, and these themselves."""
 
 
+@path.stands_for
 class CGLayer(CliffordModule):
     """Messages of scalars and multivectors, which see each other by invariants and gates.
 
@@ -52,6 +58,8 @@ class CGLayer(CliffordModule):
         residual: whether results are added to ``x`` and ``h``.
         normalization_init: as for :class:`SteerableGeometricProduct`.
         layer_type: ``"fc"`` for fully connected products, ``"gpmlp"`` for products of each channel behind a linear map and a gate.
+
+    The layer has two results, so it has no file by itself; a :class:`JetTagger` has one.
 
     Source: CGENN's ``CGLayer``, of its experiment with jets (arXiv 2305.11141, section 5), with the names of its state dict.
 
@@ -175,16 +183,90 @@ class CGLayer(CliffordModule):
         found: Tensor = _of(self._algebra)[1](x, by_grade.contiguous())
         return found
 
+    def describe_on_graph(
+        self,
+        network: MessageDescription,
+        x: Multivectors,
+        h: Multivectors,
+        edge_x: Multivectors | None = None,
+        node_x: Multivectors | None = None,
+        node_h: Multivectors | None = None,
+    ) -> tuple[Multivectors, Multivectors]:
+        """Adds the layer in evaluation to a network, whose batch norms have their running statistics."""
+        network.reads(self, *_FACTS)
+        if (x.channels, h.channels) != (self.channels, self.scalars):
+            raise Undescribed("a layer has other channels than what it reads")
+        receivers, senders = network.ends()
+        ends = [network.gather(x, own) for own in (receivers, senders)]
+        of_edge = [] if edge_x is None else [edge_x]
+        way = network.gather(x, receivers, senders)
+        m_x = network.calls(nodes.parts_of(self.phi_x), nodes.side_by_side(network, *ends, way, *of_edge))
+        m_h = self._described_messages(network, self._invariants_in(network, m_x), h)
+        if self.gates:
+            m_x = nodes.gates(network, self.psi_x, m_x, m_h, self._algebra)
+        sums, sums_h = (network.segment_sum(m, receivers, self.aggregation) for m in (m_x, m_h))
+        # Scalars see the multivectors of before.
+        new_h = self._described_update(network, x, (h, sums_h), node_h)
+        of_node = [] if node_x is None else [node_x]
+        new_x = network.calls(nodes.parts_of(self.theta_x), nodes.side_by_side(network, x, sums, *of_node))
+        if self.gates:
+            new_x = nodes.gates(network, self.chi_x, new_x, new_h, self._algebra)
+        if not self.residual:
+            return new_x, new_h
+        return network.sum(new_x, x), network.sum(new_h, h)
+
+    def _invariants_in(self, network: MessageDescription, x: Multivectors) -> Multivectors:
+        return nodes.invariants_of(network, _of(self._algebra)[0], x)
+
+    def _described_messages(
+        self, network: MessageDescription, invariants: Multivectors, h: Multivectors
+    ) -> Multivectors:
+        """Adds the messages of scalars. The linear map of the scalars of both ends acts on nodes, of which there are fewer than edges."""
+        first, norm, *rest = nodes.parts_of(self.phi_h, 2)
+        algebra, of_h, (receivers, senders) = self._algebra, h.channels, network.ends()
+        sizes = [invariants.channels, of_h, of_h, of_h]
+        weight, bias, out = nodes.weights(network, first, sum(sizes))
+        own, *others = network.split(weight, 1, sizes)
+        own = nodes.columns_by_grade(network, own, self.channels, algebra.grade_count)
+        found = nodes.mapped(network, algebra, invariants, own, bias, out)
+        here, there, way = (nodes.mapped(network, algebra, h, w, None, out) for w in others)
+        # A half of twice a value with the other sign is exact.
+        here, there = network.sum(here, way), network.sum(there, network.sum(way, way, -0.5))
+        of_ends = network.sum(network.gather(here, receivers), network.gather(there, senders))
+        found = nodes.batch_norm(network, norm, algebra, network.sum(found, of_ends))
+        return network.perceptron(rest, algebra, found)
+
+    def _described_update(
+        self,
+        network: MessageDescription,
+        x: Multivectors,
+        both: tuple[Multivectors, Multivectors],
+        node_h: Multivectors | None,
+    ) -> Multivectors:
+        """Adds the scalars of nodes, from these and the sums of messages, from multivectors and from what a node has besides."""
+        first, norm, *rest = nodes.parts_of(self.theta_h, 2)
+        invariants = self._invariants_in(network, x)
+        found = nodes.beside_invariants(
+            network, first, both, invariants, () if node_h is None else (node_h,), self._algebra
+        )
+        return network.perceptron(
+            rest, self._algebra, nodes.batch_norm(network, norm, self._algebra, found)
+        )
+
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, channels={self.channels}, scalars={self.scalars}, aggregation={self.aggregation!r}"
 
 
+@path.stands_for
 class JetTagger(torch.nn.Module):
     """Logits of the class of jets of particles, on graphs whose nodes are particles. They do not change under Lorentz transformations.
 
     Scalars of particles, as ``sign(p) log(|p| + 1)``, have a linear map; momenta have :class:`MVLinear` with one matrix. ``layers`` times
     :class:`CGLayer`, whose edges have the momenta of both ends and their difference, and whose nodes have momenta and scalars. The mean of scalars and
     invariants over the particles of a jet goes through a perceptron with dropout.
+
+    :func:`flashcliff.save_network` and :func:`flashcliff.export` write the network of evaluation, without a mask: call ``eval()`` first. Running statistics are
+    parameters of the file, and dropout is left out.
 
     Source: CGENN's ``LorentzCGGNN``, of its experiment with jets (arXiv 2305.11141, section 5), with the names of its state dict.
 
@@ -295,6 +377,55 @@ class JetTagger(torch.nn.Module):
             found = found * mask.to(found.dtype).unsqueeze(-1)
         logits: Tensor = self.graph_dec(segment_sum(found, graphs_of(graphs), reduce="mean", dim=0))
         return logits
+
+    def variant(self) -> MessageVariant:
+        """The call that a file of the network is made for."""
+        return MessageVariant("momenta", 1, _SPACE.dim, by_rows=True)
+
+    def describe_on_graph(self, network: MessageDescription, momenta: Multivectors) -> Multivectors:
+        """Adds the network in evaluation, without a mask, to another one."""
+        network.reads(self, "algebra")
+        if type(self.embedding_h) is not torch.nn.Linear:
+            raise Undescribed("the embedding of scalars is no Linear")
+        receivers, senders = network.ends()
+        graphs = network.graphs()
+        scalars = network.node_scalars(self.embedding_h.in_features, "scalars")
+        node_h = nodes.signed_log(network, _SPACE, scalars)
+        points = network.points(momenta)
+        x, h = self._embedded(network, points), network.perceptron([self.embedding_h], _SPACE, node_h)
+        vectors = network.extended(points, _SPACE.blade_count)
+        ends = [network.gather(vectors, own) for own in (receivers, senders)]
+        edge_x = network.side_by_side(network.gather(vectors, receivers, senders), *ends)
+        for layer in self.CGLs:
+            network.block()
+            if type(layer) is not CGLayer:
+                raise Undescribed(f"a layer is of the class {type(layer).__name__}")
+            x, h = layer.describe_on_graph(network, x, h, edge_x, vectors, node_h)
+        network.block()
+        return self._described_logits(network, x, h, graphs)
+
+    def _embedded(self, network: MessageDescription, points: Multivectors) -> Multivectors:
+        """The first linear map, of vectors: all blades but theirs and the scalar are 0."""
+        map = self.embedding_x
+        if type(map) is not MVLinear:
+            raise Undescribed("the embedding is no MVLinear")
+        for name, only in (("per_grade", False), ("grades", None), ("bias_mode", "scalar")):
+            network.expect(map, name, only, f"the {name} of the embedding")
+        tensors, options = map.described_parameters(network), (False, "scalar", (0, 1), "out_in_grade")
+        value = network.operator(table.MV_LINEAR, _SPACE, (points.value, *tensors), *options)
+        made = points._replace(value=value, channels=map.out_features)
+        return network.extended(made, _SPACE.blade_count)
+
+    def _described_logits(
+        self, network: MessageDescription, x: Multivectors, h: Multivectors, graphs: int
+    ) -> Multivectors:
+        """Adds the last perceptron, of means over jets. Dropout is left out."""
+        invariants = nodes.invariants_of(network, _of(_SPACE)[0], x)
+        means = [network.segment_sum(own, graphs, "mean") for own in (h, invariants)]
+        first, *rest = nodes.parts_of(self.graph_dec)
+        found = nodes.beside_invariants(network, first, means[:1], means[1], (), _SPACE)
+        rest = [own for own in rest if type(own) is not torch.nn.Dropout]
+        return network.perceptron(rest, _SPACE, found)._replace(of_graphs=True)
 
 
 def _products(

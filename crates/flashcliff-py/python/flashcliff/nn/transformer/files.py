@@ -61,7 +61,9 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.models.SimplicialHulls` the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``,
     and the output ``[1, graphs, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges,
     edge_scalars]`` and ``node_scalars`` ``[1, nodes, node_scalars]``, if it has such scalars; one of :class:`flashcliff.nn.CEMLP` the input ``x`` ``[blades, rows, in_channels]``.
-    Runs are given the relations ``receivers`` and ``senders`` of edges, ``graphs`` of bodies and of simplices, and those of
+    A file of :class:`flashcliff.nn.models.JetTagger` has the inputs ``momenta`` ``[nodes, 1, 4]`` and ``scalars`` ``[1, nodes, in_scalars]``, and the output
+    ``[1, graphs, classes]``: the logits of jets without a mask.
+    Runs are given the relations ``receivers`` and ``senders`` of edges, ``graphs`` of bodies, particles and simplices, and those of
     :meth:`flashcliff.graphs.Complexes.relations`, whose orders of corners are the rows of further sets.
 
     The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
@@ -70,9 +72,11 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``(t, x, y, z)``. Ragged batches and sequences are given to a run of the file.
 
     Parameters have the names, the shapes and the type of the state dict; those of messages on graphs have no axes of one element, and those
-    without elements are left out. Dropout is left out, and
+    without elements are left out. The last maps of the gates of jets, ``psi_x.2`` and ``chi_x.2``, have the same numbers as ``[channels, grades * scalars]``
+    and ``[channels, grades]``. Dropout is left out, and
     it does not matter which parts are computed again in a backward pass, on which device parameters are, or whether the module is in
-    training. A file that is there is replaced as a whole.
+    training. Batch norms are an exception: a file has those of evaluation, whose running statistics are parameters of the file, so call
+    ``module.eval()`` before a network with batch norms is saved. A file that is there is replaced as a whole.
 
     Args:
         module: the network.
@@ -81,7 +85,7 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
 
     Raises:
         UnsupportedError: the file would compute something else than the module. The message says why: a class without a description,
-            hooks, parametrizations, an option that no step has.
+            hooks, parametrizations, an option that no step has, batch norms in training.
         TypeError: parameters are not all of float32, or all of float64.
         ValueError: a mask without attention; a parameter without data.
         OSError: the file cannot be written.

@@ -41,7 +41,16 @@ def stands_for(kind: Kind) -> Kind:
     return kind
 
 
-for _kind in (nn.Linear, nn.ModuleList, nn.ReLU, nn.Sequential, nn.SiLU):
+for _kind in (
+    nn.BatchNorm1d,
+    nn.Dropout,
+    nn.Identity,
+    nn.Linear,
+    nn.ModuleList,
+    nn.ReLU,
+    nn.Sequential,
+    nn.SiLU,
+):
     stands_for(_kind)
 
 

@@ -36,8 +36,9 @@ class Draft:
     def __init__(self, owner: nn.Module | None = None) -> None:
         self.network = Recorded()
         self._prefixes = {
-            id(inner._parameters): f"{name}." if name else ""
+            id(of): f"{name}." if name else ""
             for name, inner in ([] if owner is None else owner.named_modules())
+            for of in (inner._parameters, inner._buffers)
         }
         self.inputs: list[str] = []
         """The inputs in the order of the network, as fields of the arguments of a call."""
@@ -88,8 +89,27 @@ class Draft:
         shape: Sequence[int],
         seen: Sequence[int] | None = None,
     ) -> int:
-        """Adds a parameter of a module, once. ``seen``: its shape in the network, where that has other axes of one element."""
-        of = module._parameters
+        """Adds a parameter of a module, once. ``seen``: its shape in the network, where that has other axes."""
+        return self._added(module._parameters, module, name, shape, seen)
+
+    def buffer(
+        self,
+        module: nn.Module,
+        name: str,
+        shape: Sequence[int],
+        seen: Sequence[int] | None = None,
+    ) -> int:
+        """Adds a buffer of a module, such as statistics, once: it is a parameter of the network. Arguments are those of :meth:`parameter`."""
+        return self._added(module._buffers, module, name, shape, seen)
+
+    def _added(
+        self,
+        of: dict[str, Any],
+        module: nn.Module,
+        name: str,
+        shape: Sequence[int],
+        seen: Sequence[int] | None,
+    ) -> int:
         known = self._parameters.get((id(of), name))
         if known is not None:
             return known

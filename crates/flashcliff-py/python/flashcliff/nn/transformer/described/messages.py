@@ -93,9 +93,9 @@ class MessageDescription(Draft):
         value = self._input("edge_scalars", "edge_scalars", [1, "edges", count])
         return Multivectors(value, 1, count)
 
-    def node_scalars(self, count: int) -> Multivectors:
+    def node_scalars(self, count: int, name: str = "node_scalars") -> Multivectors:
         """The input of scalars of nodes."""
-        value = self._input("node_scalars", "node_scalars", [1, "rows", count])
+        value = self._input("node_scalars", name, [1, "rows", count])
         return Multivectors(value, 1, count)
 
     def vertices(self, dim: int) -> Multivectors:
@@ -117,6 +117,16 @@ class MessageDescription(Draft):
         value: int = self._step(self.network.operator, core, given)
         return value
 
+    def program(self, own: Any, *tensors: int) -> int:
+        """An operator of :func:`flashcliff.operators.operator`."""
+        value: int = self._step(self.network.operator, own._core, list(tensors))
+        return value
+
+    def join(self, values: Sequence[int], axis: int) -> int:
+        """Values one after another along an axis; they may be parameters."""
+        found: int = self._step(self.network.join, list(values), axis)
+        return found
+
     def gather(self, x: Multivectors, relation: int, minus: int | None = None) -> Multivectors:
         """For each row what it belongs to, less what it belongs to by a second relation."""
         return x._replace(value=self._step(self.network.gather, x.value, relation, minus))
@@ -127,12 +137,12 @@ class MessageDescription(Draft):
 
     def side_by_side(self, *parts: Multivectors) -> Multivectors:
         """The channels of values one after another."""
-        value = self._step(self.network.join, [own.value for own in parts], 2)
+        value = self.join([own.value for own in parts], 2)
         return parts[0]._replace(value=value, channels=sum(own.channels for own in parts))
 
     def stacked(self, *parts: Multivectors) -> Multivectors:
         """The blades of values one after another."""
-        value = self._step(self.network.join, [own.value for own in parts], 0)
+        value = self.join([own.value for own in parts], 0)
         return parts[0]._replace(value=value, blades=sum(own.blades for own in parts))
 
     def blades_of(self, x: Multivectors, sizes: Sequence[int]) -> list[Multivectors]:
