@@ -89,7 +89,9 @@ def test_files_are_the_module_in_evaluation(options, loaded):
     leaves = [*given, *(of_file[name] for name in parameters)]
     found = torch.autograd.grad(got, leaves, random(2, 3), True, True)
     alike(found, wanted, 1e-10)
-    second = [torch.autograd.grad(sum((g**2).sum() for g in own[:2]), given) for own in (found, wanted)]
+    second = [
+        torch.autograd.grad(sum((g**2).sum() for g in own[:2]), given) for own in (found, wanted)
+    ]
     alike(*second, 1e-9)
 
 
@@ -116,7 +118,9 @@ def test_float32(loaded):
 PARTS = "weight", "bias", "running_mean", "running_var"
 
 
-@pytest.mark.parametrize("norm", [f"CGLs.{at}.{own}_h.1" for at in range(2) for own in ("phi", "theta")])
+@pytest.mark.parametrize(
+    "norm", [f"CGLs.{at}.{own}_h.1" for at in range(2) for own in ("phi", "theta")]
+)
 def test_parts_of_norms_that_are_swapped_are_noticed(norm, loaded):
     net, given = tagger(), particles(tagger())
     own, want = loaded(net), net(*given, ENDS, GRAPHS)
@@ -246,7 +250,9 @@ def test_what_has_no_file_says_why(name, path):
 
 
 def test_layers_have_two_results_and_no_file(path):
-    with pytest.raises(flashcliff.UnsupportedError, match="save_network of CGLayer: expected a network"):
+    with pytest.raises(
+        flashcliff.UnsupportedError, match="save_network of CGLayer: expected a network"
+    ):
         flashcliff.save_network(nn.models.CGLayer((1, 3, 0), 2, 3), path)
 
 

@@ -122,7 +122,10 @@ def gates(
     *first, last = parts_of(perceptron)
     hidden = network.perceptron(first, algebra, s)
     grades, (channels, own) = algebra.grade_count, (x.channels, hidden.channels)
-    if type(last) is not nn.Linear or (last.in_features, last.out_features) != (own, channels * grades):
+    if type(last) is not nn.Linear or (last.in_features, last.out_features) != (
+        own,
+        channels * grades,
+    ):
         raise Undescribed("gates are not of a Linear to a number for each channel and grade")
     network.reads(last, "in_features", "out_features")
     if last.bias is None:
@@ -136,7 +139,9 @@ def gates(
     return x._replace(value=network.program(_gated(algebra), x.value, by_grade, bias))
 
 
-def batch_norm(network: MessageDescription, norm: Any, algebra: Algebra, s: Multivectors) -> Multivectors:
+def batch_norm(
+    network: MessageDescription, norm: Any, algebra: Algebra, s: Multivectors
+) -> Multivectors:
     """The batch norm of evaluation, by the statistics of a module, which are parameters of the network.
 
     Raises:
@@ -154,8 +159,12 @@ def batch_norm(network: MessageDescription, norm: Any, algebra: Algebra, s: Mult
         raise Undescribed("a batch norm has no running statistics")
     shape = (s.channels,)
     tensors = [network.parameter(norm, name, shape, (*shape, 1)) for name in ("weight", "bias")]
-    tensors += [network.buffer(norm, name, shape, (*shape, 1)) for name in ("running_mean", "running_var")]
-    return s._replace(value=network.program(_batch_norm(algebra, float(norm.eps)), s.value, *tensors))
+    tensors += [
+        network.buffer(norm, name, shape, (*shape, 1)) for name in ("running_mean", "running_var")
+    ]
+    return s._replace(
+        value=network.program(_batch_norm(algebra, float(norm.eps)), s.value, *tensors)
+    )
 
 
 def signed_log(network: MessageDescription, algebra: Algebra, s: Multivectors) -> Multivectors:

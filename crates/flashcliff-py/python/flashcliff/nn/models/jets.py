@@ -200,7 +200,9 @@ class CGLayer(CliffordModule):
         ends = [network.gather(x, own) for own in (receivers, senders)]
         of_edge = [] if edge_x is None else [edge_x]
         way = network.gather(x, receivers, senders)
-        m_x = network.calls(nodes.parts_of(self.phi_x), nodes.side_by_side(network, *ends, way, *of_edge))
+        m_x = network.calls(
+            nodes.parts_of(self.phi_x), nodes.side_by_side(network, *ends, way, *of_edge)
+        )
         m_h = self._described_messages(network, self._invariants_in(network, m_x), h)
         if self.gates:
             m_x = nodes.gates(network, self.psi_x, m_x, m_h, self._algebra)
@@ -208,7 +210,9 @@ class CGLayer(CliffordModule):
         # Scalars see the multivectors of before.
         new_h = self._described_update(network, x, (h, sums_h), node_h)
         of_node = [] if node_x is None else [node_x]
-        new_x = network.calls(nodes.parts_of(self.theta_x), nodes.side_by_side(network, x, sums, *of_node))
+        new_x = network.calls(
+            nodes.parts_of(self.theta_x), nodes.side_by_side(network, x, sums, *of_node)
+        )
         if self.gates:
             new_x = nodes.gates(network, self.chi_x, new_x, new_h, self._algebra)
         if not self.residual:
@@ -290,6 +294,9 @@ class JetTagger(torch.nn.Module):
         >>> tagger(torch.rand(3, 4), torch.rand(3, 2), edges, jets).shape
         torch.Size([1, 2])
     """
+
+    describes = torch.nn.BatchNorm1d, torch.nn.Dropout, torch.nn.Identity
+    """The classes within it that its description knows besides those of all networks."""
 
     def __init__(
         self,
@@ -392,7 +399,10 @@ class JetTagger(torch.nn.Module):
         scalars = network.node_scalars(self.embedding_h.in_features, "scalars")
         node_h = nodes.signed_log(network, _SPACE, scalars)
         points = network.points(momenta)
-        x, h = self._embedded(network, points), network.perceptron([self.embedding_h], _SPACE, node_h)
+        x, h = (
+            self._embedded(network, points),
+            network.perceptron([self.embedding_h], _SPACE, node_h),
+        )
         vectors = network.extended(points, _SPACE.blade_count)
         ends = [network.gather(vectors, own) for own in (receivers, senders)]
         edge_x = network.side_by_side(network.gather(vectors, receivers, senders), *ends)
@@ -411,7 +421,10 @@ class JetTagger(torch.nn.Module):
             raise Undescribed("the embedding is no MVLinear")
         for name, only in (("per_grade", False), ("grades", None), ("bias_mode", "scalar")):
             network.expect(map, name, only, f"the {name} of the embedding")
-        tensors, options = map.described_parameters(network), (False, "scalar", (0, 1), "out_in_grade")
+        tensors, options = (
+            map.described_parameters(network),
+            (False, "scalar", (0, 1), "out_in_grade"),
+        )
         value = network.operator(table.MV_LINEAR, _SPACE, (points.value, *tensors), *options)
         made = points._replace(value=value, channels=map.out_features)
         return network.extended(made, _SPACE.blade_count)

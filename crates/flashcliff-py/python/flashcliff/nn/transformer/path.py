@@ -41,22 +41,15 @@ def stands_for(kind: Kind) -> Kind:
     return kind
 
 
-for _kind in (
-    nn.BatchNorm1d,
-    nn.Dropout,
-    nn.Identity,
-    nn.Linear,
-    nn.ModuleList,
-    nn.ReLU,
-    nn.Sequential,
-    nn.SiLU,
-):
+_NAMED = nn.BatchNorm1d, nn.Dropout, nn.Identity
+"""Classes that count only within modules whose class names them as its ``describes``."""
+for _kind in (nn.Linear, nn.ModuleList, nn.ReLU, nn.Sequential, nn.SiLU, *_NAMED):
     stands_for(_kind)
 
 
 def known() -> frozenset[type]:
     """The classes for whose calls other functions may stand."""
-    return frozenset(_MADE)
+    return frozenset(_MADE).difference(_NAMED)
 
 
 def of_call(module: nn.Module, kind: type[nn.Module]) -> str | None:
@@ -69,11 +62,11 @@ def of_call(module: nn.Module, kind: type[nn.Module]) -> str | None:
     return None if as_made and not any(name in own for name in _REPLACED) else "a compiler traces its call"
 
 
-def _why(module: Any, kind: type | None) -> str | None:
-    """What a call of a module would run besides its class's ``forward``. ``kind``: the class; any known one for ``None``."""
+def _why(module: Any, kind: type | None, named: Iterable[type] = ()) -> str | None:
+    """What a call of a module would run besides its class's ``forward``. ``kind``: the class; for ``None`` any known one, or a named one."""
     if kind is None:
         kind = type(module)
-        if kind not in _MADE:
+        if kind not in _MADE or (kind in _NAMED and kind not in named):
             return f"is of the class {kind.__name__}"
     if type(module) is not kind:
         return f"is of the class {type(module).__name__}, not {kind.__name__}"
@@ -115,10 +108,11 @@ def why_other(module: nn.Module) -> str | None:
 
 def why_called(module: nn.Module, with_itself: bool = True) -> str | None:
     """The reason why a module within another, or the module itself, must be called, with its name; ``None`` if there is none."""
+    named = getattr(type(module), "describes", ())
     for name, inner in module.named_modules():
         if inner is module and not with_itself:
             continue
-        why = _why(inner, None)
+        why = _why(inner, None, named)
         if why is not None:
             return f"{name} {why}" if name else f"it {why}"
     return None
