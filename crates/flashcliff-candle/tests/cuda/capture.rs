@@ -27,6 +27,8 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Bodies,
         Architecture::Bodies5d,
         Architecture::SimplicialHulls,
+        Architecture::AffineHulls,
+        Architecture::Invariants,
         Architecture::Gravity,
     ];
     for architecture in all {

@@ -23,6 +23,8 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Bodies,
         Architecture::Bodies5d,
         Architecture::SimplicialHulls,
+        Architecture::AffineHulls,
+        Architecture::Invariants,
     ];
     for architecture in all {
         let name = architecture.name();
