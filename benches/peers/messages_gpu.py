@@ -3,11 +3,13 @@
 
     python3 benches/peers/messages_gpu.py [--nodes 100000] [--edges 2000000] [--commit HASH] [--out FILE]
 
-`nn.EGCL` of Cl(3,0,0) with 28 channels and one scalar an edge. The peer is a `MessagePassing` of PyTorch Geometric, whose messages and updates are the same
-modules of flashcliff on edges, and whose sums are its own. Both have the same weights; outputs and gradients are compared before times are taken.
-A step is the forward pass, a sum of squares and the backward pass. Times are medians between events of the GPU; `peak` is the memory that PyTorch
-allocated in a step beyond what was there before. `captured` is the same step as one CUDA graph. The floor counts the flops of matrix products of edges and
-nodes in both passes, at the rate of a large product in the same process, and reading and writing nodes four times at the rate of a copy.
+`nn.EGCL` of Cl(3,0,0) with 28 channels and one scalar an edge. The peer is a `MessagePassing` of PyTorch Geometric,
+whose messages and updates are the same modules of flashcliff on edges, and whose sums are its own. Both have the same
+weights; outputs and gradients are compared before times are taken. A step is the forward pass, a sum of squares and
+the backward pass. Times are medians between events of the GPU; `peak` is the memory that PyTorch allocated in a step
+beyond what was there before. `captured` is the same step as one CUDA graph. The floor counts the flops of matrix
+products of edges and nodes in both passes, at the rate of a large product in the same process, and reading and
+writing nodes four times at the rate of a copy.
 """
 
 import argparse

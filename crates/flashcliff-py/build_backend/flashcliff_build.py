@@ -57,7 +57,7 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 def _with_features(settings: Settings) -> dict[str, Any]:
     arguments = list(maturin.get_maturin_pep517_args(settings))
     if _wants_cuda():
-        # Features of a command line replace those of pyproject.toml.
+        # Features of a command line replace the features of pyproject.toml.
         arguments += ["--features", "package,cuda"]
         # This is the version of the declarations of CUDA's driver. The cargo configuration of the
         # repository has the same.

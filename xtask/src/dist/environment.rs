@@ -14,7 +14,7 @@ const ABSENT: [&str; 9] = [
 ];
 /// From the start of `pip install`, with PyTorch there, to the first training step of the first program of the README.
 const LONGEST: Duration = Duration::from_secs(20);
-/// What `flashcliff info` says of algebras whose programs CPUs interpret. A wheel compiles those of all.
+/// What `flashcliff info` says of algebras whose programs CPUs interpret. A wheel compiles the programs of all algebras.
 const INTERPRETED: &str = "no compiled kernels";
 /// Says which way calls of operators go.
 const WAY: &str = "import flashcliff.functional; print(flashcliff.build_info()['calls'])";

@@ -62,7 +62,7 @@ impl Build {
         Self { libraries, ..self }
     }
 
-    /// The features of the extension. They replace those of `pyproject.toml`.
+    /// The features of the extension. They replace the features of `pyproject.toml`.
     pub(super) fn features(&self) -> &'static [&'static str] {
         match self.cuda {
             true => &["package", "cuda"],

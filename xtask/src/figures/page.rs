@@ -697,8 +697,8 @@ fn trained(results: &Path) -> Result<String, Error> {
 ## How accurate trained networks are
 
 Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own, unless its command
-has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for gravity, nbody and nbody5d, makes their rows and those of networks with a name
-behind a comma: other networks than the published ones, for the same samples, steps and batches. Errors as reported
+has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for gravity, nbody and nbody5d, makes their rows and the rows of networks with a name
+after a comma: other networks than the published ones, for the same samples, steps and batches. Errors as reported
 are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN
 and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). The column \"their code, run by
 us\" has validation errors of CGENN's own model, described below. Data: [{name}](results/{name}). Machine:

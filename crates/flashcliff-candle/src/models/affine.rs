@@ -9,8 +9,8 @@ use crate::Error;
 use crate::objective::description::{Described, OfGraphs};
 use crate::op::graphs::Graphs;
 
-/// Volume of the convex hull of 16 points in 5 dimensions. It follows every affine map: the volume of `A x + b` is `|det A|` times that of `x`. It does
-/// not depend on the order of the points.
+/// Volume of the convex hull of 16 points in 5 dimensions. It follows every affine map: the volume of `A x + b` is `|det A|` times that
+/// of `x`. It does not depend on the order of the points.
 ///
 /// [`messages::AffineHulls`] describes the network: 32 channels, 4,385 parameters, where CGENN's [`Hulls`](super::Hulls) has 58,849.
 ///

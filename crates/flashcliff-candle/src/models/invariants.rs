@@ -28,9 +28,11 @@ const SMALLEST: f64 = 1e-30;
 
 /// An invariant function of two vectors in 5 dimensions, under rotations and reflections.
 ///
-/// All invariants of vectors are functions of inner products. The model has `|x|^i |y|^j` for `1 <= i + j <= 3`, which are the norms of products of up to three of
-/// the vectors, and `x . y / (|x| |y|)`, each with mean 0 and variance 1 for normal vectors, then `Linear(10 -> 256)`, SiLU, `Linear(256 -> 256)`, SiLU,
-/// `Linear(256 -> 1)`: 68,865 parameters, `mlp.0`, `mlp.2`, `mlp.4`. CGENN's [`Regression`](super::Regression) has 149,877 with a width of 380.
+/// All invariants of vectors are functions of inner products. The model has `|x|^i |y|^j` for `1 <= i + j <= 3`, which are the norms of
+/// products of up to three of the vectors, and `x . y / (|x| |y|)`, each with mean 0 and variance 1 for normal vectors, then `Linear(10
+/// -> 256)`, SiLU, `Linear(256 -> 256)`, SiLU,
+/// `Linear(256 -> 1)`: 68,865 parameters, `mlp.0`, `mlp.2`, `mlp.4`. CGENN's [`Regression`](super::Regression) has 149,877 with a width
+/// of 380.
 ///
 /// Source: flashcliff; the task is that of CGENN (arXiv 2305.11141). H. Weyl, The Classical Groups (1939), has the theorem on invariants.
 ///

@@ -1,5 +1,5 @@
-//! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, models of flashcliff for two of
-//! these tasks, and one type that trains them all.
+//! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, models of
+//! flashcliff for two of these tasks, and one type that trains them all.
 
 mod affine;
 mod bodies;

@@ -26,7 +26,7 @@ pub(super) const ROW: usize = 5 + messages::SIMPLEX_NUMBERS;
 #[derive(Clone, Debug)]
 pub struct SimplicialHulls(OnGraphs);
 
-/// The graphs of so many samples, whose rows are those of the skeleton.
+/// The graphs of so many samples, with the rows of the skeleton.
 fn graphs(samples: usize, _rows: usize) -> std::result::Result<Graphs, Error> {
     let skeleton = Skeleton::new(VERTICES);
     Ok(Graphs::new(

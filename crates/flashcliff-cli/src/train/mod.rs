@@ -1,7 +1,7 @@
 //! `flashcliff train`: a published task from data to a comparison with the published errors.
 //!
 //! * `settings` - the settings that determine a run, bit for bit.
-//! * `optimiser` - those of the optimiser; `model` - the network.
+//! * `optimiser` - the settings of the optimiser; `model` - the network.
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
 //! * `capture`, `precision` - how steps run: as CUDA graphs, with how much memory, and how they round.
@@ -163,7 +163,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --model -NAME after the task, with --data-seed -dSEED at the end, or that of the resumed state].
+    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --model -NAME after the task, with --data-seed -dSEED at the end, or the
+    /// folder of the resumed state].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

@@ -16,20 +16,23 @@ use crate::{Axis, Error, Value};
 
 /// The dimensions of space that there are networks for.
 const DIMENSIONS: RangeInclusive<usize> = 2..=Signature::MAX_DIM;
-/// The least squared width of a point set across, as a share of the sum of its squared widths. A set that is flatter counts as one of this width.
+/// The least squared width of a point set across, as a share of the sum of its squared widths. A set that is flatter counts as one of
+/// this width.
 const FLATTEST: f64 = 1e-6;
 /// The least squared width of all, so that no width divides by zero.
 const SMALLEST: f64 = 1e-30;
 /// Scalars of a pair of points: their product, and both squares.
 const OF_A_PAIR: usize = 3;
 
-/// The sizes of a network for the volume of the convex hull of points, or for another volume that a point set has. It follows every affine map: the volume of
+/// The sizes of a network for the volume of the convex hull of points, or for another volume that a point set has. It follows every
+/// affine map: the volume of
 /// `A x + b` is `|det A|` times that of `x`. It does not depend on the order of the points.
 ///
-/// Second moments of the points around their centre, `C`, give what a volume has from affine maps: the volume is `sqrt(det C)` times a number that no map changes.
-/// By the Cauchy-Binet formula `det C` is the sum of squares of the outer products of any `dim` points. In the frame in which `C` is 1, all that is left is the
-/// points up to rotations and reflections, whose invariants are functions of inner products: a perceptron of each pair of points, the mean over
-/// the partners of a point, a second perceptron, the mean over points, and a third one.
+/// Second moments of the points around their centre, `C`, give what a volume has from affine maps: the volume is `sqrt(det C)` times a
+/// number that no map changes. By the Cauchy-Binet formula `det C` is the sum of squares of the outer products of any `dim` points. In
+/// the frame in which `C` is 1, all that is left is the points up to rotations and reflections, whose invariants are functions of inner
+/// products: a perceptron of each pair of points, the mean over the partners of a point, a second perceptron, the mean over points, and a
+/// third one.
 ///
 /// | step | shape |
 /// |---|---|
@@ -37,15 +40,16 @@ const OF_A_PAIR: usize = 3;
 /// | second moments, their Cholesky factor, `sqrt(det C)` | `[dim (dim + 1) / 2, samples, 1]`, `[1, samples, 1]` |
 /// | points in the frame of the moments | `[dim, points, 1]` |
 /// | inner products of pairs, with mean 0 and variance 1 for points of a random subspace | `[1, pairs, 3]` |
-/// | `pairs`, two linear maps with a SiLU behind each, and the mean over partners | `[1, points, channels]` |
+/// | `pairs`, two linear maps, each with a SiLU after it, and the mean over partners | `[1, points, channels]` |
 /// | `points`, the same, and the mean over points | `[1, samples, channels]` |
 /// | `volumes`, two linear maps with a SiLU between them | `[1, samples, 1]` |
 /// | `ratio sqrt(det C) (1 + ...)` | `[1, samples, 1]` |
 ///
-/// Points that lie within a thousandth of their spread of a hyperplane have the volume of a set that is as thick, so maps that flatten more are not followed.
-/// 4,385 parameters with 32 channels.
+/// Points that lie within a thousandth of their spread of a hyperplane have the volume of a set that is as thick, so maps that flatten
+/// more are not followed. 4,385 parameters with 32 channels.
 ///
-/// Source: flashcliff. The task is that of CGENN (arXiv 2305.11141, section 5); frames of second moments are known from canonical forms of point sets.
+/// Source: flashcliff. The task is that of CGENN (arXiv 2305.11141, section 5); frames of second moments are known from canonical forms
+/// of point sets.
 ///
 /// ```
 /// use flashcliff_network::messages::AffineHulls;
@@ -59,11 +63,13 @@ const OF_A_PAIR: usize = 3;
 pub struct AffineHulls {
     /// The dimension of space, from 2 to [`Signature::MAX_DIM`]. Default: 5.
     pub dim: usize,
-    /// The points of a sample, more than `dim`. They set the scale of inner products, so that other numbers of points run too. Default: 16.
+    /// The points of a sample, more than `dim`. They set the scale of inner products, so that other numbers of points run too. Default:
+    /// 16.
     pub points: usize,
     /// The channels of pairs, points and samples. Default: 32.
     pub channels: usize,
-    /// The volume of a sample whose second moments are 1, where training starts. Default: 21.3, the mean for 16 normal points in five dimensions.
+    /// The volume of a sample whose second moments are 1, where training starts. Default: 21.3, the mean for 16 normal points in five
+    /// dimensions.
     pub ratio: f64,
 }
 
@@ -92,7 +98,8 @@ pub struct AffineEnds {
 }
 
 impl AffineHulls {
-    /// The network with its layers, and its ends. All is one block: nearly all values are of pairs, so to compute values again would save no memory.
+    /// The network with its layers, and its ends. All is one block: nearly all values are of pairs, so to compute values again would save
+    /// no memory.
     ///
     /// # Errors
     /// [`Error::Option`] for a dimension out of its range or no more points than dimensions; the errors of the nodes.
@@ -203,7 +210,7 @@ impl AffineHulls {
         network.scaled_sum([spread, grown], self.ratio)
     }
 
-    /// The second moments of a dimension and those behind it.
+    /// The number of second moments.
     fn moment_count(&self) -> usize {
         self.dim * (self.dim + 1) / 2
     }
@@ -223,7 +230,8 @@ impl AffineHulls {
         operator(algebra, &p)
     }
 
-    /// The Cholesky factor of second moments, with one over each number of the diagonal in its place, and behind it the product of the diagonal.
+    /// The Cholesky factor of second moments, with one over each number of the diagonal in its place, and behind it the product of the
+    /// diagonal.
     fn factor(&self, algebra: Algebra) -> Result<Operator, Error> {
         let mut p = Program::new(
             "cholesky",
@@ -275,7 +283,8 @@ impl AffineHulls {
 
     /// The inner product of two vectors and both squares, with mean 0 and variance 1 for a random subspace.
     fn products(&self, algebra: Algebra) -> Result<Operator, Error> {
-        // Inner products in the frame are `points` times the projection to a subspace of `dim` of `points` dimensions. These are the moments of its elements.
+        // Inner products in the frame are `points` times the projection to a subspace of `dim` of `points` dimensions. These are the
+        // moments of its elements.
         let (n, d) = (self.points as f64, self.dim as f64);
         let of_square = 2.0 * d * (n - d) / (n + 2.0);
         let of_product = d * (n - d) * n / ((n - 1.0) * (n + 2.0));

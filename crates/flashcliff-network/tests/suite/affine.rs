@@ -141,7 +141,7 @@ fn reference(made: &Made, points: &[f64]) -> f64 {
         let all = (0..DIM).flat_map(|i| (0..DIM).map(move |j| (i, j)));
         all.map(|(i, j)| x[a][i] * inverse[i][j] * x[b][j]).sum()
     };
-    // Moments of n times a random projection, from those of a unit vector: E u^4 = 3 / (n (n + 2)).
+    // Moments of n times a random projection, from the moments of a unit vector: E u^4 = 3 / (n (n + 2)).
     let of_square = n * n * 2.0 * d * (n - d) / (n * n * (n + 2.0));
     let of_product = n * n * d * (n - d) / (n * (n - 1.0) * (n + 2.0));
     let of_point = |a: usize| {

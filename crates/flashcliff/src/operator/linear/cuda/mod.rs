@@ -41,8 +41,8 @@ const MODEST_TILES: usize = 16;
 const PART_ROWS: usize = 64;
 /// The largest number of parts of a blade. Each part takes memory.
 const MOST_PARTS: usize = 16;
-/// The rows of a part of a weight of one tile from which more parts are worth their memory: each product of long sums waits for its own rows, and so
-/// few at once leave the memory of a GPU idle.
+/// The rows of a part of a weight of one tile from which more parts are worth their memory: each product of long sums waits for its own
+/// rows, and so few at once leave the memory of a GPU idle.
 const MANY_PART_ROWS: usize = 1 << 13;
 /// The largest number of parts of a blade with so many rows each.
 const MOST_LONG_PARTS: usize = 64;
