@@ -729,7 +729,7 @@ Data: [{reproduced}](results/{reproduced}), of {repository} at commit {commit}. 
 ```sh
 {runs}```
 
-The first command was stopped early: the file lists missing seeds in `seeds_not_run`, and budgets of the script without a row were not run.
+The first command was stopped early, and the others finish its seeds. Budgets of the script without a row were not run.
 
 {again}
 ### What was tried for regression with 3000 samples
