@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder};
-use flashcliff::program::{Function, Graph, Id, Program};
+use flashcliff::program::{Function, Program};
 use flashcliff::{Algebra, Operator, ProgramOptions, Signature};
 use flashcliff_network::{Activation, Value};
 
@@ -29,10 +29,9 @@ const SMALLEST: f64 = 1e-30;
 /// An invariant function of two vectors in 5 dimensions, under rotations and reflections.
 ///
 /// All invariants of vectors are functions of inner products. The model has `|x|^i |y|^j` for `1 <= i + j <= 3`, which are the norms of
-/// products of up to three of the vectors, and `x . y / (|x| |y|)`, each with mean 0 and variance 1 for normal vectors, then `Linear(10
-/// -> 256)`, SiLU, `Linear(256 -> 256)`, SiLU,
-/// `Linear(256 -> 1)`: 68,865 parameters, `mlp.0`, `mlp.2`, `mlp.4`. CGENN's [`Regression`](super::Regression) has 149,877 with a width
-/// of 380.
+/// products of up to three of the vectors, and `x . y / (|x| |y|)`, each with mean 0 and variance 1 for normal vectors, then
+/// `Linear(10 -> 256)`, SiLU, `Linear(256 -> 256)`, SiLU, `Linear(256 -> 1)`: 68,865 parameters, `mlp.0`, `mlp.2`, `mlp.4`. CGENN's
+/// [`Regression`](super::Regression) has 149,877 with a width of 380.
 ///
 /// Source: flashcliff; the task is that of CGENN (arXiv 2305.11141). H. Weyl, The Classical Groups (1939), has the theorem on invariants.
 ///
@@ -141,7 +140,7 @@ fn invariants(wanted: &[usize]) -> Program {
     let [x, y] = ["x", "y"].map(|name| p.input(name, names()));
     let g = &mut p.graph;
     let norms = [&x, &y].map(|own| {
-        let (square, least) = (dot(g, own, own), g.constant(SMALLEST));
+        let (square, least) = (g.dot(own, own), g.constant(SMALLEST));
         let square = g.max(square, least);
         g.call(Function::Sqrt, square)
     });
@@ -163,7 +162,7 @@ fn invariants(wanted: &[usize]) -> Program {
                 (own, mean, moment(2) - mean * mean)
             }
             None => {
-                let (product, lengths) = (dot(g, &x, &y), g.mul(norms[0], norms[1]));
+                let (product, lengths) = (g.dot(&x, &y), g.mul(norms[0], norms[1]));
                 (g.div(product, lengths), 0.0, 1.0 / DIM as f64)
             }
         };
@@ -173,10 +172,4 @@ fn invariants(wanted: &[usize]) -> Program {
     }
     p.output("o", wanted.iter().map(usize::to_string).collect(), all);
     p
-}
-
-/// The sum of products of components.
-fn dot(g: &mut Graph, x: &[Id], y: &[Id]) -> Id {
-    let terms: Vec<(i8, Id)> = x.iter().zip(y).map(|(&x, &y)| (1, g.mul(x, y))).collect();
-    g.signed_sum(terms)
 }

@@ -292,6 +292,7 @@ impl Settings {
         let task = self.task();
         let numbers = (task.points() * task.dim() + task.target_len()) as u128;
         // The bytes that each sample of a batch added to the measured memory of a run, and the part of them that checkpointing does without.
+        // The numbers of networks beside the published ones are estimates: on a CPU `affine` was measured to add 160 KiB, `invariants` 5.
         let (activations, spared) = match self.architecture() {
             Architecture::Hulls => (72 << 10, 24 << 10),
             Architecture::AffineHulls => (400 << 10, 0),

@@ -35,8 +35,7 @@ fn numbers(count: usize) -> Vec<String> {
 
 /// The Euclidean norm. Its gradient is 0 where the norm is.
 fn blade_norm(g: &mut Graph, x: &[Id]) -> Vec<Id> {
-    let squares: Vec<(i8, Id)> = x.iter().map(|&x| (1, g.mul(x, x))).collect();
-    let (square, zero, one) = (g.signed_sum(squares), g.constant(0.0), g.constant(1.0));
+    let (square, zero, one) = (g.dot(x, x), g.constant(0.0), g.constant(1.0));
     let positive = g.select(square, zero, square, one);
     let root = g.call(Function::Sqrt, positive);
     vec![g.select(square, zero, root, zero)]

@@ -1,21 +1,16 @@
 //! A network for volumes of point sets that follows every affine map.
 
-use std::ops::RangeInclusive;
-
 use flashcliff::ops;
 use flashcliff::program::{Function, Graph, Id, Program};
-use flashcliff::{Algebra, GradeSet, Operator, ProductKind, Signature};
+use flashcliff::{Algebra, GradeSet, Operator, ProductKind};
 
-use super::bodies::from_centre;
-use super::programs::{dot, numbers, operator};
-use super::scalars::Perceptron;
+use super::bodies::{from_centre, of_space};
+use super::programs::{numbers, operator};
 use super::{MessageLayers, Neighbours};
 use crate::relation::{Reduction, Relation};
 use crate::work::Activation;
 use crate::{Axis, Error, Value};
 
-/// The dimensions of space that there are networks for.
-const DIMENSIONS: RangeInclusive<usize> = 2..=Signature::MAX_DIM;
 /// The least squared width of a point set across, as a share of the sum of its squared widths. A set that is flatter counts as one of
 /// this width.
 const FLATTEST: f64 = 1e-6;
@@ -25,8 +20,7 @@ const SMALLEST: f64 = 1e-30;
 const OF_A_PAIR: usize = 3;
 
 /// The sizes of a network for the volume of the convex hull of points, or for another volume that a point set has. It follows every
-/// affine map: the volume of
-/// `A x + b` is `|det A|` times that of `x`. It does not depend on the order of the points.
+/// affine map: the volume of `A x + b` is `|det A|` times that of `x`. It does not depend on the order of the points.
 ///
 /// Second moments of the points around their centre, `C`, give what a volume has from affine maps: the volume is `sqrt(det C)` times a
 /// number that no map changes. By the Cauchy-Binet formula `det C` is the sum of squares of the outer products of any `dim` points. In
@@ -61,7 +55,7 @@ const OF_A_PAIR: usize = 3;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AffineHulls {
-    /// The dimension of space, from 2 to [`Signature::MAX_DIM`]. Default: 5.
+    /// The dimension of space, from 2 to [`Signature::MAX_DIM`](flashcliff::Signature::MAX_DIM). Default: 5.
     pub dim: usize,
     /// The points of a sample, more than `dim`. They set the scale of inner products, so that other numbers of points run too. Default:
     /// 16.
@@ -104,14 +98,16 @@ impl AffineHulls {
     /// # Errors
     /// [`Error::Option`] for a dimension out of its range or no more points than dimensions; the errors of the nodes.
     pub fn layers(&self) -> Result<(MessageLayers, AffineEnds), Error> {
-        self.check()?;
-        let mut layers = MessageLayers::new(Algebra::new(Signature::of(self.dim, 0, 0))?);
+        let mut layers = of_space(self.dim)?;
+        if self.points <= self.dim {
+            return Err(Error::Option {
+                option: "points",
+                expected: "more points than dimensions",
+                got: self.points as f64,
+            });
+        }
         let network = &mut layers.network;
-        let neighbours = Neighbours {
-            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
-            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
-        };
-        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
+        let (neighbours, graphs) = Neighbours::in_graphs(network)?;
         let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(self.dim)];
         let points = network.input("points", &axes);
         // Points as multivectors are vectors behind a zero.
@@ -124,16 +120,16 @@ impl AffineHulls {
         let of_pairs = layers.scalar_perceptron("pairs", [OF_A_PAIR, channels, channels]);
         let of_points = layers.scalar_perceptron("points", [channels; 3]);
         let of_samples = layers.scalar_perceptron("volumes", [channels, channels, 1]);
-        let own = smooth(&mut layers, pairs, &of_pairs)?;
-        let own = silu(&mut layers, own)?;
+        let own = layers.scalars_mapped(pairs, &of_pairs, Activation::Silu)?;
+        let own = layers.network.activation(own, Activation::Silu)?;
         let receivers = neighbours.receivers;
         let own = layers
             .network
             .segment_sum(own, receivers, Reduction::Mean)?;
-        let own = smooth(&mut layers, own, &of_points)?;
-        let own = silu(&mut layers, own)?;
+        let own = layers.scalars_mapped(own, &of_points, Activation::Silu)?;
+        let own = layers.network.activation(own, Activation::Silu)?;
         let own = layers.network.segment_sum(own, graphs, Reduction::Mean)?;
-        let factor = smooth(&mut layers, own, &of_samples)?;
+        let factor = layers.scalars_mapped(own, &of_samples, Activation::Silu)?;
         let volumes = self.scaled(&mut layers, factor, spread)?;
         let ends = AffineEnds {
             points,
@@ -142,24 +138,6 @@ impl AffineHulls {
             volumes,
         };
         Ok((layers, ends))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if !DIMENSIONS.contains(&self.dim) {
-            return Err(Error::Option {
-                option: "dim",
-                expected: "a dimension of space from 2 to 8",
-                got: self.dim as f64,
-            });
-        }
-        if self.points <= self.dim {
-            return Err(Error::Option {
-                option: "points",
-                expected: "more points than dimensions",
-                got: self.points as f64,
-            });
-        }
-        Ok(())
     }
 
     /// Points in the frame in which their second moments are 1, `[dim, points, 1]`, and `sqrt(det C)` of each sample.
@@ -296,10 +274,10 @@ impl AffineHulls {
             g.constant(of_square.sqrt().recip()),
         );
         let mean = g.constant(d);
-        let product = dot(g, &a, &b);
+        let product = g.dot(&a, &b);
         let product = g.mul(product, s);
         let square = |g: &mut Graph, x: &[Id]| {
-            let own = dot(g, x, x);
+            let own = g.dot(x, x);
             let own = g.sub(own, mean);
             g.mul(own, t)
         };
@@ -317,15 +295,4 @@ impl AffineHulls {
 fn less(g: &mut Graph, own: Id, others: Vec<Id>) -> Id {
     let others = others.into_iter().map(|own| (-1, own));
     g.signed_sum([(1, own)].into_iter().chain(others))
-}
-
-/// The result of a perceptron with a SiLU between its maps.
-fn smooth(layers: &mut MessageLayers, s: Value, own: &Perceptron) -> Result<Value, Error> {
-    let first = layers.mapped(s, &own[0])?;
-    let hidden = silu(layers, first)?;
-    layers.mapped(hidden, &own[1])
-}
-
-fn silu(layers: &mut MessageLayers, s: Value) -> Result<Value, Error> {
-    layers.network.activation(s, Activation::Silu)
 }

@@ -119,20 +119,9 @@ impl BodyInputs {
     /// # Errors
     /// [`Error::Option`] for a dimension out of its range.
     pub(super) fn new(dim: usize) -> Result<(MessageLayers, Self), Error> {
-        if !DIMENSIONS.contains(&dim) {
-            return Err(Error::Option {
-                option: "dim",
-                expected: "a dimension of space from 2 to 8",
-                got: dim as f64,
-            });
-        }
-        let mut layers = MessageLayers::new(Algebra::new(Signature::of(dim, 0, 0))?);
+        let mut layers = of_space(dim)?;
         let network = &mut layers.network;
-        let neighbours = Neighbours {
-            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
-            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
-        };
-        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
+        let (neighbours, graphs) = Neighbours::in_graphs(network)?;
         let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(1 + 2 * dim)];
         let bodies = network.input("bodies", &axes);
         // Behind a zero the numbers of bodies, each as points have their coordinates.
@@ -174,6 +163,21 @@ impl BodyInputs {
             positions: sum_of_halves(network, [from, way])?,
         })
     }
+}
+
+/// A network without layers over the algebra of a space of so many dimensions.
+///
+/// # Errors
+/// [`Error::Option`] for a dimension out of its range.
+pub(super) fn of_space(dim: usize) -> Result<MessageLayers, Error> {
+    if !DIMENSIONS.contains(&dim) {
+        return Err(Error::Option {
+            option: "dim",
+            expected: "a dimension of space from 2 to 8",
+            got: dim as f64,
+        });
+    }
+    Ok(MessageLayers::new(Algebra::new(Signature::of(dim, 0, 0))?))
 }
 
 /// The first of the channels that a network of bodies begins with.

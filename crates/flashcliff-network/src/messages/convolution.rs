@@ -6,15 +6,27 @@ use flashcliff::{GradeSet, ProductKind};
 use super::MessageLayers;
 use super::layers::{Form, Map};
 use crate::relation::{Reduction, Relation};
-use crate::{Error, Network, Value};
+use crate::{Axis, Error, Network, Value};
 
-/// The ends of edges: two relations from [edges](crate::Axis::Edges) to nodes.
+/// The ends of edges: two relations from [edges](Axis::Edges) to nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbours {
     /// The node that an edge brings its message to: `i`.
     pub receivers: Relation,
     /// The node that an edge comes from: `j`.
     pub senders: Relation,
+}
+
+impl Neighbours {
+    /// The relations of a network of graphs, its first three: the ends of edges, and the graph of each node.
+    pub(super) fn in_graphs(network: &mut Network) -> Result<(Self, Relation), Error> {
+        let neighbours = Self {
+            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
+            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
+        };
+        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
+        Ok((neighbours, graphs))
+    }
 }
 
 /// The scalars that messages and updates read besides nodes, if there are any.

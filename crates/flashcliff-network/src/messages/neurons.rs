@@ -7,6 +7,7 @@ use super::layers::{Form, Map};
 use super::scalars::{Perceptron, ScalarNorm};
 use super::{BodyEnds, MessageLayers, Neighbours, programs};
 use crate::relation::Reduction;
+use crate::work::Activation;
 use crate::{Error, Value};
 
 /// The sizes of MVN's network for the motion of charged bodies in space, with scalars beside multivectors. It commutes with rotations, reflections and
@@ -158,8 +159,8 @@ impl MultivectorNeurons {
             .operator(&programs::squares(algebra)?, &[v_e])?;
         let beside = Some((squares, self.channels));
         let first = layers.of_edges(&own.edge_model_s[0], (s, self.scalars), beside, neighbours)?;
-        let s_e = layers.behind_dense(first, &own.edge_model_s)?;
-        let factors = layers.scalars_mapped(s_e, &own.pos_net)?;
+        let s_e = layers.behind_dense(first, &own.edge_model_s, Activation::Relu)?;
+        let factors = layers.scalars_mapped(s_e, &own.pos_net, Activation::Relu)?;
         let u_e = layers.scaled_by_grade(u_e, factors)?;
         let u_e = layers.normed(u_e, own.message_norm)?;
         let s_e = layers.scalars_normed(s_e, &own.message_norm_s)?;
@@ -170,7 +171,7 @@ impl MultivectorNeurons {
                 .segment_sum(messages, neighbours.receivers, by)
         });
         let (sums, sums_v) = (sums?, sums_v?);
-        let new_s = layers.scalars_mapped(sums, &own.update_model_s)?;
+        let new_s = layers.scalars_mapped(sums, &own.update_model_s, Activation::Relu)?;
         let new_s = layers.scalars_normed(new_s, &own.update_norm_s)?;
         let [left, right, out] = &own.products;
         let factors = [layers.mapped(sums_v, left)?, layers.mapped(sums_v, right)?];

@@ -1,6 +1,6 @@
 //! Operators of networks of messages that are not in the table of operators, as programs: their derivatives, of every order, are derived.
 
-use flashcliff::program::{Function, Graph, Id, Program, Uniform};
+use flashcliff::program::{Function, Id, Program, Uniform};
 use flashcliff::{Algebra, Operator, ProgramOptions};
 
 use crate::Error;
@@ -12,7 +12,7 @@ const VARIANCE_EPS: f64 = 1e-5;
 pub(super) fn squares(algebra: Algebra) -> Result<Operator, Error> {
     let mut p = Program::new("squares", "o = sum over blades of x^2");
     let x = p.input("x", blades(algebra));
-    let o = dot(&mut p.graph, &x, &x);
+    let o = p.graph.dot(&x, &x);
     p.output("o", numbers(1), vec![o]);
     operator(algebra, &p)
 }
@@ -22,7 +22,7 @@ pub(super) fn rectified(algebra: Algebra) -> Result<Operator, Error> {
     let mut p = Program::new("rectified", "o = q - min(q . k, 0) / (k . k + 1e-8) k");
     let [q, k] = ["q", "k"].map(|name| p.input(name, blades(algebra)));
     let g = &mut p.graph;
-    let (along, square, least) = (dot(g, &q, &k), dot(g, &k, &k), g.constant(1e-8));
+    let (along, square, least) = (g.dot(&q, &k), g.dot(&k, &k), g.constant(1e-8));
     let square = g.add(square, least);
     let (factor, zero) = (g.div(along, square), g.constant(0.0));
     let each = |(&q, &k): (&Id, &Id)| {
@@ -71,12 +71,6 @@ pub(super) fn scalar_norm(algebra: Algebra) -> Result<Operator, Error> {
 
 pub(super) fn operator(algebra: Algebra, program: &Program) -> Result<Operator, Error> {
     Ok(Operator::of(algebra, program, &ProgramOptions::default())?)
-}
-
-/// The sum of products of components.
-pub(super) fn dot(g: &mut Graph, a: &[Id], b: &[Id]) -> Id {
-    let terms: Vec<(i8, Id)> = a.iter().zip(b).map(|(&a, &b)| (1, g.mul(a, b))).collect();
-    g.signed_sum(terms)
 }
 
 pub(super) fn numbers(count: usize) -> Vec<String> {

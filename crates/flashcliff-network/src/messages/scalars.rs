@@ -28,7 +28,7 @@ impl MessageLayers {
         }
     }
 
-    /// The parameters of two linear maps with a rectifier between them, `0` and `2` behind a prefix.
+    /// The parameters of two linear maps with an activation between them, `0` and `2` behind a prefix.
     pub(super) fn scalar_perceptron(
         &mut self,
         prefix: &str,
@@ -41,15 +41,25 @@ impl MessageLayers {
     }
 
     /// The result of a perceptron, from that of its first linear map.
-    pub(super) fn behind_dense(&mut self, first: Value, own: &Perceptron) -> Result<Value, Error> {
-        let hidden = self.network.activation(first, Activation::Relu)?;
+    pub(super) fn behind_dense(
+        &mut self,
+        first: Value,
+        own: &Perceptron,
+        between: Activation,
+    ) -> Result<Value, Error> {
+        let hidden = self.network.activation(first, between)?;
         self.mapped(hidden, &own[1])
     }
 
     /// The result of a perceptron.
-    pub(super) fn scalars_mapped(&mut self, s: Value, own: &Perceptron) -> Result<Value, Error> {
+    pub(super) fn scalars_mapped(
+        &mut self,
+        s: Value,
+        own: &Perceptron,
+        between: Activation,
+    ) -> Result<Value, Error> {
         let first = self.mapped(s, &own[0])?;
-        self.behind_dense(first, own)
+        self.behind_dense(first, own, between)
     }
 
     /// The parameters of a norm of scalars over their channels: PyTorch's `LayerNorm`.

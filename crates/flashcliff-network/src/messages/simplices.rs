@@ -82,11 +82,7 @@ pub struct SimplexRelations {
 
 impl SimplexRelations {
     pub(super) fn new(network: &mut Network) -> Result<Self, Error> {
-        let neighbours = Neighbours {
-            receivers: network.relation("receivers", Axis::Edges, Axis::Rows)?,
-            senders: network.relation("senders", Axis::Edges, Axis::Rows)?,
-        };
-        let graphs = network.relation("graphs", Axis::Rows, Axis::Graphs)?;
+        let (neighbours, graphs) = Neighbours::in_graphs(network)?;
         let vertices = network.relation("vertices", Axis::Others(0), Axis::Graphs)?;
         let mut simplices = [graphs; DIMENSIONS];
         for (dimension, own) in simplices.iter_mut().enumerate() {

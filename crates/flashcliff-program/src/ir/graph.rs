@@ -284,6 +284,12 @@ impl Graph {
         sum
     }
 
+    /// The sum of products of two lists, component by component.
+    pub fn dot(&mut self, a: &[Id], b: &[Id]) -> Id {
+        let products: Vec<Id> = a.iter().zip(b).map(|(&a, &b)| self.mul(a, b)).collect();
+        self.signed_sum(products.into_iter().map(|product| (1, product)))
+    }
+
     /// The nodes that `roots` need, operands before users. All other nodes are dead code.
     pub fn reachable(&self, roots: impl IntoIterator<Item = Id>) -> Vec<Id> {
         let mut live = vec![false; self.nodes.len()];
