@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/nbody_gpu.py`.
-pub(super) struct Bodies(Data);
+pub(super) struct Bodies(pub(super) Data);
 
 impl Bodies {
     /// The name of the file.
@@ -15,10 +15,6 @@ impl Bodies {
 
     pub(super) fn read(results: &Path) -> Result<Self, Error> {
         Data::read(results, Self::NAME).map(Self)
-    }
-
-    pub(super) fn text(&self, key: &str) -> Result<&str, Error> {
-        self.0.root().get(key)?.text()
     }
 
     /// A row for each way of training; how many of our fastest steps a step takes.

@@ -40,6 +40,25 @@ impl Data {
             value: &self.value,
         }
     }
+
+    /// The text of a key of the root.
+    pub(super) fn text(&self, key: &str) -> Result<&str, Error> {
+        self.root().get(key)?.text()
+    }
+
+    /// The number of a key of the root.
+    pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
+        self.root().get(key)?.number()
+    }
+
+    /// The device and the versions of programs, each by its name and its key.
+    pub(super) fn machine(&self, device: &str, programs: &[(&str, &str)]) -> Result<String, Error> {
+        let mut machine = self.text(device)?.to_owned();
+        for (name, key) in programs {
+            machine += &format!(", {name} {}", self.text(key)?);
+        }
+        Ok(machine)
+    }
 }
 
 impl<'a> Place<'a> {

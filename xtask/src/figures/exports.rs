@@ -31,7 +31,7 @@ impl Exports {
     /// What is between the markers of the page.
     pub(super) fn block(&self) -> Result<String, Error> {
         let root = self.0.root();
-        let number = |key: &str| -> Result<f64, Error> { root.get(key)?.number() };
+        let number = |key: &str| self.0.number(key);
         let clock = match root.get("clock")?.text()? {
             "process_time" => "Times of the processor",
             _ => "Wall times",

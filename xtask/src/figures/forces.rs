@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/forces_gpu.py`.
-pub(super) struct Forces(Data);
+pub(super) struct Forces(pub(super) Data);
 
 impl Forces {
     /// The name of the file.
@@ -17,20 +17,9 @@ impl Forces {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
-    }
-
     /// The GPU and the version of PyTorch.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        let (device, torch) = (root.get("device")?, root.get("torch")?);
-        Ok(format!("{}, PyTorch {}", device.text()?, torch.text()?))
-    }
-
-    /// A number of the run.
-    pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
-        self.0.root().get(key)?.number()
+        self.0.machine("device", &[("PyTorch", "torch")])
     }
 
     /// Times of training steps.

@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/host_cost.py` on a GPU.
-pub(super) struct Host(Data);
+pub(super) struct Host(pub(super) Data);
 
 /// The ways of a call in the data, and how the table names them.
 const WAYS: [(&str, &str); 3] = [
@@ -37,23 +37,10 @@ impl Host {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
-    }
-
     /// The GPU and the versions of Python and PyTorch.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        Ok(format!(
-            "{}, Python {}, PyTorch {}",
-            root.get("device")?.text()?,
-            root.get("python")?.text()?,
-            root.get("torch")?.text()?
-        ))
-    }
-
-    pub(super) fn rounds(&self) -> Result<f64, Error> {
-        self.0.root().get("rounds")?.number()
+        self.0
+            .machine("device", &[("Python", "python"), ("PyTorch", "torch")])
     }
 
     /// The functions of PyTorch that others are compared with. Older data has one.

@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/jax_gpu.py`.
-pub(super) struct Jax(Data);
+pub(super) struct Jax(pub(super) Data);
 
 impl Jax {
     /// The name of the file.
@@ -17,24 +17,10 @@ impl Jax {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
-    }
-
     /// The GPU and the versions of both libraries.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        Ok(format!(
-            "{}, JAX {}, PyTorch {}",
-            root.get("gpu")?.text()?,
-            root.get("jax")?.text()?,
-            root.get("torch")?.text()?
-        ))
-    }
-
-    /// A number of the run.
-    pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
-        self.0.root().get(key)?.number()
+        self.0
+            .machine("gpu", &[("JAX", "jax"), ("PyTorch", "torch")])
     }
 
     /// The shapes, as the option of the command.

@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/messages_gpu.py`.
-pub(super) struct Messages(Data);
+pub(super) struct Messages(pub(super) Data);
 
 impl Messages {
     /// The name of the file.
@@ -15,16 +15,6 @@ impl Messages {
 
     pub(super) fn read(results: &Path) -> Result<Self, Error> {
         Data::read(results, Self::NAME).map(Self)
-    }
-
-    /// A text of the run.
-    pub(super) fn text(&self, key: &str) -> Result<&str, Error> {
-        self.0.root().get(key)?.text()
-    }
-
-    /// A number of the run.
-    pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
-        self.0.root().get(key)?.number()
     }
 
     /// The floor of a step, ms: matrix products, and memory of nodes.

@@ -466,10 +466,10 @@ python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
 ```
 
 {table}",
-        rounds = found.rounds()?,
+        rounds = found.0.number("rounds")?,
         beside = found.beside()?,
         name = Host::NAME,
-        commit = found.commit()?,
+        commit = found.0.text("commit")?,
         machine = found.machine()?,
         table = found.table()?,
     ))
@@ -494,14 +494,14 @@ python3 benches/peers/messages_gpu.py --commit HASH --out {name}
 ```
 
 {table}",
-        channels = found.number("channels")?,
-        nodes = found.number("nodes")?,
-        edges = found.number("edges")?,
-        difference = found.number("difference")?,
+        channels = found.0.number("channels")?,
+        nodes = found.0.number("nodes")?,
+        edges = found.0.number("edges")?,
+        difference = found.0.number("difference")?,
         name = Messages::NAME,
-        commit = found.text("commit")?,
-        machine = found.text("device")?,
-        torch = found.text("torch")?,
+        commit = found.0.text("commit")?,
+        machine = found.0.text("device")?,
+        torch = found.0.text("torch")?,
         table = found.table()?,
     ))
 }
@@ -523,10 +523,10 @@ python3 benches/peers/forces_gpu.py --commit HASH --out {name}
 
 {training}
 {dynamics}",
-        channels = found.number("channels")?,
-        layers = found.number("layers")?,
+        channels = found.0.number("channels")?,
+        layers = found.0.number("layers")?,
         name = Forces::NAME,
-        commit = found.commit()?,
+        commit = found.0.text("commit")?,
         machine = found.machine()?,
         training = found.training()?,
         dynamics = found.dynamics()?,
@@ -550,10 +550,10 @@ python3 benches/peers/jax_gpu.py --shapes {shapes} --rounds {rounds} --calls {ca
 ```
 
 {table}",
-        calls = found.number("calls")?,
-        rounds = found.number("rounds")?,
+        calls = found.0.number("calls")?,
+        rounds = found.0.number("rounds")?,
         name = Jax::NAME,
-        commit = found.commit()?,
+        commit = found.0.text("commit")?,
         machine = found.machine()?,
         shapes = found.shapes()?,
         table = found.table()?,
@@ -579,7 +579,7 @@ python3 benches/peers/triton_gpu.py --quick --rounds 20 --commit HASH --out {nam
 
 {table}",
         name = Triton::NAME,
-        commit = found.commit()?,
+        commit = found.0.text("commit")?,
         machine = found.machine()?,
         table = found.table()?,
     ))
@@ -635,7 +635,7 @@ python3 benches/peers/ranks_gpu.py PROGRAM --commit HASH --out {name}
 {table}",
         differences = found.differences()?,
         name = Ranks::NAME,
-        commit = found.commit()?,
+        commit = found.0.text("commit")?,
         machine = found.machine()?,
         table = found.table()?,
     ))
@@ -683,8 +683,8 @@ python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --ours f32=run/metric
 
 {table}",
         name = Bodies::NAME,
-        commit = found.text("commit")?,
-        machine = found.text("gpu")?,
+        commit = found.0.text("commit")?,
+        machine = found.0.text("gpu")?,
         table = found.table()?,
     ))
 }
@@ -744,7 +744,7 @@ validate on 100 samples, the default of GLGENN's data file:
         table = training.table()?,
         missed = theirs.missed()?,
         reproduced = Reproduced::NAME,
-        repository = theirs.text("repository")?,
+        repository = theirs.0.text("repository")?,
         commit = theirs.commit()?,
         theirs = theirs.machine()?,
         runs = theirs.commands()?,

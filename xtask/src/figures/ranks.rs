@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, small, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/ranks_gpu.py`.
-pub(super) struct Ranks(Data);
+pub(super) struct Ranks(pub(super) Data);
 
 impl Ranks {
     /// The name of the file.
@@ -23,10 +23,6 @@ impl Ranks {
         let gpus = gpus.list()?;
         let first = gpus.first().ok_or_else(|| self.0.root().lacks("gpus"))?;
         first.text()
-    }
-
-    pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
     }
 
     /// The largest relative difference of a loss on one and on two GPUs, and over how many steps.

@@ -11,7 +11,7 @@ use super::training::{error, with_range};
 use crate::Error;
 
 /// The errors that `benches/peers/cgenn_cpu.py` measured.
-pub(super) struct Reproduced(Data);
+pub(super) struct Reproduced(pub(super) Data);
 
 /// The runs at one budget, and what is reported for it.
 struct Budget<'a> {
@@ -95,13 +95,9 @@ impl Reproduced {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<&str, Error> {
-        self.0.root().get(key)?.text()
-    }
-
     /// The first digits of the commit of their repository.
     pub(super) fn commit(&self) -> Result<&str, Error> {
-        let commit = self.text("commit")?;
+        let commit = self.0.text("commit")?;
         Ok(commit.get(..7).unwrap_or(commit))
     }
 

@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/triton_gpu.py`.
-pub(super) struct Triton(Data);
+pub(super) struct Triton(pub(super) Data);
 
 /// The passes in the data.
 const PASSES: [&str; 2] = ["forward", "forward and backward"];
@@ -20,19 +20,10 @@ impl Triton {
         Data::read(results, Self::NAME).map(Self)
     }
 
-    pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
-    }
-
     /// The GPU and the versions of PyTorch and Triton.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        Ok(format!(
-            "{}, PyTorch {}, Triton {}",
-            root.get("device")?.text()?,
-            root.get("torch")?.text()?,
-            root.get("triton")?.text()?
-        ))
+        self.0
+            .machine("device", &[("PyTorch", "torch"), ("Triton", "triton")])
     }
 
     pub(super) fn table(&self) -> Result<String, Error> {
