@@ -158,7 +158,7 @@ def command(given):
 
 
 def head(clone):
-    """What holds for all rows."""
+    """The repository, the optimiser, the machine and the versions of all rows."""
     words = ["git", "-C", str(clone), "rev-parse", "HEAD"]
     return {
         "commands": [],

@@ -262,12 +262,12 @@ def test_each_flipped_sign_and_each_wrong_blade_is_found(g, monkeypatch):
             row = (*rows[output][:at], mutant, *rows[output][at + 1 :])
             changed = (*rows[:output], row, *rows[output + 1 :])
             monkeypatch.setattr(_expansion, "blocks_of", lambda *_, changed=changed: changed)
-            _expansion._kept_tables.cache_clear()
+            _expansion.tables.cache_clear()
             layer._kept.forget()
             assert difference(layer(x), want) > 1e-3
             mutants += 1
     monkeypatch.undo()
-    _expansion._kept_tables.cache_clear()
+    _expansion.tables.cache_clear()
     assert mutants == {(1, -1): 48, (0, 1): 36}[g]
     alike(layer(x), want)
 

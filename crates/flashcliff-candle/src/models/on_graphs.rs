@@ -14,7 +14,7 @@ use crate::objective::description::{Described, OfGraphs};
 use crate::op::graphs::Graphs;
 use crate::op::network::{Around, Node};
 
-/// What a network predicts of a sample.
+/// The prediction of a network for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Predicts {
     /// A number: `[1, graphs, 1]`.

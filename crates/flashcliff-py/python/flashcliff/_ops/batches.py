@@ -44,6 +44,24 @@ def over(function: Callable[..., Any], grads: Sequence[Tensor | None]) -> Gradie
     return [torch._add_batch_dim(next(found), 0, level) if is_there else None for is_there in there]
 
 
+def each(
+    size: int, dims: Sequence[int | None], tensors: Sequence[Tensor], function: Callable[..., Tensor]
+) -> tuple[Tensor, int]:
+    """The results of a batch of calls by a loop, one after another along axis 0, and that axis.
+
+    Args:
+        size: the number of calls.
+        dims: the axis of the batch in each tensor, ``None`` where all calls have the same tensor.
+        tensors: the tensors.
+        function: from the tensors of a call to its result.
+    """
+    calls = []
+    for at in range(size):
+        given = (t if d is None else t.select(d, at) for t, d in zip(tensors, dims))
+        calls.append(function(*given))
+    return torch.stack(calls), 0
+
+
 is_batch: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 """Whether a tensor is such a batch."""
 

@@ -47,7 +47,7 @@ def _rows(x: Tensor, relation: Sequence[Tensor]) -> Tensor:
 
 
 def _follow(name: str, x: Tensor, kept: Tensor, relation: Sequence[Tensor]) -> Tensor:
-    """What is picked or placed."""
+    """The elements that are picked or placed."""
     if torch.compiler.is_compiling():
         return _OVERLOADS[name](x, kept, list(relation))  # type: ignore[no-any-return]
     if not doors.opens(x, kept, *relation) or (torch.is_grad_enabled() and x.requires_grad):
@@ -76,12 +76,12 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, x, *relation):
-        given = [None if d is None else t.movedim(d, 0) for t, d in zip(relation, in_dims[1:])]
-        if all(own is None for own in given):
+        if all(dim is None for dim in in_dims[1:]):
             flat = x.movedim(in_dims[0], 0)
             found = _rows(flat.flatten(0, 1), relation)
             return found.unflatten(0, flat.shape[:2]), 0
-        return _each(info, in_dims, (x, *relation), lambda x, *own: _rows(x, own))
+        tensors = x, *relation
+        return batches.each(info.batch_size, in_dims, tensors, lambda x, *own: _rows(x, own))
 
 
 class _Followed(torch.autograd.Function):
@@ -113,8 +113,10 @@ class _Followed(torch.autograd.Function):
     def vmap(info, in_dims, name, x, kept, *relation):
         _, of_x, of_kept, *others = in_dims
         if any(dim is not None for dim in others):
-            tensors = x, kept, *relation
-            return _each(info, in_dims[1:], tensors, lambda x, k, *own: _follow(name, x, k, own))
+            size, tensors = info.batch_size, (x, kept, *relation)
+            return batches.each(
+                size, in_dims[1:], tensors, lambda x, k, *own: _follow(name, x, k, own)
+            )
         both = []
         for tensor, dim in ((x, of_x), (kept, of_kept)):
             if dim is None:
@@ -122,15 +124,6 @@ class _Followed(torch.autograd.Function):
             both.append(tensor.movedim(dim, 0).flatten(0, 1))
         found = _follow(name, *both, relation)
         return found.unflatten(0, (info.batch_size, -1)), 0
-
-
-def _each(info, in_dims, tensors, function):
-    """The results of a batch of calls, by a loop."""
-    calls = []
-    for at in range(info.batch_size):
-        given = (t if d is None else t.select(d, at) for t, d in zip(tensors, in_dims))
-        calls.append(function(*given))
-    return torch.stack(calls), 0
 
 
 def _mapped(name, x, kept, relation):
@@ -189,8 +182,6 @@ def _run(name: str, x: Tensor, kept: Tensor | None, relation: Sequence[Tensor]) 
 
 # For traces
 
-_LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
-
 
 def _register(name: str) -> Any:
     given = "Tensor x" if name == LARGEST else "Tensor x, Tensor kept"
@@ -216,7 +207,7 @@ def _register(name: str) -> Any:
     definition.register_fake(fake)
     overload = getattr(torch.ops.flashcliff, name).default
     if name == LARGEST:
-        transforms.follow(_LIBRARY, overload, lambda x, own: _Rows.apply(x, *own))
+        transforms.follow(overload, lambda x, own: _Rows.apply(x, *own))
         return overload
 
     def keep(ctx, inputs, output):
@@ -230,7 +221,7 @@ def _register(name: str) -> Any:
 
     definition.register_autograd(gradient, setup_context=keep)
     followed = functools.partial(_Followed.apply, name)
-    transforms.follow(_LIBRARY, overload, lambda x, kept, own: followed(x, kept, *own))
+    transforms.follow(overload, lambda x, kept, own: followed(x, kept, *own))
     return overload
 
 

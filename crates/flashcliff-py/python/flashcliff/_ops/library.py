@@ -23,8 +23,6 @@ from . import asked, batches, counted, derived, run, second, shapes, transforms
 from .autocast import cast
 from .op import Op, operator, present
 
-_LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
-
 
 class Registered:
     """An operator with its overloads in the dispatcher."""
@@ -51,8 +49,8 @@ class Registered:
             self._register_autocast(device)
             _follow_tangents(self._forward, self.forward, self._followed, device)
             _follow_tangents(self._backward, self.backward, self._followed_backward, device)
-        transforms.follow(_LIBRARY, self.forward, self._followed)
-        transforms.follow(_LIBRARY, self.backward, self._followed_backward)
+        transforms.follow(self.forward, self._followed)
+        transforms.follow(self.backward, self._followed_backward)
 
     def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
         """The output, through the dispatcher."""
@@ -280,7 +278,7 @@ class Registered:
                 tensors = cast(self.op, args[: self.count], device)
                 return self.forward(*tensors, *args[self.count :], **kwargs)
 
-        _LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
+        transforms.LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
 
 
 def _gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) -> Callable[..., Any]:
@@ -305,7 +303,7 @@ def _follow_tangents(
             return followed(*args, **kwargs)
         return inner(keyset, *args, **kwargs)
 
-    _LIBRARY.impl(name, kernel, key, with_keyset=True)
+    transforms.LIBRARY.impl(name, kernel, key, with_keyset=True)
 
 
 def _key(what: str, device: str) -> str:
@@ -316,6 +314,6 @@ def _key(what: str, device: str) -> str:
 REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
 """All operators, registered."""
 
-transforms.follow(_LIBRARY, torch.ops.flashcliff.derived.default, derived.follow)
+transforms.follow(torch.ops.flashcliff.derived.default, derived.follow)
 
 counted.when_imported(REGISTERED.values())

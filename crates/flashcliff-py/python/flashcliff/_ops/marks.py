@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,3 +16,16 @@ def constant(function: F) -> F:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def kept_constant(function: F) -> F:
+    """Makes a function of hashable arguments a constant of a trace whose last 64 results are kept."""
+    kept = lru_cache(maxsize=64)(function)
+
+    # The compiler reads the mark of a function, and a cache is none.
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return kept(*arguments)
+
+    call.cache_clear = kept.cache_clear  # type: ignore[attr-defined]
+    return cast(F, constant(call))

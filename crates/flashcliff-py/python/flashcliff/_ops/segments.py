@@ -115,11 +115,7 @@ def _batched(size, dims, of, tensors):
         # Both batches lie in front of the rows.
         flat = x.movedim(dims[0], 0).flatten(0, 1)
         return call(name, flat, relations, reduction).unflatten(0, (size, -1)), 0
-    calls = []
-    for at in range(size):
-        x, *relations = (t if d is None else t.select(d, at) for t, d in zip(tensors, dims))
-        calls.append(call(name, x, relations, reduction))
-    return torch.stack(calls), 0
+    return batches.each(size, dims, tensors, lambda x, *own: call(name, x, own, reduction))
 
 
 def _made(name: str, x: Tensor, relations: Sequence[Tensor]) -> Tensor:
@@ -208,8 +204,6 @@ def kernels() -> _core.Segments:
 
 # For traces
 
-_LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
-
 
 def _register(name: str) -> Any:
     definition = torch.library.custom_op(
@@ -231,7 +225,7 @@ def _register(name: str) -> Any:
 
     definition.register_autograd(gradient, setup_context=keep)
     overload = getattr(torch.ops.flashcliff, name).default
-    transforms.follow(_LIBRARY, overload, lambda x, own, by: _Related.apply(name, by, x, *own))
+    transforms.follow(overload, lambda x, own, by: _Related.apply(name, by, x, *own))
     return overload
 
 

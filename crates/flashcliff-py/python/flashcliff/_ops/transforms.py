@@ -15,16 +15,15 @@ from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 
 from . import derived
 
+LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
+"""The operators of the package, for kernels beside those that PyTorch makes."""
 _KEY = "FuncTorchDynamicLayerFrontMode"
 
 
-def follow(
-    library: torch.library.Library, overload: torch._ops.OpOverload, followed: Callable[..., Any]
-) -> None:
+def follow(overload: torch._ops.OpOverload, followed: Callable[..., Any]) -> None:
     """Makes a registered operator call another function where a transform follows a tensor.
 
     Args:
-        library: the library that the operator is a part of.
         overload: the operator.
         followed: the function, of operations that transforms know.
     """
@@ -42,4 +41,4 @@ def follow(
         with pyfunctorch.temporarily_clear_interpreter_stack():
             return overload(*args, **kwargs)
 
-    library.impl(overload._schema.name.removeprefix("flashcliff::"), kernel, _KEY)
+    LIBRARY.impl(overload._schema.name.removeprefix("flashcliff::"), kernel, _KEY)

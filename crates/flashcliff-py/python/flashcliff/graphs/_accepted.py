@@ -1,4 +1,4 @@
-"""What layers accept as the edges of a graph, and as the graphs of nodes."""
+"""The edges of a graph and the graphs of nodes, in all forms that layers accept."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MOST = 64
 """The tensors whose graphs and relations are kept."""
 
 _kept: Any = WeakTensorKeyDictionary()
-"""What was made of tensors that still live, with their versions and the number of targets."""
+"""For each tensor that still lives the number of targets, its version, and the graph or relation that was made of it."""
 
 
 def graph_of(edge_index: Tensor, num_nodes: int) -> Graph:

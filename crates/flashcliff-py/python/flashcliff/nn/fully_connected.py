@@ -12,10 +12,10 @@ from .. import functional as F
 from .._derived import table
 from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features, joined
-from .grade_norm import GradeNorm
+from .grade_norm import GradeNorm, described_factors
 from .linear import MVLinear
 from .transformer import path
-from .transformer.described import MessageDescription, Multivectors, Undescribed
+from .transformer.described import MessageDescription, Multivectors
 
 
 @path.stands_for
@@ -110,11 +110,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         """Adds the layer to a network of multivectors."""
         network.reads(self, "in_features", "out_features", "_algebra")
         algebra, own = self._algebra, self.in_features
-        a = None
-        if type(self.normalization) is not torch.nn.Identity:
-            if not isinstance(self.normalization, GradeNorm):
-                raise Undescribed("a product normalises in a way of its own")
-            a = network.parameter(self.normalization, "a", (own, algebra.grade_count))
+        a = described_factors(network, self.normalization, own, algebra)
         right = network.call(self.linear_right, x).value
         if a is not None:
             right = network.operator(table.GRADE_NORM, algebra, (right, a))

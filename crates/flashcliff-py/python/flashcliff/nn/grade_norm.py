@@ -8,8 +8,10 @@ from torch.nn import Parameter
 
 from .. import functional as F
 from .._ops import checks
+from ..algebra import Algebra
 from ._module import AlgebraLike, CliffordModule, check_features
 from .transformer import path
+from .transformer.described import MessageDescription, Undescribed
 
 
 @path.stands_for
@@ -58,3 +60,18 @@ class GradeNorm(CliffordModule):
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}, init={self.init}"
+
+
+def described_factors(
+    network: MessageDescription, norm: torch.nn.Module, features: int, algebra: Algebra
+) -> int | None:
+    """Adds the factors of the norm of a product to a network; ``None`` where an ``Identity`` stands for the norm.
+
+    Raises:
+        Undescribed: the norm is of another class.
+    """
+    if type(norm) is torch.nn.Identity:
+        return None
+    if not isinstance(norm, GradeNorm):
+        raise Undescribed("a product normalises in a way of its own")
+    return network.parameter(norm, "a", (features, algebra.grade_count))

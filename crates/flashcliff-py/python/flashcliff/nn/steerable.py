@@ -13,10 +13,10 @@ from .. import functional as F
 from .._derived import table
 from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
-from .grade_norm import GradeNorm
+from .grade_norm import GradeNorm, described_factors
 from .linear import MVLinear
 from .transformer import path
-from .transformer.described import MessageDescription, Multivectors, Undescribed
+from .transformer.described import MessageDescription, Multivectors
 
 
 @path.stands_for
@@ -106,11 +106,8 @@ class SteerableGeometricProduct(CliffordModule):
         """Adds the layer to a network of multivectors."""
         network.reads(self, "features", "_algebra")
         algebra, features = self._algebra, self.features
-        weight, a = network.parameter(self, "weight", (features, algebra.path_count)), None
-        if type(self.normalization) is not torch.nn.Identity:
-            if not isinstance(self.normalization, GradeNorm):
-                raise Undescribed("a product normalises in a way of its own")
-            a = network.parameter(self.normalization, "a", (features, algebra.grade_count))
+        weight = network.parameter(self, "weight", (features, algebra.path_count))
+        a = described_factors(network, self.normalization, features, algebra)
         left = None if self.linear_left is None else network.call(self.linear_left, x).value
         right = network.call(self.linear_right, x).value
         of = table.STEERABLE_PRODUCT, algebra, (x.value, right, weight, a, left)

@@ -146,7 +146,7 @@ class SymmetricTraceless:
         return self._call("commutator", s, t)
 
     def turned(self, b: Tensor, t: Tensor) -> Tensor:
-        """What a rotation in the plane of a bivector adds to a tensor of rank 2, ``[components, *batch, channels]``:
+        """The change of a tensor of rank 2 by a small rotation in the plane of a bivector, ``[components, *batch, channels]``:
         ``b_ij t_jk - t_ij b_jk``.
         """
         self._of("t", t, 2)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .._ops.kept import for_later_calls
-from .._ops.marks import constant
+from .._ops.marks import kept_constant
 from ..algebra import by_name
 
 
-@constant
+@kept_constant
 def sandwich_table(
     name: str,
     versors: tuple[int, ...],
@@ -21,19 +20,7 @@ def sandwich_table(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """The table of versors and multivectors that have some blades."""
-    return _kept_table(name, versors, blades, dtype, device)
-
-
-@lru_cache(maxsize=64)
-def _kept_table(
-    name: str,
-    versors: tuple[int, ...],
-    blades: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """The sandwich as numbers: ``[e, f, a, b]`` is the blade ``a`` of ``e b reverse(f)``."""
+    """The sandwich of versors and multivectors that have some blades, as numbers: ``[e, f, a, b]`` is the blade ``a`` of ``e b reverse(f)``."""
     algebra = by_name(name)
     products = {(left, right): (output, sign) for left, right, output, sign in algebra.terms()}
     numbers = array("d", bytes(8 * len(versors) ** 2 * len(blades) ** 2))

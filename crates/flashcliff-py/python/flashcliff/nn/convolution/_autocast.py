@@ -1,4 +1,4 @@
-"""What autocast asks of a convolution."""
+"""The types of kernels under autocast."""
 
 from __future__ import annotations
 

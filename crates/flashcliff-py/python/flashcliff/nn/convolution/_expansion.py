@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..._ops.kept import beside, for_later_calls
-from ..._ops.marks import constant
+from ..._ops.marks import kept_constant
 from ._signature import products_of
 
 Blades = tuple[int, ...]
@@ -40,7 +40,7 @@ def blocks_of(
     return tuple(rows)
 
 
-@constant
+@kept_constant
 def tables(
     squares: tuple[int, ...],
     inputs: Blades,
@@ -55,19 +55,6 @@ def tables(
     Signed weights have a row for each weight blade, output and output channel. The kernel has one for each group, output, output channel
     of the group, and input.
     """
-    return _kept_tables(squares, inputs, outputs, channels, groups, dtype, device)
-
-
-@lru_cache(maxsize=64)
-def _kept_tables(
-    squares: tuple[int, ...],
-    inputs: Blades,
-    outputs: Blades,
-    channels: int,
-    groups: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> tuple[Tensor, Tensor]:
     rows = blocks_of(squares, inputs, outputs)
     count = len(outputs)
     signs = [[0] * count for _ in range(1 << len(squares))]

@@ -1,16 +1,19 @@
-"""A kernel that later calls use again, as long as the parameters are the same."""
+"""Layers whose kernel later calls use again, as long as the parameters are the same."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..._ops.kept import for_later_calls
+from ._autocast import turned_off, type_under_autocast
+
+Layer = TypeVar("Layer", bound="KernelLayer")
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -70,6 +73,45 @@ class KeptKernel:
 
     def __reduce__(self) -> tuple[type[KeptKernel], tuple[()]]:
         return KeptKernel, ()
+
+
+class KernelLayer(torch.nn.Module):
+    """The base of layers that compute the kernel of a real map from their parameters, and keep it."""
+
+    kernel: Callable[[], Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept = KeptKernel()
+
+    def train(self: Layer, mode: bool = True) -> Layer:
+        """Sets the mode, and forgets the kernel that was kept."""
+        self._kept.forget()
+        super().train(mode)
+        return self
+
+    def _kernel_for(
+        self,
+        device: str,
+        parameters: Sequence[Tensor],
+        dtype: torch.dtype,
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ) -> Tensor:
+        """The kernel as the real map reads it.
+
+        Args:
+            device: the kind of device, whose autocast says the type of the map.
+            parameters: what the kernel is computed from.
+            dtype: the type of the map without autocast.
+            memory_format: the order of the kernel in memory.
+        """
+        dtype = type_under_autocast(device, dtype)
+
+        def make() -> Tensor:
+            with turned_off(device):
+                return self.kernel().to(dtype).contiguous(memory_format=memory_format)
+
+        return self._kept.of(parameters, (dtype, memory_format), make)
 
 
 def _can_be_kept(parameters: Sequence[Tensor]) -> bool:

@@ -2,16 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from ._signature import SignatureLike, squares_of
+import torch
+
+from ._conv import CliffordConv
+from ._signature import SignatureLike
 from .grids import CliffordConv2d, CliffordConv3d
 
 _SCALAR_AND_VECTOR = (0, 1, 2)
 _VECTOR_AND_BIVECTOR = (1, 2, 3, 4, 5, 6)
 
 
-class CliffordConv2dScalarVectorEncoder(CliffordConv2d):
+class _Fields(CliffordConv):
+    """A convolution whose input or output is the fields of a space with as many vectors as the grid has axes."""
+
+    field: ClassVar[tuple[int, ...]]
+    """The blades of the fields."""
+
+    def _keep(self, g: Any, device: torch.device | str | None) -> None:
+        super()._keep(g, device)
+        if self.dim != self.axes:
+            raise ValueError(f"g: expected {self.axes} squares of vectors, got {self.squares}")
+
+
+class _Encoder(_Fields):
+    """From fields to multivectors."""
+
+    def __init__(
+        self,
+        g: SignatureLike,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...] = 1,
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        sizes = in_channels, out_channels, kernel_size
+        super().__init__(g, *sizes, *args, in_blades=self.field, **options)
+
+
+class _Decoder(_Fields):
+    """From multivectors to fields."""
+
+    def __init__(
+        self,
+        g: SignatureLike,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        window = kernel_size, stride, padding, dilation, groups, bias
+        super().__init__(
+            g, in_channels, out_channels, *window, *args, out_blades=self.field, **options
+        )
+
+
+class CliffordConv2dScalarVectorEncoder(_Encoder, CliffordConv2d):
     """From a scalar and a vector field of the plane to multivectors: :class:`CliffordConv2d` with ``in_blades=(0, 1, 2)``.
 
     Shapes:
@@ -30,28 +84,10 @@ class CliffordConv2dScalarVectorEncoder(CliffordConv2d):
         torch.Size([2, 8, 16, 16, 4])
     """
 
-    def __init__(
-        self,
-        g: SignatureLike,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, ...] = 1,
-        *args: Any,
-        **options: Any,
-    ) -> None:
-        _expect_vectors(g, 2)
-        super().__init__(
-            g,
-            in_channels,
-            out_channels,
-            kernel_size,
-            *args,
-            in_blades=_SCALAR_AND_VECTOR,
-            **options,
-        )
+    field = _SCALAR_AND_VECTOR
 
 
-class CliffordConv2dScalarVectorDecoder(CliffordConv2d):
+class CliffordConv2dScalarVectorDecoder(_Decoder, CliffordConv2d):
     """From multivectors to a scalar and a vector field of the plane: :class:`CliffordConv2d` with ``out_blades=(0, 1, 2)``.
 
     Shapes:
@@ -70,28 +106,10 @@ class CliffordConv2dScalarVectorDecoder(CliffordConv2d):
         torch.Size([2, 1, 16, 16, 3])
     """
 
-    def __init__(
-        self,
-        g: SignatureLike,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, ...] = 1,
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] | str = 0,
-        dilation: int | tuple[int, ...] = 1,
-        groups: int = 1,
-        bias: bool = False,
-        *args: Any,
-        **options: Any,
-    ) -> None:
-        _expect_vectors(g, 2)
-        window = kernel_size, stride, padding, dilation, groups, bias
-        super().__init__(
-            g, in_channels, out_channels, *window, *args, out_blades=_SCALAR_AND_VECTOR, **options
-        )
+    field = _SCALAR_AND_VECTOR
 
 
-class CliffordConv3dMaxwellEncoder(CliffordConv3d):
+class CliffordConv3dMaxwellEncoder(_Encoder, CliffordConv3d):
     """From an electric and a magnetic field to multivectors: :class:`CliffordConv3d` whose input is a vector and a bivector.
 
     Shapes:
@@ -110,28 +128,10 @@ class CliffordConv3dMaxwellEncoder(CliffordConv3d):
         torch.Size([1, 3, 4, 4, 4, 8])
     """
 
-    def __init__(
-        self,
-        g: SignatureLike,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, ...] = 1,
-        *args: Any,
-        **options: Any,
-    ) -> None:
-        _expect_vectors(g, 3)
-        super().__init__(
-            g,
-            in_channels,
-            out_channels,
-            kernel_size,
-            *args,
-            in_blades=_VECTOR_AND_BIVECTOR,
-            **options,
-        )
+    field = _VECTOR_AND_BIVECTOR
 
 
-class CliffordConv3dMaxwellDecoder(CliffordConv3d):
+class CliffordConv3dMaxwellDecoder(_Decoder, CliffordConv3d):
     """From multivectors to an electric and a magnetic field: :class:`CliffordConv3d` whose output is a vector and a bivector.
 
     Shapes:
@@ -150,29 +150,4 @@ class CliffordConv3dMaxwellDecoder(CliffordConv3d):
         torch.Size([1, 2, 4, 4, 4, 6])
     """
 
-    def __init__(
-        self,
-        g: SignatureLike,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, ...] = 1,
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] | str = 0,
-        dilation: int | tuple[int, ...] = 1,
-        groups: int = 1,
-        bias: bool = False,
-        *args: Any,
-        **options: Any,
-    ) -> None:
-        _expect_vectors(g, 3)
-        window = kernel_size, stride, padding, dilation, groups, bias
-        super().__init__(
-            g, in_channels, out_channels, *window, *args, out_blades=_VECTOR_AND_BIVECTOR, **options
-        )
-
-
-def _expect_vectors(g: SignatureLike, count: int) -> None:
-    """Checks that a signature has so many vectors, whose blades the fields are."""
-    squares = squares_of("g", g)
-    if len(squares) != count:
-        raise ValueError(f"g: expected {count} squares of vectors, got {squares}")
+    field = _VECTOR_AND_BIVECTOR

@@ -11,15 +11,14 @@ from torch.nn import Parameter
 from ..._ops import checks
 from ...rotors._checks import check_kind
 from .._module import check_features
-from ._autocast import turned_off, type_under_autocast
 from ._checks import check_type
 from ._expansion import product_kernel
-from ._kept import KeptKernel
+from ._kept import KernelLayer
 from ._layout import bias_of_channels
 from ._signature import OfSignature, SignatureLike
 
 
-class CliffordLinear(OfSignature):
+class CliffordLinear(OfSignature, KernelLayer):
     """A linear map of channels by geometric products with multivector weights on the right.
 
     ``y[o] = bias[o] + sum over i of x[i] * weight[o, i]``
@@ -78,7 +77,6 @@ class CliffordLinear(OfSignature):
             self.bias = Parameter(torch.empty(shape[:2], device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
-        self._kept = KeptKernel()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -87,12 +85,6 @@ class CliffordLinear(OfSignature):
         torch.nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             torch.nn.init.uniform_(self.bias, -bound, bound)
-
-    def train(self, mode: bool = True) -> CliffordLinear:
-        """Sets the mode, and forgets the matrix that was kept."""
-        self._kept.forget()
-        super().train(mode)
-        return self
 
     def kernel(self) -> Tensor:
         """The real matrix, ``[blades * out_channels, blades * in_channels]``. It has gradients by the weight, of every order."""
@@ -115,14 +107,7 @@ class CliffordLinear(OfSignature):
             )
         weight = self.weight
         check_type("CliffordLinear", x, weight)
-        device = x.device.type
-        dtype = type_under_autocast(device, weight.dtype)
-
-        def make() -> Tensor:
-            with turned_off(device):
-                return self.kernel().to(dtype)
-
-        matrix = self._kept.of([weight], dtype, make)
+        matrix = self._kernel_for(x.device.type, [weight], weight.dtype)
         bias = None if self.bias is None else bias_of_channels(self.bias)
         out = torch.nn.functional.linear(x.transpose(-1, -2).flatten(-2), matrix, bias)
         return out.unflatten(-1, (self.n_blades, self.out_channels)).transpose(-1, -2)

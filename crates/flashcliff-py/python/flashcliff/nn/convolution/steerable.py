@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -11,13 +10,13 @@ from torch.nn import Parameter
 
 from ..._ops import checks
 from ..._ops.kept import beside, for_later_calls
-from ..._ops.marks import constant
+from ..._ops.marks import kept_constant
 from .._module import check_features, joined
-from ._autocast import turned_off, type_under_autocast
 from ._checks import check_field, check_type
-from ._kept import KeptKernel
+from ._kept import KernelLayer
 from ._layout import memory_format_of, to_blades, to_channels
 from ._signature import SignatureLike, blade_indices, blades_of, products_of, squares_of
+from ._window import CONVOLUTIONS
 from .kernel_network import KernelNetwork
 
 _MODES = {
@@ -30,12 +29,6 @@ _MODES = {
     "replicate": "replicate",
 }
 """NumPy's names and PyTorch's for what is beside the grid, and the name that ``torch.nn.functional.pad`` has."""
-_CONVOLUTIONS = {
-    1: torch.nn.functional.conv1d,
-    2: torch.nn.functional.conv2d,
-    3: torch.nn.functional.conv3d,
-}
-
 
 class CliffordSteerableKernel(torch.nn.Module):
     """The kernel of :class:`CliffordSteerableConv`: a network of relative positions, a mask, and a head that makes matrices.
@@ -162,7 +155,7 @@ class CliffordSteerableKernel(torch.nn.Module):
         return f"{self.squares}, {self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
 
 
-class CliffordSteerableConv(torch.nn.Module):
+class CliffordSteerableConv(KernelLayer):
     """A convolution of multivectors that commutes with the isometries of the grid: rotations, and reflections too.
 
     The kernel at each point of the window is made by a network that commutes with the orthogonal transformations of the signature
@@ -213,6 +206,8 @@ class CliffordSteerableConv(torch.nn.Module):
         torch.Size([4, 3, 16, 16, 4])
     """
 
+    kernel: CliffordSteerableKernel
+
     def __init__(
         self,
         g: SignatureLike,
@@ -255,18 +250,11 @@ class CliffordSteerableConv(torch.nn.Module):
             self.bias = Parameter(torch.zeros(shape, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
-        self._kept = KeptKernel()
 
     def reset_parameters(self) -> None:
         """Sets the bias to 0; the parameters of the kernel stay."""
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
-
-    def train(self, mode: bool = True) -> CliffordSteerableConv:
-        """Sets the mode, and forgets the kernel that was kept."""
-        self._kept.forget()
-        super().train(mode)
-        return self
 
     def forward(self, x: Tensor) -> Tensor:
         """From ``x`` ``[batch, in_channels, *space, blades]`` to ``[batch, out_channels, *space', blades]``.
@@ -282,18 +270,14 @@ class CliffordSteerableConv(torch.nn.Module):
         check_field(name, x, axes, self.in_channels, blades)
         check_type(name, x, self.kernel.weight)
         channels = to_channels(x)
-        device, memory_format = x.device.type, memory_format_of(channels)
-        dtype = type_under_autocast(device, self.kernel.weight.dtype)
-
-        def make() -> Tensor:
-            with turned_off(device):
-                made: Tensor = self.kernel()
-                return made.to(dtype).contiguous(memory_format=memory_format)
-
-        parameters = list(self.kernel.parameters())
-        kernel = self._kept.of(parameters, (dtype, memory_format), make)
+        kernel = self._kernel_for(
+            x.device.type,
+            list(self.kernel.parameters()),
+            self.kernel.weight.dtype,
+            memory_format_of(channels),
+        )
         padded = self._padded(channels)
-        convolve = _CONVOLUTIONS[axes]
+        convolve = CONVOLUTIONS[axes]
         return to_blades(convolve(padded, kernel, self._bias(), self.stride), blades)
 
     def _bias(self) -> Tensor | None:
@@ -339,18 +323,11 @@ def _shell(form: Tensor, width: Tensor) -> Tensor:
     return sign * torch.exp(-form.abs() / (2 * width.square()))
 
 
-@constant
+@kept_constant
 def _grid(
     squares: tuple[int, ...], size: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """The points of the window ``[points, vectors]``, and their squares ``[points]``."""
-    return _kept_grid(squares, size, dtype, device)
-
-
-@lru_cache(maxsize=64)
-def _kept_grid(
-    squares: tuple[int, ...], size: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
     with for_later_calls():
         axis = (torch.arange(size, dtype=torch.float64) - size // 2) / max(size // 2, 1)
         points = torch.cartesian_prod(*[axis] * len(squares)).view(-1, len(squares))
@@ -358,25 +335,15 @@ def _kept_grid(
         return points.to(device, dtype), forms.to(device, dtype)
 
 
-@constant
+@kept_constant
 def _head_tables(
     squares: tuple[int, ...],
     paths: tuple[tuple[int, int, int], ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """What weighs the product of a blade of the kernel's multivector and one of the input, ``[blades, results, paths]``; and where each
-    entry of the matrix is among these pairs, ``[results * inputs]``."""
-    return _kept_head_tables(squares, paths, dtype, device)
-
-
-@lru_cache(maxsize=64)
-def _kept_head_tables(
-    squares: tuple[int, ...],
-    paths: tuple[tuple[int, int, int], ...],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> tuple[Tensor, Tensor]:
+    """The factors of products of a blade of the kernel's multivector and a blade of the input, ``[blades, results, paths]``; and the place
+    of each entry of the matrix among these pairs, ``[results * inputs]``."""
     blades = blades_of(len(squares))
     count = len(blades)
     index = {path: at for at, path in enumerate(paths)}

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter, ParameterList
 
 from ..._ops import checks
-from .._module import check_features, joined
-from ._autocast import turned_off, type_under_autocast
-from ._checks import check_field, check_type, divided, padding_of, per_axis
+from .._module import joined
+from ._checks import check_field, check_type
 from ._expansion import assembled, stacked
-from ._kept import KeptKernel
+from ._kept import KernelLayer
 from ._layout import memory_format_of, to_blades, to_channels
 from ._rotation import turning_blocks
+from ._window import Window
 
 
-class VectorConv(torch.nn.Module):
+class VectorConv(Window, KernelLayer):
     """The base of convolutions that turn vectors."""
 
     transposed: ClassVar[bool]
@@ -39,20 +39,12 @@ class VectorConv(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.in_channels = check_features("in_channels", in_channels)
-        self.out_channels = check_features("out_channels", out_channels)
-        self.kernel_size = per_axis("kernel_size", kernel_size, 2, 1)
-        self.stride = per_axis("stride", stride, 2, 1)
-        self.dilation = per_axis("dilation", dilation, 2, 1)
-        self.padding = padding
         if self.transposed and padding == "same":
             raise ValueError(
                 "padding: expected integers or \"valid\" for a transposed convolution, got 'same'"
             )
-        self._pads = padding_of(padding, 2, self.kernel_size, self.stride, self.dilation)
-        self.groups = check_features("groups", groups)
-        divided("in_channels", self.in_channels, self.groups)
-        divided("out_channels", self.out_channels, self.groups)
+        window = kernel_size, stride, padding, dilation, groups
+        self._set_window(2, (in_channels, out_channels), *window)
         sizes = self.out_channels, self.in_channels
         first, second = reversed(sizes) if self.transposed else sizes
         shape = (first, second // self.groups, *self.kernel_size)
@@ -70,7 +62,6 @@ class VectorConv(torch.nn.Module):
         self.zero_kernel = Parameter(torch.zeros_like(self.scale_param), requires_grad=False)
         self.weights.append(self.scale_param)
         self.weights.append(self.zero_kernel)
-        self._kept = KeptKernel()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -81,12 +72,6 @@ class VectorConv(torch.nn.Module):
         if self.bias is not None:
             for bias in self.bias:
                 torch.nn.init.uniform_(bias, -bound, bound)
-
-    def train(self, mode: bool = True) -> VectorConv:
-        """Sets the mode, and forgets the kernel that was kept."""
-        self._kept.forget()
-        super().train(mode)
-        return self
 
     def kernel(self) -> Tensor:
         """The kernel of the real convolution, of PyTorch's shape for three times the channels. It has gradients of every order."""
@@ -107,14 +92,8 @@ class VectorConv(torch.nn.Module):
         weights = list(self.weights)[:5]
         check_type(name, x, weights[0])
         channels = to_channels(x, self.groups)
-        device, memory_format = x.device.type, memory_format_of(channels)
-        dtype = type_under_autocast(device, weights[0].dtype)
-
-        def make() -> Tensor:
-            with turned_off(device):
-                return self.kernel().to(dtype).contiguous(memory_format=memory_format)
-
-        kernel = self._kept.of(weights, (dtype, memory_format), make)
+        memory_format = memory_format_of(channels)
+        kernel = self._kernel_for(x.device.type, weights, weights[0].dtype, memory_format)
         out = self._convolved(channels, kernel, self._bias())
         return to_blades(out, 3, self.groups)
 
@@ -126,26 +105,20 @@ class VectorConv(torch.nn.Module):
 
     def _convolved(self, channels: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
         """PyTorch's convolution, transposed or not."""
-        padding: Any = tuple(before for before, _ in self._pads)
         if self.transposed:
+            padding = tuple(before for before, _ in self._pads)
             found: Tensor = torch.nn.functional.conv_transpose2d(
                 channels, kernel, bias, self.stride, padding, 0, self.groups, self.dilation
             )
             return found
-        if any(before != after for before, after in self._pads):
-            pads = [size for pair in reversed(self._pads) for size in pair]
-            channels, padding = torch.nn.functional.pad(channels, pads), 0
-        options = self.stride, padding, self.dilation, self.groups
-        return torch.nn.functional.conv2d(channels, kernel, bias, *options)
+        padded, left = self._padded(channels)
+        options = self.stride, left, self.dilation, self.groups
+        return torch.nn.functional.conv2d(padded, kernel, bias, *options)
 
     def extra_repr(self) -> str:
         return joined(
             f"{self.in_channels}, {self.out_channels}",
-            f"kernel_size={self.kernel_size}, stride={self.stride}",
-            "" if self.padding == 0 else f"padding={self.padding!r}",
-            "" if max(self.dilation) == 1 else f"dilation={self.dilation}",
-            "" if self.groups == 1 else f"groups={self.groups}",
-            "" if self.bias is not None else "bias=False",
+            *self._window_repr(self.bias is not None),
         )
 
 
