@@ -52,7 +52,7 @@ def disturb(module, seed=7):
 
 
 def statistics(module, seed=3):
-    """Gives batch norms statistics that are not those of a start."""
+    """Gives batch norms statistics that differ from the start."""
     for at, (name, own) in enumerate(module.named_buffers(), seed):
         if name.endswith(("running_mean", "running_var")):
             drawn = 0.3 * random(*own.shape, seed=at)

@@ -208,7 +208,7 @@ impl AffineHulls {
         operator(algebra, &p)
     }
 
-    /// The Cholesky factor of second moments, with one over each number of the diagonal in its place, and behind it the product of the
+    /// The Cholesky factor of second moments, with one over each number of the diagonal in its place, followed by the product of the
     /// diagonal.
     fn factor(&self, algebra: Algebra) -> Result<Operator, Error> {
         let mut p = Program::new(

@@ -20,7 +20,8 @@ def sandwich_table(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """The sandwich of versors and multivectors that have some blades, as numbers: ``[e, f, a, b]`` is the blade ``a`` of ``e b reverse(f)``."""
+    """The sandwich of versors and multivectors that have some blades, as numbers: ``[e, f, a, b]`` is the blade ``a`` of
+    ``e b reverse(f)``."""
     algebra = by_name(name)
     products = {(left, right): (output, sign) for left, right, output, sign in algebra.terms()}
     numbers = array("d", bytes(8 * len(versors) ** 2 * len(blades) ** 2))

@@ -29,7 +29,7 @@ __all__ = [
 _MOST_PARTS = 8
 """The most parts that a node joins or splits."""
 _ROOTS, _STEPS = 10, 3
-"""Square roots before a series, and steps of Halley behind it, of a logarithm."""
+"""Square roots before the series of a logarithm, and steps of Halley after it."""
 
 
 def mapped(
@@ -101,7 +101,7 @@ def beside_invariants(
     behind: Sequence[Multivectors],
     algebra: Algebra,
 ) -> Multivectors:
-    """A linear map of scalars, of invariants behind some of them, and of further scalars behind these."""
+    """A linear map of scalars side by side: some, then invariants, then others."""
     parts = [*before, invariants, *behind]
     sizes = [own.channels for own in parts]
     weight, bias, out = weights(network, map, sum(sizes))

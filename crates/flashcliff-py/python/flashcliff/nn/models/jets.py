@@ -269,8 +269,8 @@ class JetTagger(torch.nn.Module):
     :class:`CGLayer`, whose edges have the momenta of both ends and their difference, and whose nodes have momenta and scalars. The mean of scalars and
     invariants over the particles of a jet goes through a perceptron with dropout.
 
-    :func:`flashcliff.save_network` and :func:`flashcliff.export` write the network of evaluation, without a mask: call ``eval()`` first. Running statistics are
-    parameters of the file, and dropout is left out.
+    :func:`flashcliff.save_network` and :func:`flashcliff.export` write the network of evaluation, without a mask: call ``eval()``
+    first. Running statistics are parameters of the file, and dropout is left out.
 
     Source: CGENN's ``LorentzCGGNN``, of its experiment with jets (arXiv 2305.11141, section 5), with the names of its state dict.
 
@@ -296,7 +296,7 @@ class JetTagger(torch.nn.Module):
     """
 
     describes = torch.nn.BatchNorm1d, torch.nn.Dropout, torch.nn.Identity
-    """The classes within it that its description knows besides those of all networks."""
+    """The classes within it that its description knows besides the classes of all networks."""
 
     def __init__(
         self,

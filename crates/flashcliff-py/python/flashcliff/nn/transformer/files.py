@@ -71,12 +71,12 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Slim networks have vectors in the place of multivectors, as
     ``(t, x, y, z)``. Ragged batches and sequences are given to a run of the file.
 
-    Parameters have the names, the shapes and the type of the state dict; those of messages on graphs have no axes of one element, and those
-    without elements are left out. The last maps of the gates of jets, ``psi_x.2`` and ``chi_x.2``, have the same numbers as ``[channels, grades * scalars]``
-    and ``[channels, grades]``. Dropout is left out, and
-    it does not matter which parts are computed again in a backward pass, on which device parameters are, or whether the module is in
-    training. Batch norms are an exception: a file has those of evaluation, whose running statistics are parameters of the file, so call
-    ``module.eval()`` before a network with batch norms is saved. A file that is there is replaced as a whole.
+    Parameters have the names, the shapes and the type of the state dict; those of messages on graphs have no axes of one element, and
+    those without elements are left out. The last maps of the gates of jets, ``psi_x.2`` and ``chi_x.2``, have the same numbers as
+    ``[channels, grades * scalars]`` and ``[channels, grades]``. Dropout is left out, and it does not matter which parts are computed
+    again in a backward pass, on which device parameters are, or whether the module is in training. Batch norms are an exception: a
+    file has the norms of evaluation, whose running statistics are parameters of the file, so call ``module.eval()`` before a network
+    with batch norms is saved. A file that is there is replaced as a whole.
 
     Args:
         module: the network.
