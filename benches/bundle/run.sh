@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the bundle on a machine with an NVIDIA driver: the tests, candle's too if the bundle has them, the
-# tools of compute-sanitizer, and the benchmark. Logs and JSON go to a folder; the exit status is 0 if nothing failed. TOOLS may name some of
+# Runs the bundle on a machine with an NVIDIA driver: the tests, candle's too if the bundle has them, and the
+# tools of compute-sanitizer. Logs and JSON go to a folder; the exit status is 0 if nothing failed. TOOLS may name some of
 # the tools, as in TOOLS='memcheck racecheck'.
 set -u
 
 usage() {
-    echo "usage: $0 OUTDIR [tests|sanitize|bench|peers|all] [--quick]" >&2
+    echo "usage: $0 OUTDIR [tests|sanitize|all]" >&2
     exit 2
 }
 
@@ -14,15 +14,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1" || exit 2
 out=$(cd "$1" && pwd)
 part=${2:-all}
-quick=${3:-}
-case "$part" in tests | sanitize | bench | peers | all) ;; *) usage ;; esac
-case "$quick" in '' | --quick) ;; *) usage ;; esac
+case "$part" in tests | sanitize | all) ;; *) usage ;; esac
 
 # Programs are compressed in the bundle; they look for the commit beside themselves.
 bin=$(mktemp -d "$out/bin.XXXXXX") || exit 2
 trap 'rm -rf "$bin"' EXIT
 cp "$here/COMMIT" "$bin/" || exit 2
-for program in cuda-tests tuner-tests gpu candle-tests; do
+for program in cuda-tests tuner-tests candle-tests; do
     # candle's are there if they were asked for.
     [ "$program" = candle-tests ] && [ ! -e "$here/$program.gz" ] && continue
     gzip -dc "$here/$program.gz" >"$bin/$program" && chmod +x "$bin/$program" || exit 2
@@ -58,7 +56,7 @@ find_library() {
 }
 
 find_libraries() {
-    find_library libcublasLt '1[23]' 'tests of matrix products, and the benchmark,'
+    find_library libcublasLt '1[23]' 'tests of matrix products'
     if [ -e "$bin/candle-tests" ]; then
         find_library libcublas '1[23]' "candle's tests"
         find_library libcurand 10 "candle's tests"
@@ -151,47 +149,13 @@ run_sanitizers() {
     for tool in ${TOOLS:-memcheck racecheck initcheck synccheck}; do sanitize "$tool"; done
 }
 
-run_bench() {
-    local log="$out/bench.log"
-    # shellcheck disable=SC2086
-    "$bin/gpu" --out "$out/bench.json" $quick >"$log" 2>&1
-    local status=$?
-    if [ $status -eq 0 ]; then
-        note bench ok "$(last 'goals met' "$log")"
-    else
-        note bench failed "$(tail -n 1 "$log")"
-    fi
-    cat "$log"
-}
-
-# Other implementations are measured if PyTorch is installed; FLASH_CLIFFORD may name a clone of flash-clifford.
-run_peers() {
-    local log="$out/peers.log"
-    if ! python3 -c 'import torch' 2>/dev/null; then
-        note peers skipped 'no PyTorch'
-        return 0
-    fi
-    # shellcheck disable=SC2086
-    if python3 "$here/peers/sgp_gpu.py" --out "$out/peers.json" $quick \
-        ${FLASH_CLIFFORD:+--flash-clifford "$FLASH_CLIFFORD"} >"$log" 2>&1; then
-        note peers ok "$(tail -n 1 "$log")"
-    else
-        note peers failed "$(tail -n 1 "$log")"
-    fi
-    cat "$log"
-}
-
 find_libraries
 case "$part" in
 tests) run_tests ;;
 sanitize) run_sanitizers ;;
-bench) run_bench ;;
-peers) run_peers ;;
 all)
     run_tests
     run_sanitizers
-    run_bench
-    run_peers
     ;;
 esac
 

@@ -8,11 +8,58 @@
 | `steerable` | CGENN's steerable product layer with both of its linear maps |
 """
 
+import math
+from itertools import combinations
+
 import torch
 
-from sgp_gpu import Terms, gated, grade_rms, sgp_norm
-
 ROWS_AT_ONCE = 1024
+EPS = 1e-6
+
+
+class Terms:
+    """The weighted geometric product of Cl(n, 0), by output blade: (left, right, path, sign)."""
+
+    def __init__(self, dim):
+        blades = [blade for grade in range(dim + 1) for blade in combinations(range(dim), grade)]
+        self.grades = [len(blade) for blade in blades]
+        found = []
+        for left, a in enumerate(blades):
+            for right, b in enumerate(blades):
+                swaps = sum(v > w for v in a for w in b)
+                output = blades.index(tuple(sorted(set(a) ^ set(b))))
+                path = (len(a), len(blades[output]), len(b))
+                found.append((output, left, right, path, (-1) ** swaps))
+        self.paths = sorted({path for *_, path, _ in found})
+        self.by_output = [
+            [(left, right, self.paths.index(path), sign) for o, left, right, path, sign in found if o == output]
+            for output in range(len(blades))
+        ]
+
+
+def gated(x):
+    """Phi(x_0) x."""
+    return x * (0.5 * (1 + torch.erf(x[0] / math.sqrt(2))))
+
+
+def grade_rms(terms, outputs):
+    """Each blade divided by the root mean square of its grade."""
+    result = []
+    for blade, grade in enumerate(terms.grades):
+        same = [outputs[b] for b, g in enumerate(terms.grades) if g == grade]
+        square = sum(o * o for o in same).mean(dim=-1, keepdim=True)
+        result.append(outputs[blade] / torch.sqrt(square + EPS))
+    return torch.stack(result)
+
+
+def sgp_norm(terms, x, y, w):
+    """grade_rms(weighted_product(w, gate(x), gate(y))), gate(x) = Phi(x_0) x."""
+    x, y = gated(x), gated(y)
+    outputs = [
+        sum(sign * w[:, path] * (x[left] * y[right]) for left, right, path, sign in row)
+        for row in terms.by_output
+    ]
+    return grade_rms(terms, outputs)
 
 
 class Case:

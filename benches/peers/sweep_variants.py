@@ -10,8 +10,7 @@ import sys
 import torch
 import torch._dynamo
 
-from sgp_gpu import sgp_norm
-from sweep_cases import fcgp_norm
+from sweep_cases import fcgp_norm, sgp_norm
 
 
 OWN, THEIRS = "torch.compile", "torch.compile, flash-clifford's"

@@ -1,4 +1,4 @@
-//! `gpu-bundle`: packs tests, the benchmark, planted bugs and, if asked for, candle's tests into a folder. It can be
+//! `gpu-bundle`: packs tests, planted bugs and, if asked for, candle's tests into a folder. It can be
 //! run on a machine that has a driver for its GPU, but neither Rust nor a network.
 
 use std::fs;
@@ -30,7 +30,7 @@ struct Program {
     file: &'static str,
 }
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 2] = [
     Program {
         package: "flashcliff",
         folder: "crates/flashcliff",
@@ -44,13 +44,6 @@ const PROGRAMS: [Program; 3] = [
         target: ["--test", "cuda"],
         features: "flashcliff-tuner/cuda,flashcliff/all-algebras",
         file: "tuner-tests",
-    },
-    Program {
-        package: "flashcliff-benches",
-        folder: "benches",
-        target: ["--bin", "gpu"],
-        features: "flashcliff-benches/cuda,flashcliff/all-algebras",
-        file: "gpu",
     },
 ];
 
@@ -69,11 +62,8 @@ const COMPUTE_CAPABILITY: &str = "CUDA_COMPUTE_CAP";
 /// The programs with planted bugs, one for each tool of compute-sanitizer.
 const PLANTED: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 
-/// Files that are copied unchanged: the source, and the path in the bundle.
-const FILES: [(&str, &str); 2] = [
-    ("benches/bundle/run.sh", "run.sh"),
-    ("benches/peers/sgp_gpu.py", "peers/sgp_gpu.py"),
-];
+/// The script that runs the bundle. It is copied unchanged.
+const SCRIPT: &str = "benches/bundle/run.sh";
 
 pub(crate) fn run(
     root: &Path,
@@ -90,7 +80,6 @@ pub(crate) fn run(
     if candle && environment.variable(COMPUTE_CAPABILITY).is_none() {
         return Err(Error::NoComputeCapability);
     }
-    fs::create_dir_all(out.join("peers")).map_err(Error::at(&out))?;
     fs::create_dir_all(out.join("planted")).map_err(Error::at(&out))?;
 
     let programs: Vec<&Program> = PROGRAMS.iter().chain(candle.then_some(&CANDLE)).collect();
@@ -112,11 +101,9 @@ pub(crate) fn run(
     for name in PLANTED {
         plant(root, &toolkit, &architectures, name, &out)?;
     }
-    for (from, to) in FILES {
-        let (from, to) = (root.join(from), out.join(to));
-        // The copy keeps the permissions.
-        fs::copy(&from, &to).map_err(Error::at(&from))?;
-    }
+    let script = root.join(SCRIPT);
+    // The copy keeps the permissions.
+    fs::copy(&script, out.join("run.sh")).map_err(Error::at(&script))?;
     let path = out.join("COMMIT");
     fs::write(&path, format!("{}\n", commit(root)?)).map_err(Error::at(&path))?;
     let sizes = sizes(&out)?;
@@ -303,9 +290,7 @@ mod tests {
     #[test]
     fn what_is_copied_and_compiled_is_there() {
         let root = workspace_root();
-        for (from, _) in FILES {
-            assert!(root.join(from).is_file(), "{from}");
-        }
+        assert!(root.join(SCRIPT).is_file());
         for program in PROGRAMS.iter().chain([&CANDLE]) {
             let manifest = root.join(program.folder).join("Cargo.toml");
             let text = fs::read_to_string(&manifest).expect("there is a manifest");

@@ -92,7 +92,7 @@ enum Task {
         )]
         algebras: Vec<String>,
     },
-    /// Build the GPU tests and the benchmark into a folder that runs on machines with a driver only.
+    /// Build the GPU tests into a folder that runs on machines with a driver only.
     GpuBundle {
         /// The folder; `gpu-bundle` in the build folder if not given.
         #[arg(long, value_name = "DIR")]

@@ -6,7 +6,7 @@ use super::data::Data;
 use super::markdown::{Table, digits, microseconds, times};
 use crate::Error;
 
-/// The measurements of `gpu --compiled`.
+/// The measurements of the program `compiled` of the benchmarks.
 pub(super) struct Compiled(Data);
 
 impl Compiled {
@@ -32,18 +32,13 @@ impl Compiled {
     /// The waits of first calls: with an empty cache, and with a full one.
     pub(super) fn waits(&self) -> Result<String, Error> {
         let mut table = Table::new(&["first call", "empty cache, ms", "full cache, ms"]);
-        let entries = self.0.root().get("entries")?;
-        for entry in entries.list()? {
-            let name = entry.get("name")?.text()?;
-            let Some(call) = name.strip_suffix(", empty cache") else {
-                continue;
-            };
-            let full = entries.named(&format!("{call}, full cache"))?;
-            let shown = |seconds: f64| digits(seconds * 1e3);
+        for call in self.0.root().get("first_calls")?.list()? {
+            let shown = |cache: &str| Ok::<_, Error>(digits(call.get(cache)?.number()? * 1e3));
+            let algebra = call.get("algebra")?.text()?;
             table.row(&[
-                call.strip_prefix("first ").unwrap_or(call).to_owned(),
-                shown(entry.get("value")?.number()?),
-                shown(full.get("value")?.number()?),
+                format!("sgp_norm of Cl({algebra}), both passes"),
+                shown("empty_cache")?,
+                shown("full_cache")?,
             ]);
         }
         Ok(table.text())
@@ -52,15 +47,13 @@ impl Compiled {
     /// Kernels beside those of the build.
     pub(super) fn speeds(&self) -> Result<String, Error> {
         let mut table = Table::new(&["`sgp_norm`", "us", "x of the built kernel"]);
-        for entry in self.0.root().get("entries")?.list()? {
-            if entry.get("unit")?.text()? == "x" {
-                let seconds = entry.get("seconds")?.numbers()?;
-                table.row(&[
-                    entry.get("name")?.text()?.to_owned(),
-                    microseconds(seconds[0]),
-                    times(entry.get("value")?.number()?),
-                ]);
-            }
+        for speed in self.0.root().get("speeds")?.list()? {
+            let seconds = speed.get("seconds")?.number()?;
+            table.row(&[
+                format!("{}, compiled when used", speed.get("name")?.text()?),
+                microseconds(seconds),
+                times(seconds / speed.get("built_seconds")?.number()?),
+            ]);
         }
         Ok(table.text())
     }

@@ -130,11 +130,8 @@ fn code(case: &str) -> String {
     }
 }
 
-/// The benchmark of the bundle, with others timed by the same protocol.
-pub(super) struct Gpu {
-    own: Data,
-    peers: Data,
-}
+/// The benchmark of the bundle, as it was at the commit of the data.
+pub(super) struct Gpu(Data);
 
 /// One entry: a ratio to its floor, or a number with a unit.
 struct Entry<'a> {
@@ -158,19 +155,15 @@ impl Entry<'_> {
 }
 
 impl Gpu {
-    pub(super) const OWN: &str = "gpu-h200.json";
-    pub(super) const PEERS: &str = "gpu-h200-peers.json";
+    pub(super) const NAME: &str = "gpu-h200.json";
 
     pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Ok(Self {
-            own: Data::read(results, Self::OWN)?,
-            peers: Data::read(results, Self::PEERS)?,
-        })
+        Data::read(results, Self::NAME).map(Self)
     }
 
-    /// The machine of our times, with the commit.
+    /// The machine, with the commit.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let machine = self.own.root().get("machine")?;
+        let machine = self.0.root().get("machine")?;
         let text = |key: &str| machine.get(key)?.text();
         Ok(format!(
             "{}, driver {}, CUDA {}. Commit: {}",
@@ -181,20 +174,8 @@ impl Gpu {
         ))
     }
 
-    /// The machine of the times of others.
-    pub(super) fn peers_machine(&self) -> Result<String, Error> {
-        let root = self.peers.root();
-        let text = |key: &str| root.get(key)?.text();
-        Ok(format!(
-            "{}, CUDA {}, PyTorch {}",
-            text("gpu")?,
-            text("cuda")?,
-            text("torch")?
-        ))
-    }
-
     fn entries(&self) -> Result<Vec<Entry<'_>>, Error> {
-        let list = self.own.root().get("entries")?.list()?;
+        let list = self.0.root().get("entries")?.list()?;
         let entries = list.into_iter().map(|place| {
             let name = place.get("name")?.text()?;
             Ok(Entry { name, place })
@@ -202,7 +183,7 @@ impl Gpu {
         entries.collect()
     }
 
-    /// `sgp_norm` in f32: our times, floors, and others.
+    /// `sgp_norm` in f32: times and floors.
     pub(super) fn products(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "`sgp_norm`",
@@ -211,8 +192,6 @@ impl Gpu {
             "floor forward",
             "backward, us",
             "x of the floor",
-            "flash-clifford, forward / backward, us",
-            "torch.compile, forward / backward, us",
         ]);
         let entries = self.entries()?;
         for forward in &entries {
@@ -220,20 +199,6 @@ impl Gpu {
                 continue;
             };
             let backward = find(&entries, &format!("{case} f32 backward"), forward)?;
-            let peers = self.peers.root().get("cases")?.named(case).ok();
-            let other = |name: &str| -> Result<String, Error> {
-                let Some(peers) = &peers else {
-                    return Ok(String::new());
-                };
-                let seconds = peers.get("seconds")?;
-                let one = |pass: &str| seconds.get(&format!("{name} {pass}"))?.number();
-                let (forward, backward) = (one("forward")?, one("backward")?);
-                Ok(format!(
-                    "{} / {}",
-                    microseconds(forward),
-                    microseconds(backward)
-                ))
-            };
             table.row(&[
                 case.to_owned(),
                 microseconds(forward.seconds()?),
@@ -241,8 +206,6 @@ impl Gpu {
                 forward.floor()?.0.to_owned(),
                 microseconds(backward.seconds()?),
                 times(backward.value()?),
-                other("flash-clifford")?,
-                other("torch.compile")?,
             ]);
         }
         Ok(table.text())
@@ -295,7 +258,7 @@ impl Gpu {
     /// The rates at which plain operations move bytes.
     pub(super) fn copies(&self) -> Result<String, Error> {
         let mut rates = Vec::new();
-        for copy in self.own.root().get("copies")?.list()? {
+        for copy in self.0.root().get("copies")?.list()? {
             let parts = copy.list()?;
             let rate = parts
                 .get(1)

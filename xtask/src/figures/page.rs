@@ -134,14 +134,18 @@ GPU time, called from Rust. The floor of the forward pass is `o = x + y` on the 
 pass is the time to move its bytes at the speed of a large copy, {copies} TB/s; so is that of the forward pass where the
 column says `bytes of a copy`.
 
-Data: [{own}](results/{own}). Machine: {machine}.
-
-The others were timed by the same protocol in another run on the same kind of GPU. Data: [{peers}](results/{peers}). Machine: {peers_machine}. Commands:
+Data: [{own}](results/{own}). Machine: {machine}. Commands of that commit:
 
 ```sh
 cargo xtask gpu-bundle --out BUNDLE
 BUNDLE/run.sh OUT bench
-FLASH_CLIFFORD=CLONE BUNDLE/run.sh OUT peers
+```
+
+`flashcliff bench` has taken the place of that benchmark. It measures the forward pass and both passes beside floors, calls on the host
+(`wall`) and graphs (`captured`), but neither launches by address nor the extra memory. The next section has other libraries.
+
+```sh
+flashcliff bench --device cuda --operator sgp_norm --algebra cl300 --shape 4096x512 --dtype f32 --dtype bf16 --json FILE
 ```
 
 Tensors of f32. Outputs and gradients differ from float64 by at most {difference} of the largest number.
@@ -154,10 +158,8 @@ Launches, small shapes in CUDA graphs, and the memory of both passes (output, tw
 
 {others}",
         copies = gpu.copies()?,
-        own = Gpu::OWN,
+        own = Gpu::NAME,
         machine = gpu.machine()?,
-        peers = Gpu::PEERS,
-        peers_machine = gpu.peers_machine()?,
         difference = gpu.difference()?,
         products = gpu.products()?,
         sixteen_bits = gpu.sixteen_bits()?,
@@ -654,7 +656,7 @@ sets GPU time of kernels that were compiled when used beside those of the build.
 Data: [{name}](results/{name}). Machine: {machine}. Command:
 
 ```sh
-cargo run --release -p flashcliff-benches --features cuda --bin gpu -- --compiled --out {name}
+cargo run --release -p flashcliff-benches --features cuda --bin compiled -- --out {name}
 ```
 
 {waits}
