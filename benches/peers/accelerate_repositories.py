@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 import accelerate_cases as cases
-from sweep_results import write
+from results import text, write
 
 LIMIT = 1e-9
 REQUIREMENTS = ("einops", "opt_einsum")
@@ -114,12 +114,12 @@ def describe(target, name, version, entries):
     """Writes what packages ask of their own installation: their version and their entry points."""
     folder = f"{target}/{name}-{version}.dist-info"
     os.makedirs(folder)
-    for file, text in (
+    for file, said in (
         ("METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"),
         ("entry_points.txt", entries),
     ):
         with open(f"{folder}/{file}", "w", encoding="utf-8") as opened:
-            opened.write(text)
+            opened.write(said)
 
 
 def measured(name):
@@ -136,7 +136,7 @@ def right(found):
 
 def show(name, found):
     print(f"{name}: {'right' if right(found) else 'WRONG'}", flush=True)
-    print("  " + json.dumps(found, indent=1).replace("\n", "\n  "), flush=True)
+    print(text(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import numpy
 import scipy
 import torch
 from scipy.spatial import ConvexHull
-from sweep_results import write
+from results import write
 
 POINTS, DIM = 16, 5
 WIDTH = 380  # of the network after the layer of regression

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from results import show
+
 CALLS = 20
 TURNS = 3
 WAYS = {"python": "0", "native": "1"}
@@ -116,12 +118,7 @@ def main() -> None:
             for way, rows in times.items()
         },
     }
-    text = json.dumps(report, indent=1)
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    else:
-        print(text)
+    show(report, given.out)
 
 
 if __name__ == "__main__":

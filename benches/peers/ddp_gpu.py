@@ -8,7 +8,6 @@ in float64; then float32 steps are timed. Prints JSON.
 """
 
 import argparse
-import json
 import socket
 import time
 
@@ -18,6 +17,7 @@ import torch.multiprocessing as mp
 
 import flashcliff
 from flashcliff import nn
+from results import show
 
 STEPS = 6
 
@@ -144,11 +144,7 @@ def main():
     found |= {"rows": arguments.rows, "channels": arguments.channels}
     if arguments.device == "cuda":
         found["gpu"] = torch.cuda.get_device_name(0)
-    text = json.dumps(found, indent=1)
-    print(text)
-    if arguments.out:
-        with open(arguments.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    show(found, arguments.out)
     if not (found["ddp"]["equal"] and found["fsdp"]["equal"]):
         raise SystemExit("the runs differ")
 

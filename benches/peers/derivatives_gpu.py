@@ -10,7 +10,6 @@ numbers are medians over rounds, in microseconds. Memory is what PyTorch allocat
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 
@@ -18,6 +17,7 @@ import flashcliff
 import torch
 from flashcliff import functional as F
 from flashcliff import nn
+from results import show
 
 ALGEBRA = flashcliff.Algebra(3, 0, 0)
 BATCH, CHANNELS = 4096, 512
@@ -212,11 +212,7 @@ def main() -> None:
             }
         )
         del graphs
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.out:
-        with open(options.out, "w") as file:
-            file.write(text + "\n")
+    show(result, options.out)
 
 
 if __name__ == "__main__":

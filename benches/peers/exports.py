@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import platform
 import statistics
@@ -24,6 +23,7 @@ import torch
 
 import flashcliff
 from flashcliff.nn.transformer import GATransformer
+from results import write
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "crates" / "flashcliff-py" / "tests"))
 
@@ -212,8 +212,7 @@ def main():
             rows = compare(ways, (samples, items), own, exact)
             report["sizes"].append({"samples": samples, "items": items, "ways": rows})
     if own.out:
-        with open(own.out, "w", encoding="utf-8") as file:
-            file.write(json.dumps(report, indent=1) + "\n")
+        write(own.out, report)
 
 
 if __name__ == "__main__":

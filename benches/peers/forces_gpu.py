@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import statistics
 import time
 
@@ -20,6 +19,7 @@ import flashcliff
 import torch
 from flashcliff import nn
 from flashcliff.atoms import Structures, derivatives, neighbours
+from results import show
 
 LATTICE, CUTOFF, SKIN = 5.431, 5.0, 0.4
 MASS, FEMTOSECOND = 28.0855, 0.09822694788464063
@@ -207,11 +207,7 @@ def main() -> None:
         "training": [training(own, options) for own in options.repeats_of_cells],
         "dynamics": [dynamics(own, options) for own in options.repeats_of_cells],
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    show(result, options.out)
 
 
 if __name__ == "__main__":

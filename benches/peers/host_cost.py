@@ -13,7 +13,6 @@ starts and never fills, so that no call waits for the GPU.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -26,6 +25,7 @@ import flashcliff
 from flashcliff import functional as F
 from flashcliff import native
 from flashcliff._ops import native as switch
+from results import show
 
 CALLS = 40
 REFERENCES = "add", "linear"
@@ -137,12 +137,7 @@ def main() -> None:
         "calls": CALLS,
         "rows": measure(given.device, given.rounds),
     }
-    text = json.dumps(report, indent=1)
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    else:
-        print(text)
+    show(report, given.out)
 
 
 if __name__ == "__main__":

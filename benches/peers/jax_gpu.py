@@ -14,7 +14,6 @@ Each library runs in this process. JAX is kept from reserving most of the memory
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -29,6 +28,7 @@ import torch
 import flashcliff
 from flashcliff import functional as F
 from flashcliff import jax as fj
+from results import show
 
 ALGEBRA = flashcliff.Algebra(3, 0, 0)
 
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--out")
     options = parser.parse_args()
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
-    text = json.dumps(
+    show(
         {
             "gpu": torch.cuda.get_device_name(),
             "jax": jax.__version__,
@@ -141,12 +141,8 @@ def main() -> None:
             "calls": options.calls,
             "cases": [measure(*shape, options.rounds, options.calls) for shape in shapes],
         },
-        indent=2,
+        options.out,
     )
-    print(text)
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
 
 
 if __name__ == "__main__":

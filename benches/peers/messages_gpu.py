@@ -13,12 +13,12 @@ writing nodes four times at the rate of a copy.
 """
 
 import argparse
-import json
 import statistics
 
 import flashcliff
 import torch
 from flashcliff import graphs, nn
+from results import show
 from torch_geometric.nn import MessagePassing
 
 ALGEBRA, CHANNELS, SCALARS = flashcliff.Algebra(3, 0, 0), 28, 1
@@ -144,11 +144,7 @@ def main():
         "channels": CHANNELS,
         **results,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    show(results, given.out)
 
 
 if __name__ == "__main__":

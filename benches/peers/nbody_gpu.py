@@ -23,6 +23,8 @@ import types
 
 import torch
 
+from results import write
+
 TYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U32": torch.int32}
 BATCH, BODIES = 100, 5
 
@@ -155,7 +157,7 @@ def main():
     for name, own in found["milliseconds"].items():
         print(f"{name}: {own:.3f} ms a step")
     if given.out:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(given.out, found)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch
 from flashcliff.compat import gatr
 from flashcliff.optim import AdamW, Lion
 
-from sweep_results import command, write
+from results import command, write
 from transformers_cases import gatr_net
 from transformers_gpu import timed
 

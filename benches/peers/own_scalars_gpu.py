@@ -10,12 +10,12 @@ medians over rounds, in microseconds. ``forward`` needs no gradient, ``both`` is
 from __future__ import annotations
 
 import argparse
-import json
 
 import flashcliff
 import torch
 from derivatives_gpu import captured, gpu_time, medians, wall_time
 from flashcliff.operators import Multivector, PerChannel, Scalars
+from results import show
 
 EPS = 0.01
 # Rows, vectors and scalars: those of L-GATr-slim on 512 jets of 50 tokens, a smaller network, and few rows.
@@ -123,11 +123,7 @@ def main() -> None:
                         "calls": measured(cases(*sizes, dtype), options.rounds),
                     }
                 )
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    show(result, options.out)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from results import text, write
+
 # Batch of one GPU, and of two: the same work for each GPU, and the same work for both together.
 CASES = {"one": (1, 16384), "two, as much each": (2, 32768), "two, half each": (2, 16384)}
 SAMPLES = 32768
@@ -121,14 +123,11 @@ def main():
     gpus = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip().splitlines()
     report = {"gpus": gpus, "commit": given.commit, "rounds": given.rounds}
 
-    def write():
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         # Also fills the cache of compiled kernels.
         report["differences"] = check_results(given.program, folder)
-        write()
+        write(given.out, report)
         runs = {case: [] for case in CASES}
         for _ in range(given.rounds):
             for case, (number, batch) in CASES.items():
@@ -147,11 +146,11 @@ def main():
         for row in report["cases"].values():
             rate = row["batch"] / row["step"]
             row["speedup"] = round(rate / (one["batch"] / one["step"]), 3)
-        write()
-        print(json.dumps(report["cases"], indent=1))
+        write(given.out, report)
+        print(text(report["cases"]))
         if not given.skip_ends:
             report["ends"] = check_ends(given.program, folder)
-            write()
+            write(given.out, report)
 
 
 if __name__ == "__main__":

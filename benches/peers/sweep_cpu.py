@@ -18,8 +18,9 @@ import flashcliff
 import torch
 import torch._dynamo
 
+from results import command, write
 from sweep_cases import Case
-from sweep_results import command, line, right_ones, write
+from sweep_results import line, right_ones, shown
 from sweep_timing import passes
 from sweep_variants import Peers, ours
 
@@ -47,7 +48,7 @@ def measure(case, variants, flush, samples):
     right = right_ones(differences, TOLERANCE)
     calls = {name: passes(variants[name], *case.arranged(variants[name])) for name in right}
     return {
-        "differences": differences,
+        "differences": shown(differences),
         "seconds": {
             kind: take_turns({n: call[kind] for n, call in calls.items()}, flush, samples)
             for kind in ("forward", "forward+backward")

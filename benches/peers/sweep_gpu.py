@@ -8,7 +8,6 @@ CUDA events are kept, with the peak memory of a call when there are no gradients
 written after every point, so a run that is cut leaves what it measured; `--resume` goes on.
 
     python3 benches/peers/sweep_gpu.py --flash-clifford CLONE --commit HASH --out sweep.json
-    python3 benches/peers/sweep_table.py sweep.json --to benches/results
 """
 
 import argparse
@@ -22,9 +21,10 @@ import time
 import torch
 import torch._dynamo
 
+from results import command, write
 from sweep_cases import Case
-from sweep_results import OPERATORS, PASSES, command, line, right_ones, write
-from sweep_timing import memory, passes, take_turns
+from sweep_results import OPERATORS, PASSES, line, right_ones, shown
+from sweep_timing import passes, peak, take_turns
 from sweep_variants import OWN, Peers, in_blocks, ours
 
 BATCHES = (1024, 2048, 4096, 8192)
@@ -88,25 +88,23 @@ def measure(case, variants, flush, arguments):
     """Differences, times and memory of all variants of a case."""
     reference = case.reference()
     limit, precision = tolerance(case.operator, arguments), arguments.matmul_precision
-    result = {}
     if case.operator == "steerable" and arguments.dtype == "float32" and limit > EXACT:
         # Nothing here is compiled for a precision, so the formulas can be compared in full float32.
         torch.set_float32_matmul_precision("highest")
         found = {name: case.differences(f, reference) for name, f in variants.items()}
         torch.set_float32_matmul_precision(precision)
         variants = {name: variants[name] for name in right_ones(found, EXACT)}
-        result["differences_in_float32"] = found
     differences = {name: case.differences(f, reference) for name, f in variants.items()}
     del reference
     in_tf32 = arguments.dtype == "float32" and limit > EXACT
     right = right_ones(differences, limit, magnified(case, limit) if in_tf32 else {})
-    result |= {"differences": differences, "seconds": {}, "bytes": {}}
     calls = {name: passes(variants[name], *case.arranged(variants[name])) for name in right}
+    seconds = {}
     for kind in PASSES:
         functions = {name: call[kind] for name, call in calls.items()}
-        result["bytes"][kind] = {name: memory(f) for name, f in functions.items()}
-        result["seconds"][kind] = take_turns(functions, flush, arguments.samples)
-    return result
+        seconds[kind] = take_turns(functions, flush, arguments.samples)
+    peaks = {name: peak(call["forward+backward"]) for name, call in calls.items()}
+    return {"differences": shown(differences), "seconds": seconds, "peak_bytes": peaks}
 
 
 def matmul_rate(flush, samples, dtype):

@@ -52,15 +52,14 @@ def take_turns(functions, flush, samples):
             # The time is in cycles of a clock of at most 2 GHz, and longer than the host needs for
             # the launches.
             spin[name] = int(2e9 * min(1.5 * result[name]["eager"] + 5e-4, 1e-2))
-            if mode == "queued":
+            if late[name]:
                 # In these samples the GPU had to wait for launches, so their times are too long.
                 result[name]["late"] = late[name]
     return result
 
 
-def memory(function):
-    """The bytes that a call takes at its peak, and the bytes that its results hold, beyond those
-    before it."""
+def peak(function):
+    """The bytes that a call takes at its peak, beyond those before it."""
     function()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -68,7 +67,6 @@ def memory(function):
     torch.cuda.reset_peak_memory_stats()
     results = function()
     torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated() - before
-    held = torch.cuda.memory_allocated() - before
+    taken = torch.cuda.max_memory_allocated() - before
     del results
-    return {"peak": peak, "held": held}
+    return taken

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from results import write
+
 # Task, training samples, batch, steps, precision.
 CASES = [
     *(("hulls", 16384, 128, 512, precision) for precision in ("highest", "tf32", "bf16")),
@@ -90,7 +92,7 @@ def main():
         for case in CASES:
             row, report["program"] = measure(given.program, case, given.rounds, pathlib.Path(folder))
             report["rows"].append(row)
-            given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            write(given.out, report)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from results import write
+
 # For each run its task, the row of results, and its options. The seed of the data of nbody is the published one.
 LARGE = ["--val-samples", "16384", "--test-samples", "16384"]
 RUNS = {
@@ -108,7 +110,7 @@ def main():
             test, seconds = runs[-1]["errors"]["test"], runs[-1]["seconds"]["training"]
             print(f"seed {seed}: test {test:.3g} after the last step, {seconds:.1f} s of training", flush=True)
     results[name] = row(runs, given)
-    given.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write(given.results, results)
     print(f"mean: test {results[name]['test_mean']:.3g}")
 
 

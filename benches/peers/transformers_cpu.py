@@ -25,7 +25,7 @@ import torch
 from c_network import Runner
 from flashcliff.nn.transformer import join_reference
 from sweep_cpu import cpu_name
-from sweep_results import write
+from results import write
 from transformers_cases import (
     TOLERANCE,
     difference,

@@ -49,7 +49,7 @@ from flashcliff.nn.transformer import attention_dtype, checkpoint_items
 from flashcliff.optim import AdamW
 
 import transformers_xformers
-from sweep_results import command, write
+from results import command, write
 from transformers_cases import (
     TOLERANCE,
     amplitudes_net,

@@ -38,7 +38,7 @@ from safetensors.torch import load_file
 
 from precision_gravity import Gravity
 from precision_jets import Jets
-from sweep_results import command, write
+from results import command, write
 
 TASKS = {task.name: task for task in (Gravity, Jets)}
 PRECISIONS = ("highest", "tf32", "bf16-attention", "f16-attention", "bf16-autocast")

@@ -12,13 +12,13 @@ what calls take: one choice for passes without sums over the batch, another one 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 
 import flashcliff
 import torch
 from flashcliff import functional as F
 from flashcliff._triton import tiles
+from results import write
 
 SIGNATURES = ((2, 0, 0), (3, 0, 0))
 SIZES = ((4096, 512), (8192, 512), (4096, 128))
@@ -148,8 +148,7 @@ def main() -> None:
         "rows": rows,
     }
     if given.out:
-        with open(given.out, "w") as file:
-            json.dump(result, file, indent=1)
+        write(given.out, result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 //! `figures`: computes what the documents say of speed and accuracy from measured data, or checks it.
 //!
-//! All of `benches/README.md` is written, the heat maps beside the data, and in `README.md` and a page of the guide what stands between two
+//! All of `benches/README.md` is written, tables of all shapes and heat maps beside the data, and in `README.md` and a page of the guide what stands between two
 //! markers.
 
 mod bodies;
@@ -73,6 +73,10 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     for variant in sweep.variants() {
         let name = format!("{RESULTS}/{}", heat::name(&sweep, variant));
         wanted.push((name, heat::draw(&sweep, variant)?));
+    }
+    for sweep in [sweep, Sweep::read(&results, sweep::LAYER)?] {
+        let name = format!("{RESULTS}/{}.md", sweep.name);
+        wanted.push((name, sweeps::shapes(&sweep)));
     }
     let mut differing = Vec::new();
     for (name, text) in &wanted {

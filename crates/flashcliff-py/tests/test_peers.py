@@ -95,8 +95,9 @@ def test_a_case_in_the_layout_of_cgenn():
     assert max(off.values()) < 1e-5
 
 
-def test_results_are_whole_and_become_a_table(tmp_path):
-    from sweep_results import line, table, write
+def test_results_are_whole_and_short(tmp_path):
+    from results import WIDTH, write
+    from sweep_results import line, shown
 
     seconds = {
         kind: {
@@ -105,24 +106,19 @@ def test_results_are_whole_and_become_a_table(tmp_path):
         }
         for kind in ("forward", "forward+backward")
     }
-    peaks = {"flashcliff": {"peak": 2**20}, "other": {"peak": 2**21}}
-    point = {"operator": "sgp", "dim": 3, "batch": 8, "channels": 4, "seconds": seconds}
-    results = {"points": [point | {"bytes": {"forward+backward": peaks}}]}
-    write(tmp_path / "sweep.json", results)
-    assert json.loads((tmp_path / "sweep.json").read_text()) == results
+    peaks = {"flashcliff": 2**20, "other": 2**21}
+    differences = shown({"other": {"output": 1.2345e-7}})
+    assert differences == {"other": {"output": 1.2e-7}}
+    point = {"operator": "sgp", "dim": 3, "batch": 8, "channels": 4, "seconds": seconds, "peak_bytes": peaks}
+    results = {"environment": {"command": "x" * WIDTH}, "points": [point | {"differences": differences}]}
+    path = tmp_path / "sweep.json"
+    write(path, results)
+    assert json.loads(path.read_text()) == results
+    assert '"forward": {"flashcliff": {"eager": 0.002, "queued": 0.001}, "other":' in path.read_text()
+    assert all(len(row) <= WIDTH for row in path.read_text().splitlines() if "command" not in row)
     assert "other forward 3.0000 ms 3.00x" in line(point)
-    row = table(results).splitlines()[2].split(" | ")
-    assert row == ["| sgp 3-D 8x4", "1.000", "3.00x", "1.000", "3.00x", "1", "0.50 |"]
-    # With the rate of a matrix product, the line gives the share of it for operators that are
-    # matrix products.
-    flops = {"forward": 5e8, "forward+backward": 7.5e8}
-    results["points"].append(
-        point | {"operator": "fcgp", "flops": flops} | {"bytes": {"forward+backward": peaks}}
-    )
-    results["environment"] = {"matmul_flops_per_second": 1e12}
-    rows = [line.split(" | ") for line in table(results).splitlines()[2:]]
-    assert [row[0] for row in rows] == ["| sgp 3-D 8x4", "| fcgp 3-D 8x4"]
-    assert [row[-2:] for row in rows] == [["", " |"], ["50%", "75% |"]]
+    write(path, [1 / 3, (2, None), True])
+    assert path.read_text() == "[0.33333333, [2, null], true]\n"
 
 
 def test_what_is_timed_needs_gradients_or_none():

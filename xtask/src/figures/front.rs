@@ -6,7 +6,7 @@ use std::path::Path;
 use super::RESULTS;
 use super::markdown::{digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
-use super::sweep::{GPU, OWN, Pass, Point, Sweep};
+use super::sweep::{GPU, LAYER, OWN, Pass, Point, Sweep};
 use super::users::Users;
 use crate::Error;
 
@@ -16,7 +16,7 @@ const SHAPE: &str = "4096 x 512";
 pub(super) fn block(results: &Path) -> Result<String, Error> {
     let users = Users::read(results)?;
     let product = Sweep::read(results, GPU)?;
-    let layer = Sweep::read(results, "gpu-h200-layer")?;
+    let layer = Sweep::read(results, LAYER)?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
     let measured = [(&product, "sgp"), (&layer, "layer"), (&connected, "fcgp")];
     let points: Vec<&Point> = measured

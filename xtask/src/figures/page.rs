@@ -16,7 +16,7 @@ use super::ranks::Ranks;
 use super::reproduced::Reproduced;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
-use super::sweep::{GPU, Sweep};
+use super::sweep::{GPU, LAYER, Sweep};
 use super::training::Training;
 use super::transformers::{OnGpu, Transformers};
 use super::triton::Triton;
@@ -26,7 +26,7 @@ use crate::Error;
 
 pub(super) fn page(results: &Path) -> Result<String, Error> {
     let product = Sweep::read(results, GPU)?;
-    let layer = Sweep::read(results, "gpu-h200-layer")?;
+    let layer = Sweep::read(results, LAYER)?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
     let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
     let cpu = Sweep::read(results, "cpu-sweep")?;

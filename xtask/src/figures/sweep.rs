@@ -39,6 +39,9 @@ pub(super) const OWN: &str = "flashcliff";
 /// The sweep on a GPU beside all others.
 pub(super) const GPU: &str = "gpu-h200-sweep";
 
+/// The sweep of the layer as one operator.
+pub(super) const LAYER: &str = "gpu-h200-layer";
+
 /// The time of a variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time {
@@ -89,9 +92,9 @@ impl Point {
             );
         }
         let mut peaks = BTreeMap::new();
-        if let Some(bytes) = place.find("bytes") {
-            for (variant, one) in bytes.get(Pass::Both.key())?.entries()? {
-                peaks.insert(variant.to_owned(), one.get("peak")?.number()?);
+        if let Some(bytes) = place.find("peak_bytes") {
+            for (variant, peak) in bytes.entries()? {
+                peaks.insert(variant.to_owned(), peak.number()?);
             }
         }
         let flops = match place.find("flops") {

@@ -68,7 +68,7 @@ pub(super) fn shapes(sweep: &Sweep) -> String {
     let Some(first) = points.first() else {
         return String::new();
     };
-    let others = first.others();
+    let others = sweep.variants();
     let mut heads = vec!["operator".to_owned(), "shape".to_owned()];
     for pass in Pass::ALL {
         heads.push(format!("{}, ms", pass.name()));
