@@ -1,5 +1,5 @@
-//! Compares the backward pass with the CPU in `f64`, which is tested against derivatives of the reference; with these
-//! derivatives themselves; and with differences of the forward pass.
+//! Compares the backward pass with the CPU in `f64`, which is tested against derivatives of the reference, and with these
+//! derivatives themselves.
 
 use flashcliff::Algebra;
 use flashcliff::cuda::Dtypes;
@@ -7,9 +7,8 @@ use flashcliff::cuda::Dtypes;
 use crate::case::{Case, Fill, lane_operators, main_lane_operators, tiny};
 use crate::compare::informative;
 use crate::device::device;
-use crate::dtypes::{self, F64};
+use crate::dtypes;
 use crate::measure::within;
-use crate::random::Random;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use flashcliff_program::reference::Basis;
@@ -17,7 +16,6 @@ use flashcliff_program::reference::Basis;
 pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "gradients::elements", every_element);
     tests.add_for_each_algebra(Needs::Gpu, "gradients::options", every_option);
-    tests.add_for_each_algebra(Needs::Gpu, "gradients::differences", differences);
 }
 
 /// Compares a call with the CPU in `f64`: the output and the wanted gradients.
@@ -78,49 +76,5 @@ fn every_option(algebra: Algebra) {
                 check_against_cpu(&mut runner, &case, dtypes, i % 2, &case.all_wanted());
             }
         }
-    }
-}
-
-/// The allowed error of differences. Rounding is some dozen u / step = 1e-8; truncation is less if quadratic forms keep
-/// away from zero.
-const DIFFERENCES: f64 = 1e-5;
-const STEP: f64 = 2e-8;
-
-/// Compares gradients with central differences of the forward pass along a random direction, without any reference.
-fn differences(algebra: Algebra) {
-    let basis = Basis::new(algebra.signature());
-    let mut runner = Runner::new(device());
-    let mut random = Random::new(37);
-    for spec in lane_operators(&basis) {
-        let case = Case::new(algebra, &basis, &spec, [2, 5, 2], Fill::Separated, 41);
-        let lens = case.inputs.iter().map(Vec::len);
-        let direction: Vec<Vec<f64>> = lens.map(|len| random.reals(len)).collect();
-        let mut loss = |step: f64| -> f64 {
-            let mut moved = case.rounded(F64);
-            for (x, v) in moved
-                .inputs
-                .iter_mut()
-                .flatten()
-                .zip(direction.iter().flatten())
-            {
-                *x += step * v;
-            }
-            let output = runner.forward(&moved, F64, 0, false).output;
-            output
-                .iter()
-                .zip(&case.grad_output)
-                .map(|(o, g)| o * g)
-                .sum()
-        };
-        let want = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
-        let grads = runner.both(&case, F64, 0, &case.all_wanted()).grads;
-        let pairs = grads.iter().flatten().zip(direction.iter().flatten());
-        let (got, size) = pairs.fold((0.0, 0.0), |(sum, size), (g, v)| {
-            (sum + g * v, size + (g * v).abs())
-        });
-        let off = (want - got).abs() / size;
-        // The comparison also fails for NaN.
-        let close = off < DIFFERENCES;
-        assert!(close, "differences off by {off:e}: {}", case.context(F64));
     }
 }

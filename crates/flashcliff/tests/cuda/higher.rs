@@ -41,7 +41,7 @@ fn compare(spec: &Spec, op: &Operator, orders: usize) {
 
 /// Compares an operator in all types and shapes.
 fn on_all(spec: &Spec, op: &Operator, order: usize) {
-    let mut random = Random::new(17);
+    let (mut random, what) = (Random::new(17), format!("{spec:?}"));
     // Rows in tiles of large programs take long on the CPU, and matrices of so many channels have no room.
     let shapes = match order < 3 && !op.has_matrix_products() {
         true => &SHAPES[..],
@@ -50,29 +50,12 @@ fn on_all(spec: &Spec, op: &Operator, order: usize) {
     for &[batch, channels] in shapes {
         let dims = sizes(op, batch, channels, channels);
         let inputs = numbers(op, &dims, &mut random);
-        let want = results::<f64>(op, &dims, &inputs);
-        let double = on_gpu(op, &dims, &inputs, Dtype::F64);
-        near(spec, op, &double, &want, 1e-11, "f64");
-        let single = on_gpu(op, &dims, &inputs, Dtype::F32);
-        near(spec, op, &single, &want, 1e-3, "f32");
-        assert_eq!(
-            single,
-            on_gpu(op, &dims, &inputs, Dtype::F32),
-            "{} again",
-            op.name()
-        );
+        let within = [(Dtype::F64, 1e-11), (Dtype::F32, 1e-3)];
+        on_both(op, (&dims, &inputs), within, &what);
     }
-    // 16 bits are those of f32 for inputs that they hold, rounded.
     let dims = sizes(op, 9, 40, 40);
     let inputs = numbers(op, &dims, &mut random);
-    let eighths = |x: &f64| (x * 8.0).round() / 8.0;
-    let inputs: Vec<Vec<f64>> = inputs
-        .iter()
-        .map(|x| x.iter().map(eighths).collect())
-        .collect();
-    let want = results::<f64>(op, &dims, &inputs);
-    let half = on_gpu(op, &dims, &inputs, Dtype::Bf16);
-    near(spec, op, &half, &want, 2e-2, "bf16");
+    in_16_bits(op, (&dims, &inputs), &[Dtype::Bf16], &what);
 }
 
 pub(crate) fn on_gpu(
@@ -107,17 +90,53 @@ pub(crate) fn on_gpu(
     host.collect()
 }
 
-fn near(spec: &Spec, op: &Operator, got: &[Vec<f64>], want: &[Vec<f64>], within: f64, what: &str) {
+/// Compares all results of an operator, each relative to its largest value.
+pub(crate) fn near(op: &Operator, got: &[Vec<f64>], want: &[Vec<f64>], within: f64, what: &str) {
+    assert_eq!(got.len(), want.len());
     for ((got, want), output) in got.iter().zip(want).zip(op.outputs()) {
+        assert_eq!(got.len(), want.len());
         let size = want.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
         for (at, (got, want)) in got.iter().zip(want).enumerate() {
             assert!(
                 (got - want).abs() <= within * size,
-                "{spec:?} {}: {} [{at}] is {got} in {what}, expected {want}",
+                "{what} {}: {} [{at}] is {got}, expected {want}",
                 op.name(),
                 output.name
             );
         }
     }
-    assert_eq!(got.len(), want.len());
+}
+
+/// Compares an operator in two types with the CPU in `f64`, and each with itself.
+pub(crate) fn on_both(
+    op: &Operator,
+    (dims, inputs): (&Dims, &[Vec<f64>]),
+    within: [(Dtype, f64); 2],
+    what: &str,
+) {
+    let want = results::<f64>(op, dims, inputs);
+    for (dtype, within) in within {
+        let got = on_gpu(op, dims, inputs, dtype);
+        near(op, &got, &want, within, &format!("{what} {dtype}"));
+        assert_eq!(got, on_gpu(op, dims, inputs, dtype), "{what} again");
+    }
+}
+
+/// Compares an operator in types of 16 bits. They are those of f32 for inputs that they hold, rounded.
+pub(crate) fn in_16_bits(
+    op: &Operator,
+    (dims, inputs): (&Dims, &[Vec<f64>]),
+    dtypes: &[Dtype],
+    what: &str,
+) {
+    let eighths = |x: &f64| (x * 8.0).round() / 8.0;
+    let inputs: Vec<Vec<f64>> = inputs
+        .iter()
+        .map(|x| x.iter().map(eighths).collect())
+        .collect();
+    let want = results::<f64>(op, dims, &inputs);
+    for &dtype in dtypes {
+        let got = on_gpu(op, dims, &inputs, dtype);
+        near(op, &got, &want, 2e-2, &format!("{what} {dtype}"));
+    }
 }

@@ -22,9 +22,6 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(lt, "linear::options", every_option);
     tests.add_for_each_algebra(lt, "linear::exact", integers);
     tests.add(lt, "linear::sizes", every_size);
-    tests.add_for_each_algebra(lt, "linear::versors", |algebra| {
-        symmetry::versors(algebra, &options(algebra));
-    });
     tests.add_for_each_algebra(lt, "linear::reflections", |algebra| {
         symmetry::reflections(algebra, &options(algebra));
         symmetry::broken_by_bias(algebra, &options(algebra));

@@ -20,18 +20,14 @@ use crate::memory::Memory;
 use crate::numbers::Bounded;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
-use crate::{exact, repeats, symmetry, wanted};
+use crate::{repeats, symmetry, wanted};
 use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     let lt = Needs::CublasLt;
     tests.add_for_each_algebra(lt, "linear_sgp::parts", every_option);
-    tests.add_for_each_algebra(lt, "linear_sgp::exact", integers);
     tests.add_for_each_algebra(lt, "linear_sgp::cpu", on_the_cpu_too);
     tests.add(lt, "linear_sgp::sizes", every_size);
-    tests.add_for_each_algebra(lt, "linear_sgp::versors", |algebra| {
-        symmetry::versors(algebra, &linear_sgps());
-    });
     tests.add_for_each_algebra(lt, "linear_sgp::reflections", |algebra| {
         symmetry::reflections(algebra, &linear_sgps());
     });
@@ -292,29 +288,6 @@ fn download(stream: &Arc<CudaStream>, array: &Array) -> Vec<f64> {
         Dtype::Bf16 => from::<bf16>(stream, array, bf16::to_f64),
         Dtype::F16 => from::<f16>(stream, array, f16::to_f64),
         other => unreachable!("{other} has no kernels"),
-    }
-}
-
-/// Small integers and their sums are exact in the types that can represent them.
-fn integers(algebra: Algebra) {
-    let basis = Basis::new(algebra.signature());
-    let mut runner = Runner::new(device());
-    for spec in linear_sgps().into_iter().filter(Spec::is_exact) {
-        for shape in [[3, 5, 5], [5, 32, 32]] {
-            let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Integers, 79);
-            let output = exact::to_f64(&case.reference::<i128>());
-            let (_, grads) = case.on_cpu(&case.all_wanted());
-            let types = [
-                (F32, MatmulPrecision::Highest),
-                // Gradients of `y` have fewer digits than TF32.
-                (F32, MatmulPrecision::Tf32),
-                (F64, MatmulPrecision::Highest),
-            ];
-            for (i, (dtypes, precision)) in types.into_iter().enumerate() {
-                case.gpu = case.gpu.with_precision(precision);
-                exact::check(&mut runner, &case, dtypes, i % 2, &output, &grads);
-            }
-        }
     }
 }
 

@@ -38,6 +38,7 @@ mod slim_norm;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/sweep.rs"]
 mod sweep;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/symmetries.rs"]
 mod symmetries;
 #[path = "../suite/tape.rs"]

@@ -7,7 +7,7 @@ use flashcliff::cuda::{Array, Dtypes, StridedTensor, StridedWorkspace};
 use flashcliff::{Algebra, Dims, Dtype, Error, Operator};
 
 use crate::device::device;
-use crate::higher::on_gpu;
+use crate::higher::{in_16_bits, near, on_both};
 use crate::higher_cases::{numbers, operators, results};
 use crate::of_rows;
 use crate::random::Random;
@@ -43,7 +43,11 @@ pub(crate) fn add(tests: &mut Tests) {
                     op = op.gradient().expect("a derivative");
                 }
                 for sizes in SIZES {
-                    on_both(&op, dims_of(sizes));
+                    let (dims, what) = (dims_of(sizes), format!("{sizes:?}"));
+                    let inputs = numbers(&op, &dims, &mut Random::new(7));
+                    let within = [(Dtype::F64, 1e-12), (Dtype::F32, 2e-5)];
+                    on_both(&op, (&dims, &inputs), within, &what);
+                    in_16_bits(&op, (&dims, &inputs), &[Dtype::Bf16, Dtype::F16], &what);
                 }
             });
         }
@@ -82,48 +86,6 @@ fn layers() -> Vec<Operator> {
     all.filter(|op| !op.has_matrix_products()).collect()
 }
 
-/// Compares an operator in all types with the CPU in `f64`.
-fn on_both(op: &Operator, dims: Dims) {
-    let inputs = numbers(op, &dims, &mut Random::new(7));
-    let want = results::<f64>(op, &dims, &inputs);
-    for (dtype, within) in [(Dtype::F64, 1e-12), (Dtype::F32, 2e-5)] {
-        let got = on_gpu(op, &dims, &inputs, dtype);
-        near(op, &got, &want, within, dims);
-        assert_eq!(
-            got,
-            on_gpu(op, &dims, &inputs, dtype),
-            "{} again",
-            op.name()
-        );
-    }
-    // 16 bits are those of f32 for inputs that they hold, rounded.
-    let eighths = |x: &f64| (x * 8.0).round() / 8.0;
-    let inputs: Vec<Vec<f64>> = inputs
-        .iter()
-        .map(|x| x.iter().map(eighths).collect())
-        .collect();
-    let want = results::<f64>(op, &dims, &inputs);
-    for dtype in [Dtype::Bf16, Dtype::F16] {
-        near(op, &on_gpu(op, &dims, &inputs, dtype), &want, 2e-2, dims);
-    }
-}
-
-fn near(op: &Operator, got: &[Vec<f64>], want: &[Vec<f64>], within: f64, dims: Dims) {
-    assert_eq!(got.len(), want.len());
-    for ((got, want), output) in got.iter().zip(want).zip(op.outputs()) {
-        assert_eq!(got.len(), want.len());
-        let size = want.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
-        for (at, (got, want)) in got.iter().zip(want).enumerate() {
-            assert!(
-                (got - want).abs() <= within * size,
-                "{} {dims:?}: {} [{at}] is {got}, expected {want}",
-                op.name(),
-                output.name
-            );
-        }
-    }
-}
-
 /// Compares an operator on rows of matrices, `[batch, components, channels]` with a gap between rows, with the CPU.
 fn with_strides(op: &Operator, dims: Dims) {
     let inputs = numbers(op, &dims, &mut Random::new(5));
@@ -131,7 +93,7 @@ fn with_strides(op: &Operator, dims: Dims) {
     for (dtype, within) in [(Dtype::F64, 1e-12), (Dtype::F32, 2e-5)] {
         for gap in [0, 3] {
             let got = strided(op, &dims, &inputs, dtype, gap);
-            near(op, &got, &want, within, dims);
+            near(op, &got, &want, within, &format!("{dims:?}"));
         }
     }
 }

@@ -4,7 +4,7 @@
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Dims, Element, Norm, ProductKind, Symmetry, Tier};
 
-use crate::cases::{Spec, all_operators, input_shapes, main_operators, sizes};
+use crate::cases::{Spec, all_operators, input_shapes, sizes};
 use crate::compare::{close, same};
 use crate::harness::Call;
 use crate::random::Random;
@@ -171,14 +171,6 @@ fn symmetries_that_are_not_there_are_caught() {
     }
 }
 
-/// The transformations with which a symmetry is measured, as a group and whether only its even elements are taken.
-const GROUPS: [(Symmetry, Group, bool); 4] = [
-    (Symmetry::Versors, Group::Pin, false),
-    (Symmetry::EvenVersors, Group::Pin, true),
-    (Symmetry::Orthogonal, Group::Euclidean, false),
-    (Symmetry::Rotations, Group::Euclidean, true),
-];
-
 /// Whether an operator that commutes with all of `whole` does so with all of `part`.
 pub(crate) fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bool {
     let even = [Symmetry::EvenVersors, Symmetry::Rotations];
@@ -188,55 +180,6 @@ pub(crate) fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bo
         Symmetry::Orthogonal => is_definite || [whole, Symmetry::Rotations].contains(&part),
         _ => part == whole,
     }
-}
-
-/// The library's table of symmetries, measured for every operator: each group that it claims, and each that it does not
-/// claim.
-#[test]
-fn the_table_of_symmetries_is_what_is_measured() {
-    let mut random = Random::new(31);
-    let mut denied = 0;
-    for algebra in Algebra::shipped() {
-        let basis = Basis::new(algebra.signature());
-        let is_definite = algebra.cayley().has_euclidean_norms();
-        for spec in main_operators().into_iter().chain(breaking_operators()) {
-            let Ok(op) = spec.operator(algebra) else {
-                continue;
-            };
-            let image = match symmetry(&spec) {
-                Some(known) if known.image == Image::Invariant => Image::Invariant,
-                _ => Image::Along,
-            };
-            for (claim, group, even) in GROUPS {
-                // In one dimension there is no rotation but the identity.
-                if even && basis.dim == 1 {
-                    continue;
-                }
-                let worst = (0..6).map(|round| {
-                    let count = 1 + usize::from(even) + round % 2 * 2;
-                    let action = Action::random(&basis, group, count, &mut random);
-                    let sizes = [2, 3, 2];
-                    let tier = Tier::best();
-                    let (got, want) =
-                        both_ways::<f64>(algebra, &basis, &spec, tier, sizes, image, &action);
-                    deviation(&want, &got)
-                });
-                let worst = worst.fold(0.0, f64::max);
-                let holds = contains(op.symmetry(), claim, is_definite);
-                let context = format!(
-                    "{}: {spec:?} and {claim}: off by {worst:.1e}",
-                    algebra.name()
-                );
-                match holds {
-                    true => assert!(worst < TOLERANCE, "{context}"),
-                    false => assert!(worst > 1e-3, "{context}, which is not denied"),
-                }
-                denied += usize::from(!holds);
-            }
-        }
-    }
-    let least = 12 * Algebra::shipped().count();
-    assert!(denied >= least, "only {denied} denials were tried");
 }
 
 /// Operators with an option that breaks a symmetry.
@@ -251,16 +194,4 @@ pub(crate) fn breaking_operators() -> Vec<Spec> {
         Spec::LinearSgp(LinearSgpOptions::default().with_norm(Norm::Rms)),
         Spec::LinearSgp(LinearSgpOptions::default().with_linear(linear)),
     ]
-}
-
-/// The largest difference relative to the largest value; 1 if only one side is zero.
-fn deviation(want: &[f64], got: &[f64]) -> f64 {
-    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let scale = largest(&mut want.iter().chain(got).map(|x| x.abs()));
-    let difference = largest(&mut want.iter().zip(got).map(|(a, b)| (a - b).abs()));
-    if difference == 0.0 {
-        0.0
-    } else {
-        difference / scale
-    }
 }

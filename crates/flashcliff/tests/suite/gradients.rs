@@ -1,6 +1,4 @@
-//! Compares the backward pass with derivatives of the reference, and with differences of the forward pass. Products are
-//! multilinear (sandwiches quadratic), so central differences have no truncation error, and integers must come out
-//! equal.
+//! Compares the backward pass with derivatives of the reference. Integers must come out equal.
 
 use flashcliff::{Algebra, Dim, Dims, Element, Operator, Tier};
 
@@ -16,10 +14,6 @@ use flashcliff_program::reference::Number;
 /// norms near their kink lose some more digits.
 const TOLERANCE_F32: f64 = 512.0 / (1_u64 << 24) as f64;
 const TOLERANCE_F64: f64 = 512.0 / (1_u64 << 53) as f64;
-
-/// The allowed error of differences. Rounding is some u / step = 1e-8. There is no truncation error, unless a quadratic
-/// form is near zero and its smooth norm bends within a step.
-const DIFFERENCES: f64 = 1e-5;
 
 /// An operator at some sizes with its inputs and the gradient of its output.
 struct Case<'a> {
@@ -105,17 +99,6 @@ impl<'a> Case<'a> {
             inputs: &self.inputs,
             grad_output: &self.grad_output,
         }
-    }
-
-    /// `<grad_output, o>` in `f64` where the inputs are moved by `step` along a direction.
-    fn loss(&self, direction: &[Vec<f64>], step: f64) -> f64 {
-        let moved = |(x, v): (&Vec<f64>, &Vec<f64>)| -> Vec<f64> {
-            x.iter().zip(v).map(|(x, v)| x + step * v).collect()
-        };
-        let inputs: Vec<Vec<f64>> = self.inputs.iter().zip(direction).map(moved).collect();
-        let forward = Call::<f64>::new(&self.op, self.dims, &inputs, 0).forward();
-        let terms = forward.output.get().iter().zip(&self.grad_output);
-        terms.map(|(o, g)| o * g).sum()
     }
 
     /// The change of a derivative when the inputs move by some units in the last place of `f32`. Smooth norms of
@@ -251,33 +234,6 @@ fn integer_gradients_are_exact() {
 }
 
 #[test]
-fn central_differences_of_integers_are_equal() {
-    let specs = |basis: &Basis| {
-        let mut specs = main_of(basis);
-        specs.retain(Spec::is_exact);
-        specs
-    };
-    for algebra in Algebra::shipped() {
-        let basis = Basis::new(algebra.signature());
-        for spec in specs(&basis) {
-            let case = Case::new(algebra, &basis, &spec, [1, 2, 1], true);
-            let grads = case.gradients::<f64>(Tier::best(), 0);
-            let mut direction: Vec<Vec<f64>> =
-                case.inputs.iter().map(|x| vec![0.0; x.len()]).collect();
-            for (tensor, grad) in grads.iter().enumerate() {
-                for (i, &got) in grad.iter().enumerate() {
-                    direction[tensor][i] = 1.0;
-                    let want = (case.loss(&direction, 1.0) - case.loss(&direction, -1.0)) / 2.0;
-                    direction[tensor][i] = 0.0;
-                    let what = case.context(Tier::best());
-                    assert_eq!(got, want, "element {i} of input {tensor} of {what}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn every_option_along_random_directions() {
     let shape = |basis: &Basis| {
         if basis.len() > 16 {
@@ -286,7 +242,7 @@ fn every_option_along_random_directions() {
             [3, 5, 4]
         }
     };
-    let mut worst = [0.0_f64; 3];
+    let mut worst = [0.0_f64; 2];
     for_each(shape, all_operators, |algebra, basis, spec, shape| {
         let integers = spec.is_exact();
         let mut case = Case::new(algebra, basis, spec, shape, integers);
@@ -330,23 +286,10 @@ fn every_option_along_random_directions() {
             worst[0] = worst[0].max(off[0]);
             worst[1] = worst[1].max(off[1]);
         }
-        if exactly.is_none() {
-            // This difference is one of the forward pass itself, without the reference.
-            let step = 2e-8;
-            let difference = case.loss(&direction, step) - case.loss(&direction, -step);
-            let (got, size) = along(&grads[0].2, &direction);
-            let off = (difference / (2.0 * step) - got).abs() / size;
-            assert!(
-                off <= DIFFERENCES,
-                "differences off by {off:e}: {}",
-                case.context(Tier::Scalar)
-            );
-            worst[2] = worst[2].max(off);
-        }
     });
     println!(
-        "largest relative error: f32 {:e}, f64 {:e}, differences {:e}",
-        worst[0], worst[1], worst[2]
+        "largest relative error: f32 {:e}, f64 {:e}",
+        worst[0], worst[1]
     );
 }
 

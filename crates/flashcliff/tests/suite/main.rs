@@ -36,7 +36,6 @@ mod own_programs;
 mod plain;
 mod random;
 mod reference;
-mod row_values;
 mod runs;
 mod slim_norm;
 mod sweep;

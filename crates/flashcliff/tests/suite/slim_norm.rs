@@ -5,10 +5,10 @@ use flashcliff::{Error, Operator, ProgramOptions};
 
 pub(crate) const EPS: f64 = 0.25;
 /// The squares of t, x, y and z.
-pub(crate) const METRIC: [f64; 4] = [1.0, -1.0, -1.0, -1.0];
+const METRIC: [f64; 4] = [1.0, -1.0, -1.0, -1.0];
 
 /// `o = a x / r`, `t = b s / r`, where `r` is the root of the mean of `|x|^2` and `s^2` over all channels, plus epsilon.
-fn norm() -> Program {
+pub(crate) fn program() -> Program {
     let mut p = Program::new("vectors_and_scalars", "o = a x / r, t = b s / r");
     let labels = || ["t", "x", "y", "z"].map(str::to_owned).to_vec();
     let one = || vec!["1".to_owned()];
@@ -51,5 +51,5 @@ pub(crate) fn operator() -> Result<Operator, Error> {
         eps: EPS,
         ..ProgramOptions::default()
     };
-    Operator::of("cl130".parse()?, &norm(), &options)
+    Operator::of("cl130".parse()?, &program(), &options)
 }

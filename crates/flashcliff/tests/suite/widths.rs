@@ -1,70 +1,14 @@
-//! Operators with scalar channels beside the channels: the norm of L-GATr-slim (arXiv 2512.17011), of vectors and scalars together.
+//! Operators with scalar channels beside the channels, or with one number for each row among their inputs and results: the norm of
+//! L-GATr-slim (arXiv 2512.17011), of vectors and scalars together, and products times a number of the row, beside scalars.
 
-use flashcliff::{Dims, Element, Error, Operator, Tensor, Tier, threads};
+use flashcliff::{Dim, Dims, Element, Error, Operator, Tensor, TensorSpec, Tier, threads};
+use flashcliff_program::ir::{Argument, Data, Program, Returned, RunTime, evaluate};
 
 use crate::random::Random;
-use crate::slim_norm::{EPS, METRIC, operator};
+use crate::{of_rows, slim_norm};
 
-/// The sizes of a call: rows, channels, scalar channels.
-type Sizes = [usize; 3];
-
-/// The inputs of the norm: vectors, scalars, and both gains.
-struct Inputs<T> {
-    data: [Vec<T>; 4],
-    sizes: Sizes,
-}
-
-impl<T: Element> Inputs<T> {
-    fn random(sizes: Sizes, seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let [rows, channels, scalars] = sizes;
-        let counts = [4 * rows * channels, rows * scalars, channels, scalars];
-        let data = counts.map(|count| random.reals(count).into_iter().map(T::from_f64).collect());
-        Self { data, sizes }
-    }
-
-    fn tensors(&self) -> Result<Vec<Tensor<'_, T>>, Error> {
-        let [rows, channels, scalars] = self.sizes;
-        let shapes = [
-            &[4, rows, channels][..],
-            &[1, rows, scalars],
-            &[channels, 1],
-            &[scalars, 1],
-        ];
-        let pairs = self.data.iter().zip(shapes);
-        pairs
-            .map(|(data, shape)| Tensor::new(data, shape))
-            .collect()
-    }
-}
-
-/// The norm by loops.
-fn by_loops(inputs: &Inputs<f64>) -> [Vec<f64>; 2] {
-    let [rows, channels, scalars] = inputs.sizes;
-    let [x, s, a, b] = &inputs.data;
-    let mut out = [vec![0.0; x.len()], vec![0.0; s.len()]];
-    for row in 0..rows {
-        let vector = |k: usize, c: usize| (k * rows + row) * channels + c;
-        let mut total = 0.0;
-        for c in 0..channels {
-            let square: f64 = (0..4).map(|k| METRIC[k] * x[vector(k, c)].powi(2)).sum();
-            total += square.abs();
-        }
-        total += (0..scalars)
-            .map(|c| s[row * scalars + c].powi(2))
-            .sum::<f64>();
-        let root = (total / (channels + scalars) as f64 + EPS).sqrt();
-        for c in 0..channels {
-            (0..4).for_each(|k| out[0][vector(k, c)] = a[c] * x[vector(k, c)] / root);
-        }
-        for c in 0..scalars {
-            out[1][row * scalars + c] = b[c] * s[row * scalars + c] / root;
-        }
-    }
-    out
-}
-
-const SIZES: [Sizes; 7] = [
+/// Rows, channels, scalar channels.
+const SIZES: [[usize; 3]; 8] = [
     [3, 5, 7],
     [2, 16, 32],
     [4, 8, 1],
@@ -72,77 +16,142 @@ const SIZES: [Sizes; 7] = [
     [3, 6, 0],
     [3, 0, 6],
     [0, 4, 4],
+    [3, 0, 0],
 ];
 
-#[test]
-fn a_norm_of_vectors_and_scalars_is_right() -> Result<(), Error> {
-    for sizes in SIZES {
-        let inputs = Inputs::<f64>::random(sizes, 3);
-        let got = operator()?.results(&inputs.tensors()?)?;
-        for (got, want) in got.iter().zip(by_loops(&inputs)) {
-            assert_eq!(got.len(), want.len(), "{sizes:?}");
-            let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-            assert!(off.fold(0.0, f64::max) < 1e-14, "{sizes:?}");
-        }
-    }
-    Ok(())
+/// Each operator, with its program and its epsilon.
+fn operators() -> Result<[(Operator, Program, f64); 2], Error> {
+    Ok([
+        (slim_norm::operator()?, slim_norm::program(), slim_norm::EPS),
+        (of_rows::operator()?, of_rows::program(), 0.0),
+    ])
 }
 
-/// The gradient against central differences, and the gradient of the gradient against differences of the gradient.
-#[test]
-fn derivatives_are_those_of_differences() -> Result<(), Error> {
-    let first = operator()?.gradient()?;
-    for (op, order) in [(operator()?, 1), (first, 2)] {
-        for sizes in [[2, 3, 5], [3, 8, 16], [2, 5, 0], [2, 0, 5]] {
-            let off = differences(&op, sizes, order)?;
-            assert!(off < 1e-7, "order {order}, {sizes:?}: {off:e}");
-        }
-    }
-    Ok(())
-}
-
-/// How far the gradient of a weighted sum of results is from its central difference along a direction.
-fn differences(op: &Operator, [rows, channels, scalars]: Sizes, seed: u64) -> Result<f64, Error> {
-    let mut random = Random::new(seed);
-    let dims = Dims {
-        batch: rows,
+fn dims([batch, channels, scalar_channels]: [usize; 3]) -> Dims {
+    Dims {
+        batch,
         in_channels: channels,
         out_channels: channels,
-        scalar_channels: scalars,
-    };
-    let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|spec| spec.shape(&dims)).collect();
-    let mut numbers = |shape: &Vec<usize>| random.reals(shape.iter().product());
-    let at: Vec<Vec<f64>> = shapes.iter().map(&mut numbers).collect();
-    let along: Vec<Vec<f64>> = shapes.iter().map(&mut numbers).collect();
-    let of_results: Vec<Vec<usize>> = op.outputs().iter().map(|spec| spec.shape(&dims)).collect();
-    let weights: Vec<Vec<f64>> = of_results.iter().map(&mut numbers).collect();
-    let tensors = |data: &[Vec<f64>]| -> Result<Vec<Vec<f64>>, Error> {
-        let given = data.iter().zip(&shapes);
-        let given: Result<Vec<_>, _> = given
-            .map(|(data, shape)| Tensor::new(data, shape))
-            .collect();
-        op.results(&given?)
-    };
-    let moved = |step: f64| -> Result<f64, Error> {
-        let moved = at.iter().zip(&along);
-        let moved =
-            moved.map(|(at, along)| at.iter().zip(along).map(|(a, b)| a + step * b).collect());
-        let results = tensors(&moved.collect::<Vec<Vec<f64>>>())?;
-        Ok(dot(&results, &weights))
-    };
-    let step = 1e-6;
-    let want = (moved(step)? - moved(-step)?) / (2.0 * step);
-    let mut given = Vec::new();
-    let all = at
-        .iter()
-        .zip(&shapes)
-        .chain(weights.iter().zip(&of_results));
-    for (data, shape) in all {
-        given.push(Tensor::new(data, shape)?);
+        scalar_channels,
     }
-    let got = op.gradient()?.results(&given)?;
-    let size: f64 = got.iter().flatten().map(|x| x.abs()).sum();
-    Ok((dot(&got, &along) - want).abs() / size.max(1.0))
+}
+
+/// The inputs of an operator.
+fn inputs<T: Element>(operator: &Operator, sizes: [usize; 3], seed: u64) -> Vec<Vec<T>> {
+    let mut random = Random::new(seed);
+    let specs = operator.inputs().iter();
+    let mut reals = |len| random.reals(len).into_iter().map(T::from_f64).collect();
+    specs
+        .map(|spec| reals(spec.shape(&dims(sizes)).iter().product()))
+        .collect()
+}
+
+fn results<T: Element>(
+    operator: &Operator,
+    sizes: [usize; 3],
+    inputs: &[Vec<T>],
+) -> Result<Vec<Vec<T>>, Error> {
+    let pairs = inputs.iter().zip(operator.inputs());
+    let tensors: Result<Vec<_>, Error> = pairs
+        .map(|(data, spec)| Tensor::new(data, &spec.shape(&dims(sizes))))
+        .collect();
+    operator.results(&tensors?)
+}
+
+fn names(specs: &[TensorSpec]) -> String {
+    let names: Vec<String> = specs.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+#[test]
+fn axes_are_told_apart() -> Result<(), Error> {
+    let norm = slim_norm::operator()?;
+    assert_eq!(
+        names(norm.inputs()),
+        "x [4, batch, in], s [1, batch, scalars], a [in, 1], b [scalars, 1]"
+    );
+    let dims = norm.bind(&[&[4, 2, 3], &[1, 2, 5], &[3, 1], &[5, 1]])?;
+    assert_eq!((dims.in_channels, dims.scalar_channels), (3, 5));
+    let refused = norm.bind(&[&[4, 2, 3], &[1, 2, 5], &[3, 1], &[4, 1]]);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("[scalars = 5, 1]"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn rows_have_an_axis_of_their_own() -> Result<(), Error> {
+    let operator = of_rows::operator()?;
+    assert_eq!(
+        names(operator.inputs()),
+        "x [2, batch, in], r [batch], s [1, batch, scalars], y [2, batch, in], q [batch]"
+    );
+    assert_eq!(
+        names(operator.outputs()),
+        "o [2, batch, in], u [batch], t [1, batch, scalars]"
+    );
+    let gradient = operator.gradient()?;
+    let own = gradient
+        .outputs()
+        .iter()
+        .filter(|spec| spec.dims == [Dim::Batch]);
+    assert_eq!(
+        own.map(|spec| spec.name).collect::<Vec<_>>(),
+        ["grad_r", "grad_q"]
+    );
+    let refused = operator.bind(&[&[2, 3, 4], &[2], &[1, 3, 5], &[2, 3, 4], &[3]]);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("[batch = 3]"), "{said}");
+    Ok(())
+}
+
+/// The arguments of a program in the order of callers.
+fn data(program: &Program, given: &[Vec<f64>], [batch, channels, scalars]: [usize; 3]) -> Data {
+    let mut data = Data {
+        inputs: vec![Vec::new(); program.inputs.len()],
+        params: vec![Vec::new(); program.params.len()],
+        row_values: vec![Vec::new(); program.row_values.len()],
+        batch,
+        channels,
+        scalars,
+    };
+    for (argument, values) in program.arguments.iter().zip(given) {
+        let to = match *argument {
+            Argument::Input(at) => &mut data.inputs[at],
+            Argument::Param(at) => &mut data.params[at],
+            Argument::RowValue(at) => &mut data.row_values[at],
+        };
+        to.clone_from(values);
+    }
+    data
+}
+
+/// Results are those of the program, evaluated by loops, which the tests of programs compare with formulas.
+#[test]
+fn operators_compute_what_programs_say() -> Result<(), Error> {
+    for (operator, program, eps) in operators()? {
+        let run_time = RunTime {
+            eps,
+            gate: &|_, x| x,
+        };
+        for sizes in SIZES {
+            let given = inputs::<f64>(&operator, sizes, 5);
+            let want = evaluate(&program, &data(&program, &given, sizes), &run_time);
+            let got = results(&operator, sizes, &given)?;
+            assert_eq!(got.len(), program.results.len());
+            for (got, result) in got.iter().zip(&program.results) {
+                let want = match *result {
+                    Returned::Output(at) => &want.outputs[at],
+                    Returned::Sum(at) => &want.sums[at],
+                    Returned::Total(at) => &want.totals[at],
+                };
+                assert_eq!(got.len(), want.len(), "{}, {sizes:?}", operator.name());
+                for (got, want) in got.iter().zip(want) {
+                    assert!((got - want).abs() < 1e-13, "{sizes:?}: {got} {want}");
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
@@ -150,47 +159,107 @@ fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
     pairs.map(|(a, b)| a * b).sum()
 }
 
-/// Neither the number of threads nor a repetition changes a bit; the tiers agree but for rounding.
-#[test]
-fn runs_give_the_same_bits() -> Result<(), Error> {
-    let inputs = Inputs::<f32>::random([300, 24, 40], 9);
-    let op = operator()?;
-    let bits = |op: &Operator| -> Result<Vec<u32>, Error> {
-        let results = op.results(&inputs.tensors()?)?;
-        Ok(results.into_iter().flatten().map(f32::to_bits).collect())
+/// How far the gradient of an operator is from central differences, along a random direction.
+fn off(operator: &Operator, sizes: [usize; 3], seed: u64) -> Result<f64, Error> {
+    let gradient = operator.gradient()?;
+    let all = inputs::<f64>(&gradient, sizes, seed);
+    let (at, seeds) = all.split_at(operator.inputs().len());
+    let direction = inputs::<f64>(operator, sizes, seed + 1);
+    let step = 1e-6;
+    let moved = |step: f64| -> Result<f64, Error> {
+        let pairs = at.iter().zip(&direction);
+        let sum =
+            |(x, v): (&Vec<f64>, &Vec<f64>)| x.iter().zip(v).map(|(x, v)| x + step * v).collect();
+        let moved: Vec<Vec<f64>> = pairs.map(sum).collect();
+        Ok(dot(&results(operator, sizes, &moved)?, seeds))
     };
-    let first = bits(&op)?;
-    for count in [1, 2, 3] {
-        assert_eq!(threads::at_most(count, || bits(&op))?, first);
-    }
-    for tier in Tier::available() {
-        let other = bits(&operator()?.with_tier(tier)?)?;
-        for (a, b) in first.iter().zip(other) {
-            let [a, b] = [*a, b].map(f32::from_bits);
-            assert!((a - b).abs() <= 1e-6 * (1.0 + a.abs()), "{tier}: {a} {b}");
+    let want = (moved(step)? - moved(-step)?) / (2.0 * step);
+    let got = dot(&results(&gradient, sizes, &all)?, &direction);
+    Ok((got - want).abs() / (1.0 + want.abs()))
+}
+
+#[test]
+fn derivatives_are_those_of_differences() -> Result<(), Error> {
+    for (operator, ..) in operators()? {
+        for sizes in SIZES {
+            for operator in [&operator, &operator.gradient()?, &operator.tangent()?] {
+                let off = off(operator, sizes, 7)?;
+                assert!(off < 1e-7, "{}, {sizes:?}: {off:e}", operator.name());
+            }
         }
     }
     Ok(())
 }
 
+/// Parts of an operator give the same, with the row sums that they need.
 #[test]
-fn axes_are_told_apart() -> Result<(), Error> {
-    let op = operator()?;
-    let names: Vec<String> = op.inputs().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        names,
-        [
-            "x [4, batch, in]",
-            "s [1, batch, scalars]",
-            "a [in, 1]",
-            "b [scalars, 1]"
-        ]
-    );
-    let dims = op.bind(&[&[4, 2, 3], &[1, 2, 5], &[3, 1], &[5, 1]])?;
-    assert_eq!((dims.in_channels, dims.scalar_channels), (3, 5));
-    let error = op
-        .bind(&[&[4, 2, 3], &[1, 2, 5], &[3, 1], &[4, 1]])
-        .unwrap_err();
-    assert!(error.to_string().contains("[scalars = 5, 1]"), "{error}");
+fn selected_totals_stay() -> Result<(), Error> {
+    let operator = of_rows::operator()?;
+    for sizes in SIZES {
+        let all = inputs::<f64>(&operator, sizes, 3);
+        let whole = results(&operator, sizes, &all)?;
+        let alone = operator.selecting(&[false, true, false])?;
+        let got = results(&alone, sizes, &all)?;
+        assert_eq!(got.len(), 1);
+        for (got, want) in got[0].iter().zip(&whole[1]) {
+            assert!((got - want).abs() < 1e-13, "{sizes:?}: {got} {want}");
+        }
+    }
+    Ok(())
+}
+
+/// Neither the number of threads nor a repetition changes a bit; the tiers agree but for rounding.
+#[test]
+fn runs_give_the_same_bits() -> Result<(), Error> {
+    let sizes = [300, 24, 40];
+    for (operator, ..) in operators()? {
+        for operator in [&operator, &operator.gradient()?] {
+            let given = inputs::<f32>(operator, sizes, 9);
+            let bits = |operator: &Operator| -> Result<Vec<u32>, Error> {
+                let results = results(operator, sizes, &given)?;
+                Ok(results.into_iter().flatten().map(f32::to_bits).collect())
+            };
+            let first = bits(operator)?;
+            for count in [1, 2, 3] {
+                assert_eq!(threads::at_most(count, || bits(operator))?, first);
+            }
+            for tier in Tier::available() {
+                let other = bits(&operator.clone().with_tier(tier)?)?;
+                for (a, b) in first.iter().zip(other) {
+                    let [a, b] = [*a, b].map(f32::from_bits);
+                    assert!((a - b).abs() <= 1e-5 * (1.0 + a.abs()), "{tier}: {a} {b}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The backward pass of an operator with one output reads the sums that its forward pass saved.
+#[test]
+fn backward_passes_read_saved_sums() -> Result<(), Error> {
+    let operator = of_rows::operator()?.selecting(&[false, false, true])?;
+    let sizes = [3, 5, 7];
+    let given = inputs::<f64>(&operator, sizes, 11);
+    let shapes: Vec<Vec<usize>> = operator
+        .inputs()
+        .iter()
+        .map(|spec| spec.shape(&dims(sizes)))
+        .collect();
+    let pairs = given.iter().zip(&shapes);
+    let tensors: Result<Vec<_>, Error> = pairs
+        .map(|(data, shape)| Tensor::new(data, shape))
+        .collect();
+    let tensors = tensors?;
+    let evaluation = operator.evaluate(&tensors)?;
+    let seed = Random::new(2).reals(evaluation.output.len());
+    let seed_tensor = Tensor::new(&seed, &evaluation.output_shape)?;
+    let got = operator.gradients(&tensors, &evaluation, seed_tensor)?;
+    let all: Vec<Vec<f64>> = given.iter().cloned().chain([seed.clone()]).collect();
+    let want = results(&operator.gradient()?, sizes, &all)?;
+    assert_eq!(got.len(), want.len());
+    for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+        assert!((got - want).abs() < 1e-13, "{got} {want}");
+    }
     Ok(())
 }
