@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Device};
-use flashcliff::Dtype;
+use flashcliff::{Algebra, Dtype, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Channels, Geometry, Tokens, join_reference,
+    AttentionOptions, Call, Channels, Draws, Geometry, Tokens, join_reference,
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
-use flashcliff_network::tokens::{Ends, Transformer};
+use flashcliff_network::tokens::{Draw, Ends, Transformer};
 use flashcliff_network::{Cpu, Network, Rows, Scales, Slices};
 
 use super::{ITEMS, SAMPLES, options};
@@ -90,17 +90,35 @@ fn assert_alike(geometry: Geometry, options: &GatrOptions) {
     let plan = network.plan(&[ends.output], rows, [Dtype::F64; 2]).unwrap();
     let expected = values(net.forward(&x).unwrap().packed());
     let mut memory = Cpu::new(&plan).unwrap();
-    let mut difference = |parameters: &[&[f64]]| {
+    let mut run = |parameters: &[&[f64]], scales: Scales| {
         let mut outputs = [vec![f64::NAN; expected.len()]];
         let sources = Slices {
             inputs: &inputs,
             parameters,
         };
-        let scales = Scales::default();
         memory
             .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
             .unwrap();
-        largest_difference(&outputs[0], &expected)
+        let [output] = outputs;
+        output
+    };
+    // The second pass of training with a seed.
+    let draws = Draws::new(6, &Device::Cpu).unwrap();
+    let [_, second] = [(); 2].map(|()| draws.draw().unwrap());
+    let call = Call {
+        draw: Some(&second),
+        ..Call::default()
+    };
+    let trained = values(net.call(&x, &call).unwrap().packed());
+    assert_eq!(trained != expected, options.dropout.is_some());
+    let scales = Scales {
+        draw: Some(Draw { key: 6, step: 2 }),
+        ..Scales::default()
+    };
+    assert!(largest_difference(&run(&given, scales), &trained) < 1e-11);
+    let mut difference = |parameters: &[&[f64]]| {
+        let got = run(parameters, Scales::default());
+        largest_difference(&got, &expected)
     };
     assert!(difference(&given) < 1e-11);
     // Every parameter counts. What all keys share may not: attention drops it.
@@ -130,6 +148,7 @@ fn largest_difference(got: &[f64], expected: &[f64]) -> f64 {
 #[test]
 fn networks_of_transformers_have_names_and_results_of_candle() {
     let gatr = Geometry::gatr().unwrap();
+    let of = |p, q| Geometry::of(Algebra::new(Signature::new(p, q, 0).unwrap()).unwrap());
     let plain = options(true);
     let rich = GatrOptions {
         attention: AttentionOptions {
@@ -151,6 +170,7 @@ fn networks_of_transformers_have_names_and_results_of_candle() {
         assert_alike(gatr, options);
         if options.attention.rotary.is_none() {
             assert_alike(Geometry::lgatr_2().unwrap(), options);
+            assert_alike(of(3, 0), options);
         }
     }
     let product = false;

@@ -1,10 +1,10 @@
 //! The model of gravity: names, sizes, embedding, regulariser, symmetry.
 
 use candle_core::{DType, Device, Tensor};
-use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::layers::transformer::{Channels, Tokens};
+use flashcliff_candle::models::{Architecture, Gatr, GatrOptions, Model};
 
 use crate::common::{assert_close, noise, random, values};
-use crate::oracle::{Oracle, Token};
 
 fn model() -> Model {
     Model::new(Architecture::Gravity, 4, DType::F64).unwrap()
@@ -55,35 +55,29 @@ fn parameters_are_those_of_gatr() {
     );
 }
 
-/// One sample, by the oracle, with the embedding and the reading of points written again.
+/// One sample, by a network with the same variables, with the embedding and the reading of points written again.
 #[test]
 fn predictions_and_losses_are_those_of_the_formulas() {
     let model = model();
     let bodies = random(&[1, 4, 7], 3);
     let rows = values(&bodies);
-    let items: Vec<Token> = rows
-        .chunks_exact(7)
-        .map(|row| {
-            let mut mv = [0.0; 16];
-            mv[0] = row[0] + 1.0;
-            (mv[5], mv[6], mv[7]) = (-row[4] / 2.0, -row[5] / 2.0, -row[6] / 2.0);
-            (mv[11], mv[12], mv[13], mv[14]) = (-row[3], row[2], -row[1], 1.0);
-            Token {
-                mv: vec![mv],
-                s: vec![0.0],
-            }
-        })
-        .collect();
-    let oracle = Oracle {
-        parameters: model.parameters(),
-        heads: 8,
-        rotary: None,
-    };
-    let out = oracle.network(10, &items);
+    let embedded = rows.chunks_exact(7).flat_map(|row| {
+        let mut token = [0.0; 17];
+        token[0] = row[0] + 1.0;
+        (token[5], token[6], token[7]) = (-row[4] / 2.0, -row[5] / 2.0, -row[6] / 2.0);
+        (token[11], token[12], token[13], token[14]) = (-row[3], row[2], -row[1], 1.0);
+        token
+    });
+    let embedded = Tensor::from_vec(embedded.collect(), (1, 4, 17), &Device::Cpu).unwrap();
+    let ends = Channels::new(1, 1);
+    let options = GatrOptions::new(ends, ends, Channels::new(16, 128));
+    let vb = model.parameters().builder(DType::F64, &Device::Cpu);
+    let net = Gatr::new(options, vb).unwrap();
+    let out = net.forward(&Tokens::from_packed(embedded, ends).unwrap());
+    let out = values(out.unwrap().packed());
     let expected: Vec<f64> = out
-        .iter()
-        .flat_map(|token| {
-            let x = token.mv[0];
+        .chunks_exact(17)
+        .flat_map(|x| {
             let w = if x[14].abs() > 1e-3 { x[14] } else { 1e-3 };
             [-x[13] / w, x[12] / w, -x[11] / w]
         })
@@ -98,11 +92,10 @@ fn predictions_and_losses_are_those_of_the_formulas() {
     let pairs = expected.iter().zip(&of_targets);
     let error = pairs.map(|(p, t)| (p - t) * (p - t)).sum::<f64>() / 12.0;
     let regulariser: f64 = out
-        .iter()
-        .map(|token| {
-            let x = token.mv[0];
-            let others = (0..11).chain([15]).map(|b| x[b] * x[b]).sum::<f64>();
-            others + (x[14].abs() - 1.0).powi(2) + token.s[0] * token.s[0]
+        .chunks_exact(17)
+        .map(|x| {
+            let others = (0..11).chain([15, 16]).map(|b| x[b] * x[b]).sum::<f64>();
+            others + (x[14].abs() - 1.0).powi(2)
         })
         .sum();
     let objective = error + 0.01 * regulariser;

@@ -1,92 +1,51 @@
-//! Each layer, and the network, against the oracle.
+//! Each layer by itself, and what layers refuse. What networks of them compute is proven in `flashcliff-network`.
 
 use candle_core::backprop::GradStore;
-use candle_core::{DType, Device, Tensor};
-use candle_nn::VarBuilder;
+use candle_core::{DType, Device};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
     AttentionOptions, Block, Channels, CrossAttention, EquiLayerNorm, EquiLinear,
-    GeometricBilinear, Initialization, ScalarGate, Scope, SelfAttention, Sequences, Tokens,
+    GeometricBilinear, Geometry, Initialization, ScalarGate, SelfAttention, Tokens,
 };
+use flashcliff_candle::models::Gatr;
 
 use crate::common::{assert_close, disturb, parameter, random, values};
-use crate::oracle::{Oracle, Token};
-use crate::{ITEMS, SAMPLES, input, network, options, packed, samples};
+use crate::{ITEMS, SAMPLES, input, options};
 
 const FROM: Channels = Channels::new(3, 5);
-const TOLERANCE: f64 = 1e-11;
 
-/// Compares a layer with a function of the items of a sample.
-fn check<L>(
-    what: &str,
-    heads: usize,
-    from: Channels,
-    make: impl Fn(VarBuilder) -> L,
-    apply: impl Fn(&L, &Tokens) -> Tokens,
-    expected: impl Fn(&Oracle, usize, &[Token]) -> Vec<Token>,
-) {
+#[test]
+fn a_block_is_its_layers() {
     let parameters = Parameters::seeded(3);
-    let layer = make(parameters.builder(DType::F64, &Device::Cpu));
+    let vb = parameters.builder(DType::F64, &Device::Cpu);
+    let (attention, hidden) = (options(true).attention, FROM.times(2));
+    let block = Block::new(FROM, attention, vb.clone()).unwrap();
     disturb(&parameters, 7);
-    let oracle = Oracle {
-        parameters: &parameters,
-        heads,
-        rotary: None,
+
+    // The same variables, by their names.
+    let count = parameters.variables().len();
+    let of_attention = SelfAttention::new(FROM, attention, vb.pp("attention")).unwrap();
+    let of_mlp = vb.pp("mlp").pp("layers");
+    let bilinear = GeometricBilinear::new(FROM, hidden, of_mlp.pp(0)).unwrap();
+    let start = Initialization::Default;
+    let linear = EquiLinear::new(hidden, FROM, start, of_mlp.pp(2)).unwrap();
+    assert_eq!(parameters.variables().len(), count);
+    let norm = EquiLayerNorm::new(FROM).unwrap();
+    let gate = ScalarGate::new(hidden).unwrap();
+
+    let (x, reference) = (input(FROM, 17), random(&[SAMPLES, ITEMS], 91));
+    let sum = |x: &Tokens, y: &Tokens| {
+        Tokens::from_packed((x.packed() + y.packed()).unwrap(), FROM).unwrap()
     };
-    let x = input(from, 17);
-    let got = values(apply(&layer, &x).packed());
-    let all = samples(&x);
-    let expected: Vec<f64> = all
-        .iter()
-        .enumerate()
-        .flat_map(|(sample, items)| packed(&expected(&oracle, sample, items)))
-        .collect();
-    assert_close(&got, &expected, TOLERANCE, what);
-}
-
-/// A reference for each token.
-fn references() -> Tensor {
-    random(&[SAMPLES, ITEMS], 91)
-}
-
-#[test]
-fn linear_layers_with_and_without_scalars() {
-    for (from, to) in [
-        (FROM, Channels::new(4, 2)),
-        (FROM, Channels::new(2, 0)),
-        (Channels::new(3, 0), Channels::new(4, 2)),
-        (Channels::new(1, 0), Channels::new(1, 0)),
-    ] {
-        check(
-            &format!("linear {from:?} to {to:?}"),
-            1,
-            from,
-            |vb| EquiLinear::new(from, to, Initialization::Default, vb).unwrap(),
-            |layer, x| layer.forward(x).unwrap(),
-            |oracle, _, items| items.iter().map(|x| oracle.linear("", x)).collect(),
-        );
-    }
-}
-
-#[test]
-fn norms_and_gates() {
-    check(
-        "norm",
-        1,
-        FROM,
-        |_| EquiLayerNorm::new(FROM).unwrap(),
-        |layer, x| layer.forward(x).unwrap(),
-        |oracle, _, items| items.iter().map(|x| oracle.norm(x)).collect(),
-    );
-    check(
-        "gate",
-        1,
-        FROM,
-        |_| ScalarGate::new(FROM).unwrap(),
-        |layer, x| layer.forward(x).unwrap(),
-        |oracle, _, items| items.iter().map(|x| oracle.gate(x)).collect(),
-    );
+    let attended = of_attention.forward(&norm.forward(&x).unwrap()).unwrap();
+    let attended = sum(&x, &attended);
+    let normed = norm.forward(&attended).unwrap();
+    let made = bilinear.forward(&normed, &reference).unwrap();
+    let made = linear.forward(&gate.forward(&made).unwrap()).unwrap();
+    let expected = values(sum(&attended, &made).packed());
+    let got = block.forward(&x, &reference).unwrap();
+    assert_close(&values(got.packed()), &expected, 1e-13, "block");
 }
 
 #[test]
@@ -97,160 +56,6 @@ fn a_small_multivector_is_divided_by_the_root_of_the_smallest_mean() {
     let y = norm.forward(&x).unwrap();
     let expected: Vec<f64> = values(x.packed()).iter().map(|x| x / 0.1).collect();
     assert_close(&values(y.packed()), &expected, 1e-14, "norm");
-}
-
-#[test]
-fn products_and_joins_with_a_reference_for_each_token() {
-    let reference = references();
-    let of = values(&reference);
-    check(
-        "bilinear",
-        1,
-        FROM,
-        |vb| GeometricBilinear::new(FROM, Channels::new(4, 3), vb).unwrap(),
-        |layer, x| layer.forward(x, &reference).unwrap(),
-        |oracle, sample, items| {
-            let each = items.iter().enumerate();
-            each.map(|(item, x)| oracle.bilinear("", x, of[sample * ITEMS + item]))
-                .collect()
-        },
-    );
-}
-
-#[test]
-fn attention_with_shared_and_own_keys() {
-    for multi_query in [true, false] {
-        for (from, heads) in [
-            (FROM, 2),
-            (Channels::new(4, 8), 4),
-            (Channels::new(2, 0), 1),
-        ] {
-            let options = AttentionOptions {
-                heads,
-                ratio: 2,
-                multi_query,
-                ..AttentionOptions::default()
-            };
-            check(
-                &format!("attention {options:?}"),
-                heads,
-                from,
-                |vb| SelfAttention::new(from, options, vb).unwrap(),
-                |layer, x| layer.forward(x).unwrap(),
-                |oracle, _, items| oracle.attention("", items),
-            );
-        }
-    }
-}
-
-/// Rotary positions are those of the oracle; a shift of all positions changes nothing, another order of the items does.
-#[test]
-fn attention_with_rotary_positions() {
-    for multi_query in [true, false] {
-        // Five scalars of a head are made eight, nine ten, none eight.
-        for (from, heads) in [
-            (FROM, 2),
-            (Channels::new(4, 9), 2),
-            (Channels::new(2, 0), 1),
-        ] {
-            let options = AttentionOptions {
-                heads,
-                ratio: 2,
-                multi_query,
-                rotary: Some(50),
-                ..AttentionOptions::default()
-            };
-            check(
-                &format!("attention {options:?}"),
-                heads,
-                from,
-                |vb| SelfAttention::new(from, options, vb).unwrap(),
-                |layer, x| layer.forward(x).unwrap(),
-                |oracle, _, items| {
-                    let oracle = Oracle {
-                        rotary: Some(50.0),
-                        ..*oracle
-                    };
-                    oracle.attention("", items)
-                },
-            );
-        }
-    }
-    let options = AttentionOptions {
-        heads: 2,
-        rotary: Some(4096),
-        ..AttentionOptions::default()
-    };
-    let parameters = Parameters::seeded(5);
-    let vb = || parameters.builder(DType::F64, &Device::Cpu);
-    let layer = SelfAttention::new(FROM, options, vb()).unwrap();
-    disturb(&parameters, 11);
-    let x = random(&[1, 6, FROM.width()], 3);
-    let out = |x: &Tensor, scope: &Scope| {
-        let x = Tokens::from_packed(x.clone(), FROM).unwrap();
-        let out = layer.forward_within(&x, scope).unwrap();
-        out.packed().clone()
-    };
-    let two = Scope::Within(Sequences::new(&[0, 2, 6]).unwrap());
-    let shifted = out(&x, &two).narrow(1, 2, 4).unwrap();
-    let last = x.narrow(1, 2, 4).unwrap().contiguous().unwrap();
-    let alone = out(&last, &Scope::Sample);
-    assert_close(&values(&shifted), &values(&alone), TOLERANCE, "shifted");
-    let order = Tensor::new(&[3_u32, 1, 2, 0], &Device::Cpu).unwrap();
-    let of_swapped = out(&last.index_select(&order, 1).unwrap(), &Scope::Sample);
-    let back = of_swapped.index_select(&order, 1).unwrap();
-    let differs = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-6;
-    assert!(values(&back).iter().zip(&values(&alone)).any(differs));
-
-    let zero = AttentionOptions {
-        rotary: Some(0),
-        ..options
-    };
-    let error = SelfAttention::new(FROM, zero, vb()).unwrap_err();
-    assert!(error.to_string().contains("rotary"), "{error}");
-    let error = CrossAttention::new(FROM, FROM, options, vb()).unwrap_err();
-    assert!(error.to_string().contains("rotary"), "{error}");
-    let lorentz = Algebra::new(Signature::new(1, 3, 0).unwrap()).unwrap();
-    let error = SelfAttention::over(lorentz, FROM, options, vb()).unwrap_err();
-    assert!(error.to_string().contains("head_norm"), "{error}");
-}
-
-#[test]
-fn blocks_and_the_network() {
-    let reference = random(&[SAMPLES, 1], 91);
-    let of = values(&reference);
-    let reference = reference.broadcast_as((SAMPLES, ITEMS)).unwrap();
-    let attention = options(true).attention;
-    check(
-        "block",
-        attention.heads,
-        FROM,
-        |vb| Block::new(FROM, attention, vb).unwrap(),
-        |layer, x| layer.forward(x, &reference).unwrap(),
-        |oracle, sample, items| oracle.block("", items, of[sample]),
-    );
-    for multi_query in [true, false] {
-        let (net, parameters) = network(multi_query, DType::F64);
-        let x = input(options(multi_query).input, 23);
-        let oracle = Oracle {
-            parameters: &parameters,
-            heads: 2,
-            rotary: None,
-        };
-        let all = samples(&x);
-        let expected: Vec<f64> = all
-            .iter()
-            .flat_map(|items| packed(&oracle.network(2, items)))
-            .collect();
-        let got = net.forward(&x).unwrap();
-        assert_close(&values(got.packed()), &expected, TOLERANCE, "network");
-        // In single precision the same within its rounding.
-        let (single, _) = network(multi_query, DType::F32);
-        let x = x.packed().to_dtype(DType::F32).unwrap();
-        let x = Tokens::from_packed(x, options(multi_query).input).unwrap();
-        let got = single.forward(&x).unwrap();
-        assert_close(&values(got.packed()), &expected, 2e-5, "network in f32");
-    }
 }
 
 #[test]
@@ -324,10 +129,8 @@ fn bad_sizes_are_errors() {
         "{error}"
     );
     let other = input(Channels::new(1, 1), 1);
-    let error = layer
-        .forward(&other, &references())
-        .unwrap_err()
-        .to_string();
+    let error = layer.forward(&other, &random(&[SAMPLES, ITEMS], 91));
+    let error = error.unwrap_err().to_string();
     assert!(error.contains("channels of tokens"), "{error}");
     let error = Tokens::from_packed(x.packed().clone(), Channels::new(1, 1));
     assert!(
@@ -335,6 +138,68 @@ fn bad_sizes_are_errors() {
             .unwrap_err()
             .to_string()
             .contains("[samples, items, blades * 1 + 1], such as 17")
+    );
+}
+
+#[test]
+fn rotary_positions_say_what_they_need() {
+    let parameters = Parameters::seeded(5);
+    let vb = || parameters.builder(DType::F64, &Device::Cpu);
+    let options = AttentionOptions {
+        heads: 2,
+        rotary: Some(4096),
+        ..AttentionOptions::default()
+    };
+    let zero = AttentionOptions {
+        rotary: Some(0),
+        ..options
+    };
+    let error = SelfAttention::new(FROM, zero, vb()).unwrap_err();
+    assert!(error.to_string().contains("rotary"), "{error}");
+    let error = CrossAttention::new(FROM, FROM, options, vb()).unwrap_err();
+    assert!(error.to_string().contains("rotary"), "{error}");
+    let lorentz = Algebra::new(Signature::new(1, 3, 0).unwrap()).unwrap();
+    let error = SelfAttention::over(lorentz, FROM, options, vb()).unwrap_err();
+    assert!(error.to_string().contains("head_norm"), "{error}");
+}
+
+#[test]
+fn geometries_say_what_they_need() {
+    let algebra = Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap();
+    let parameters = Parameters::seeded(1);
+    let vb = || parameters.builder(DType::F64, &Device::Cpu);
+    for (choice, geometry) in [
+        (
+            "join",
+            Geometry {
+                join: true,
+                ..Geometry::of(algebra)
+            },
+        ),
+        (
+            "distances",
+            Geometry {
+                distances: true,
+                ..Geometry::of(algebra)
+            },
+        ),
+    ] {
+        let error = Gatr::over(geometry, options(true), vb())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(choice) && error.contains("Cl(n,0,1)") && error.contains("cl300"),
+            "{error}"
+        );
+    }
+    let null = Algebra::new(Signature::new(1, 0, 2).unwrap()).unwrap();
+    assert!(Gatr::over(null, options(true), vb()).is_err());
+    let net = Gatr::over(algebra, options(true), vb()).unwrap();
+    let other = Tokens::from_packed(random(&[1, 2, 2 * 16 + 3], 1), options(true).input).unwrap();
+    let error = net.forward(&other).unwrap_err().to_string();
+    assert!(
+        error.contains("blades of tokens") && error.contains("8 of cl300"),
+        "{error}"
     );
 }
 

@@ -15,10 +15,6 @@ use crate::{network, options};
 const LENGTHS: [usize; 8] = [5, 1, 0, 70, 33, 2, 17, 40];
 const LONGEST: usize = 70;
 
-fn typed(tensor: &Tensor, dtype: DType) -> Tensor {
-    tensor.to_dtype(dtype).unwrap()
-}
-
 /// Rows of sequences, and for each its place among padded items.
 fn places() -> Vec<usize> {
     let each = LENGTHS.iter().enumerate();
@@ -39,95 +35,53 @@ fn sequences() -> Sequences {
 }
 
 /// The mask of padded samples.
-fn padding(dtype: DType) -> Scope {
+fn padding() -> Scope {
     let shown = LENGTHS
         .iter()
         .flat_map(|&length| (0..LONGEST).map(move |i| u8::from(i < length)));
     let shape = (LENGTHS.len(), 1, LONGEST);
     let shown = Tensor::from_vec(shown.collect(), shape, &Device::Cpu).unwrap();
-    Scope::Masked(Mask::boolean(&shown, dtype).unwrap())
+    Scope::Masked(Mask::boolean(&shown, DType::F64).unwrap())
 }
 
 #[test]
 fn a_ragged_batch_is_as_padded_samples() {
-    for dtype in [DType::F32, DType::F64] {
-        for multi_query in [true, false] {
-            let (net, parameters) = network(multi_query, dtype);
-            let channels = options(multi_query).input;
-            // The padding has numbers too, which must not matter.
-            let shape = [LENGTHS.len(), LONGEST, channels.width()];
-            let padded = Var::from_tensor(&typed(&random(&shape, 5), dtype)).unwrap();
-            let reference = typed(&random(&[LENGTHS.len(), LONGEST, 1], 6), dtype);
-            let total = LENGTHS.iter().sum::<usize>();
-            let ragged = rows(padded.as_tensor())
-                .detach()
-                .reshape((1, total, shape[2]))
-                .unwrap();
-            let ragged = Var::from_tensor(&ragged).unwrap();
-            let of_rows = rows(&reference).reshape((1, total)).unwrap();
-            let reference = reference.squeeze(2).unwrap();
-
-            let run = |x: &Var, reference: &Tensor, scope: &Scope| {
-                let x = Tokens::from_packed(x.as_tensor().clone(), channels).unwrap();
-                net.forward_within(&x, Some(reference), scope).unwrap()
-            };
-            let a = run(&ragged, &of_rows, &Scope::Within(sequences()));
-            let b = run(&padded, &reference, &padding(dtype));
-            let (a, b) = (a.packed().squeeze(0).unwrap(), rows(b.packed()));
-            let what = format!("{dtype:?}, multi-query {multi_query}");
-            // Matrix products of other numbers of rows may round otherwise.
-            let tolerance = if dtype == DType::F32 { 1e-5 } else { 1e-13 };
-            assert_close(&values(&a), &values(&b), tolerance, &what);
-
-            let weights = typed(&random(a.dims(), 9), dtype);
-            let loss = |out: &Tensor| (out * &weights).unwrap().sum_all().unwrap();
-            let (a, b) = (loss(&a).backward().unwrap(), loss(&b).backward().unwrap());
-            let of_ragged = a.get(&ragged).unwrap().squeeze(0).unwrap();
-            let of_padded = rows(b.get(&padded).unwrap());
-            let (a_x, b_x) = (values(&of_ragged), values(&of_padded));
-            assert_close(&a_x, &b_x, 10.0 * tolerance, "gradients of items");
-            if dtype == DType::F32 {
-                // Some gradients are zero but for rounding: those of what all keys share.
-                continue;
-            }
-            for (name, var) in parameters.variables() {
-                let (a, b) = (a.get(&var).unwrap(), b.get(&var).unwrap());
-                let largest = values(a).into_iter().fold(0.0_f64, |l, g| l.max(g.abs()));
-                if largest > 1e-12 {
-                    assert_close(&values(a), &values(b), 1e-10, &name);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_sequence_does_not_depend_on_others_nor_on_threads() {
-    let (net, _) = network(true, DType::F64);
+    let (net, parameters) = network(true, DType::F64);
     let channels = options(true).input;
+    // The padding has numbers too, which must not matter.
+    let shape = [LENGTHS.len(), LONGEST, channels.width()];
+    let padded = Var::from_tensor(&random(&shape, 5)).unwrap();
+    let reference = random(&[LENGTHS.len(), LONGEST, 1], 6);
     let total = LENGTHS.iter().sum::<usize>();
-    let x = random(&[1, total, channels.width()], 5);
-    let run = |x: &Tensor, lengths: &[usize]| {
-        let x = Tokens::from_packed(x.clone(), channels).unwrap();
-        let scope = Scope::Within(Sequences::of_lengths(lengths));
-        values(net.forward_within(&x, None, &scope).unwrap().packed())
+    let ragged = rows(padded.as_tensor()).detach();
+    let ragged = Var::from_tensor(&ragged.reshape((1, total, shape[2])).unwrap()).unwrap();
+    let of_rows = rows(&reference).reshape((1, total)).unwrap();
+    let reference = reference.squeeze(2).unwrap();
+
+    let run = |x: &Var, reference: &Tensor, scope: &Scope| {
+        let x = Tokens::from_packed(x.as_tensor().clone(), channels).unwrap();
+        net.forward_within(&x, Some(reference), scope).unwrap()
     };
-    let all = run(&x, &LENGTHS);
-    let width = all.len() / total;
-    let mut start = 0;
-    for length in LENGTHS {
-        let alone = run(&x.narrow(1, start, length).unwrap(), &[length]);
-        let together = &all[start * width..][..length * width];
-        if length > 0 {
-            let what = format!("{length} items");
-            assert_close(&alone, together, 1e-12, &what);
+    let a = run(&ragged, &of_rows, &Scope::Within(sequences()));
+    let b = run(&padded, &reference, &padding());
+    let (a, b) = (a.packed().squeeze(0).unwrap(), rows(b.packed()));
+    // Matrix products of other numbers of rows may round otherwise.
+    assert_close(&values(&a), &values(&b), 1e-13, "results");
+
+    let weights = random(a.dims(), 9);
+    let loss = |out: &Tensor| (out * &weights).unwrap().sum_all().unwrap();
+    let (a, b) = (loss(&a).backward().unwrap(), loss(&b).backward().unwrap());
+    let of_ragged = a.get(&ragged).unwrap().squeeze(0).unwrap();
+    let of_padded = rows(b.get(&padded).unwrap());
+    let (a_x, b_x) = (values(&of_ragged), values(&of_padded));
+    assert_close(&a_x, &b_x, 1e-12, "gradients of items");
+    for (name, var) in parameters.variables() {
+        let (a, b) = (a.get(&var).unwrap(), b.get(&var).unwrap());
+        let largest = values(a).into_iter().fold(0.0_f64, |l, g| l.max(g.abs()));
+        // Some gradients are zero but for rounding: those of what all keys share.
+        if largest > 1e-12 {
+            assert_close(&values(a), &values(b), 1e-10, &name);
         }
-        start += length;
-    }
-    for threads in [1, 3] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        let got = pool.build().unwrap().install(|| run(&x, &LENGTHS));
-        assert_eq!(got, all, "{threads} threads");
     }
 }
 

@@ -26,3 +26,4 @@ mod slim_blocks;
 mod stages;
 mod text;
 mod transformers;
+mod whole;

@@ -51,7 +51,7 @@ fn made(geometry: Geometry, each: usize, scalars: usize) -> (Network, Value, Val
 }
 
 /// `dual(dual(c) ^ dual(d))`, or `a b`, blade by blade.
-fn product(geometry: Geometry, is_join: bool, [x, y]: [&[f64]; 2]) -> Vec<f64> {
+pub(crate) fn product(geometry: Geometry, is_join: bool, [x, y]: [&[f64]; 2]) -> Vec<f64> {
     let cayley = geometry.algebra.cayley();
     let dual = |x: &[f64]| {
         let mut to = vec![0.0; x.len()];

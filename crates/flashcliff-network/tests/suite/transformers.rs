@@ -208,11 +208,32 @@ fn samples_do_not_see_each_other() {
     }
 }
 
-/// Sequences of a ragged batch are samples of other lengths, and items that a mask hides are not there.
+/// Many samples are several chunks, whose sums are in one order.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    let made = blocks(Block::of(Geometry::gatr().unwrap()));
+    let rows = Rows::new(70, 3);
+    let plan = planned(&made, rows, Keep::All);
+    let [inputs, parameters] = given(&made.network, rows);
+    let with_threads = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let run = || run(&plan, [&inputs, &parameters], Scales::default());
+        pool.build().unwrap().install(run)
+    };
+    let one = with_threads(1);
+    for threads in [1, 2, 3] {
+        assert_eq!(with_threads(threads), one, "{threads} threads");
+    }
+}
+
+/// Sequences of a ragged batch are samples of other lengths, whose positions begin anew, and items that a mask hides are not there.
 #[test]
 fn sequences_and_masks_hide_the_items_of_others() {
     let lengths = [3, 1, 5, 40];
-    let own = Block::of(Geometry::gatr().unwrap());
+    let own = Block {
+        rotary: true,
+        ..Block::of(Geometry::gatr().unwrap())
+    };
     let made = blocks(own);
     let total = lengths.iter().sum::<usize>();
     let rows = Rows::new(1, total);

@@ -1,18 +1,17 @@
-"""Writes golden.json: the output of GATr in plain PyTorch, for weights and inputs that golden.rs makes by the same formula.
+"""Prints two numbers of the output of GATr in plain PyTorch, for weights and inputs that whole.rs makes by the same formula.
 
 The network is crates/flashcliff-py/tests/gatr_reference.py, with which the tests of the Python package compare flashcliff.compat.gatr.
 
-    pip install torch && python crates/flashcliff-candle/tests/transformer/golden.py
+    pip install torch && python crates/flashcliff-network/tests/suite/golden.py
 """
 
-import json
 import sys
 from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2] / "flashcliff-py" / "tests"))
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "flashcliff-py" / "tests"))
 
 from gatr_reference import Reference  # noqa: E402
 
@@ -23,7 +22,7 @@ MASK = (1 << 64) - 1
 
 
 def noise(shape, seed):
-    """Numbers in [-1, 1), as `common::noise` has them."""
+    """Numbers in [-1, 1), as `networks::random` has them."""
     state = seed * 0x9E3779B97F4A7C15 & MASK | 1
     made = []
     for _ in range(torch.Size(shape).numel()):
@@ -77,7 +76,6 @@ def shapes(multi_query):
 
 
 def main():
-    golden = {}
     for name, multi_query in (("multi_query", True), ("own_keys", False)):
         named = sorted(shapes(multi_query).items())
         parameters = {key: noise(shape, 100 + at) / 2 for at, (key, shape) in enumerate(named)}
@@ -85,11 +83,9 @@ def main():
         mv = noise((SAMPLES, ITEMS, INPUT[0], 16), 1)
         s = noise((SAMPLES, ITEMS, INPUT[1]), 2)
         out_mv, out_s = net.network(mv, s, BLOCKS)
-        golden[name] = {
-            "multivectors": out_mv.flatten().tolist(),
-            "scalars": out_s.flatten().tolist(),
-        }
-    (HERE / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+        # Rows of tokens: blade by blade all channels, then the scalars.
+        packed = torch.cat([out_mv.transpose(-1, -2).flatten(2), out_s], dim=-1)
+        print(name, [(packed * noise(packed.shape, seed)).sum().item() for seed in (9, 10)])
 
 
 if __name__ == "__main__":
