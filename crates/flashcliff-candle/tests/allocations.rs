@@ -105,12 +105,8 @@ fn later_steps(architecture: Architecture, way: Way) -> ([usize; OF_OTHERS.len()
         Way::Graph => Objective::through_graph(&model, ROWS, 1).unwrap(),
         Way::Planned | Way::Planted => Objective::new(&model, ROWS, 1).unwrap(),
     };
-    let points = [ROWS, architecture.points(), architecture.dim()];
-    let targets = match architecture.targets() {
-        1 => vec![ROWS],
-        targets => vec![ROWS, targets],
-    };
-    let feed = Feed::new(vec![tensor(&points), tensor(&targets)], ROWS, 8).unwrap();
+    let data = architecture.shapes(ROWS).map(|shape| tensor(&shape));
+    let feed = Feed::new(data.to_vec(), ROWS, 8).unwrap();
     let order: Vec<u32> = (0..ROWS as u32).collect();
     feed.load(&order.repeat(FIRST + COUNTED)).unwrap();
     let mut step = Step::new(&feed, Capture::Off, |batch| {

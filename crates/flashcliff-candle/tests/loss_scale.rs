@@ -190,20 +190,15 @@ impl Run {
 
     /// A step on a batch of its own, whose targets are as large as that.
     fn step(&mut self, seed: usize, size: f64) -> f32 {
-        let architecture = self.model.architecture();
-        let shape = (ROWS, architecture.points(), architecture.dim());
+        let [points, targets] = self.model.architecture().shapes(ROWS);
         let number = |at: usize| ((at * 37 + seed * 11) % 29) as f32 / 14.0 - 1.0;
-        let count = shape.0 * shape.1 * shape.2;
-        let points: Vec<f32> = (0..count).map(number).collect();
-        let count = ROWS * architecture.targets();
-        let targets: Vec<f32> = (0..count).map(|at| number(at + 5) * size as f32).collect();
-        let shape_of_targets = match architecture.targets() {
-            1 => vec![ROWS],
-            targets => vec![ROWS, targets],
+        let tensor = |shape: Vec<usize>, number: &dyn Fn(usize) -> f32| {
+            let numbers = (0..shape.iter().product()).map(number).collect();
+            Tensor::from_vec(numbers, shape, &Device::Cpu).unwrap()
         };
         let batch = [
-            Tensor::from_vec(points, shape, &Device::Cpu).unwrap(),
-            Tensor::from_vec(targets, shape_of_targets, &Device::Cpu).unwrap(),
+            tensor(points, &number),
+            tensor(targets, &|at| number(at + 5) * size as f32),
         ];
         let loss = self.objective.evaluate(&batch).unwrap();
         self.adam

@@ -36,13 +36,8 @@ fn step(architecture: Architecture, planned: bool) -> Vec<Arc<Operation>> {
         true => Objective::new(&model, ROWS, 1).unwrap(),
         false => Objective::through_graph(&model, ROWS, 1).unwrap(),
     };
-    let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, &Device::Cpu).unwrap();
-    let targets = match architecture.targets() {
-        1 => vec![ROWS],
-        targets => vec![ROWS, targets],
-    };
-    let points = [ROWS, architecture.points(), architecture.dim()];
-    let batch = [ones(&points), ones(&targets)];
+    let ones = |shape| Tensor::ones(shape, DType::F32, &Device::Cpu).unwrap();
+    let batch = architecture.shapes(ROWS).map(ones);
     begun(|| {
         let loss = objective.evaluate(&batch).unwrap();
         adam.objective_step(&mut objective, &loss).unwrap();

@@ -87,80 +87,67 @@ pub struct Losses {
 }
 
 impl Architecture {
+    /// The name, the points of a sample, the numbers of a point, and the predictions of a sample.
+    const fn facts(self) -> (&'static str, [usize; 3]) {
+        match self {
+            Self::Hulls => ("hulls", [hulls::POINTS, 5, 1]),
+            Self::AffineHulls => ("affine-hulls", [hulls::POINTS, 5, 1]),
+            Self::Invariants => ("invariants", [regression::POINTS, 5, 1]),
+            Self::Regression { .. } => ("regression", [regression::POINTS, 5, 1]),
+            Self::Volumes => ("volumes", [volumes::POINTS, 3, 1]),
+            Self::Gravity => ("gravity", [gravity::POINTS, gravity::ROW, gravity::TARGETS]),
+            Self::Bodies => (
+                "nbody",
+                [bodies::POINTS, bodies::row(3), bodies::targets(3)],
+            ),
+            Self::Bodies5d => (
+                "nbody5d",
+                [bodies::POINTS, bodies::row(5), bodies::targets(5)],
+            ),
+            Self::SimplicialHulls => ("csmpn-hulls", [simplices::POINTS, simplices::ROW, 1]),
+        }
+    }
+
     /// A short name: `hulls`, `affine-hulls`, `invariants`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
     /// `csmpn-hulls`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Hulls => "hulls",
-            Self::AffineHulls => "affine-hulls",
-            Self::Invariants => "invariants",
-            Self::Regression { .. } => "regression",
-            Self::Volumes => "volumes",
-            Self::Gravity => "gravity",
-            Self::Bodies => "nbody",
-            Self::Bodies5d => "nbody5d",
-            Self::SimplicialHulls => "csmpn-hulls",
-        }
+        self.facts().0
     }
 
     /// Points per sample.
     pub fn points(self) -> usize {
-        match self {
-            Self::Hulls | Self::AffineHulls => hulls::POINTS,
-            Self::Regression { .. } | Self::Invariants => regression::POINTS,
-            Self::Volumes => volumes::POINTS,
-            Self::Gravity => gravity::POINTS,
-            Self::Bodies | Self::Bodies5d => bodies::POINTS,
-            Self::SimplicialHulls => simplices::POINTS,
-        }
+        self.facts().1[0]
     }
 
     /// Dimension of a point: the numbers of a row of a sample.
     pub fn dim(self) -> usize {
-        match self {
-            Self::Hulls | Self::AffineHulls | Self::Regression { .. } | Self::Invariants => 5,
-            Self::Volumes => 3,
-            Self::Gravity => gravity::ROW,
-            Self::Bodies => bodies::row(3),
-            Self::Bodies5d => bodies::row(5),
-            Self::SimplicialHulls => simplices::ROW,
-        }
+        self.facts().1[1]
+    }
+
+    /// Predictions per sample.
+    pub fn targets(self) -> usize {
+        self.facts().1[2]
+    }
+
+    /// The shapes of a batch of so many rows: points, and targets.
+    pub fn shapes(self, rows: usize) -> [Vec<usize>; 2] {
+        let (_, [points, dim, targets]) = self.facts();
+        let targets = match targets {
+            1 => vec![rows],
+            _ => vec![rows, targets],
+        };
+        [vec![rows, points, dim], targets]
     }
 
     /// Whether its training steps are computed in buffers that are taken once, without candle's graph:
     /// [`Objective::is_planned`](crate::objective::Objective::is_planned).
     pub fn has_plan(self) -> bool {
-        match self {
-            Self::Hulls
-            | Self::AffineHulls
-            | Self::Invariants
-            | Self::Regression { .. }
-            | Self::Volumes
-            | Self::Bodies
-            | Self::Bodies5d
-            | Self::SimplicialHulls => true,
-            Self::Gravity => false,
-        }
+        self != Self::Gravity
     }
 
     /// Whether it can have [dropout](ModelOptions::dropout).
     pub fn has_dropout(self) -> bool {
         self == Self::Gravity
-    }
-
-    /// Predictions per sample.
-    pub fn targets(self) -> usize {
-        match self {
-            Self::Hulls
-            | Self::AffineHulls
-            | Self::Invariants
-            | Self::Regression { .. }
-            | Self::Volumes
-            | Self::SimplicialHulls => 1,
-            Self::Gravity => gravity::TARGETS,
-            Self::Bodies => bodies::targets(3),
-            Self::Bodies5d => bodies::targets(5),
-        }
     }
 }
 

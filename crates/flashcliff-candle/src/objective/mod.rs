@@ -380,14 +380,8 @@ impl Objective {
                 fits(name, shape)?;
             }
             Work::Graph(own) => {
-                let architecture = own.model.architecture();
-                let points = [self.rows, architecture.points(), architecture.dim()];
-                let targets = [self.rows, architecture.targets()];
-                match (input, targets) {
-                    (0, _) => fits("points", &points)?,
-                    (_, [_, 1]) => fits("targets", &targets[..1])?,
-                    _ => fits("targets", &targets)?,
-                }
+                let shapes = own.model.architecture().shapes(self.rows);
+                fits(["points", "targets"][input], &shapes[input])?;
             }
         }
         match &self.place {

@@ -36,12 +36,9 @@ fn random(shape: &[usize], seed: u64) -> Tensor {
 }
 
 fn batch(architecture: Architecture, rows: usize, seed: u64, dtype: DType) -> [Tensor; 2] {
-    let points = random(&[rows, architecture.points(), architecture.dim()], seed);
-    let targets = match architecture.targets() {
-        1 => random(&[rows], seed + 100),
-        targets => random(&[rows, targets], seed + 100),
-    };
-    [points, targets].map(|tensor| tensor.to_dtype(dtype).unwrap())
+    let [points, targets] = architecture.shapes(rows);
+    let batch = [random(&points, seed), random(&targets, seed + 100)];
+    batch.map(|tensor| tensor.to_dtype(dtype).unwrap())
 }
 
 /// The error and all gradients, in the order of the parameters.

@@ -22,7 +22,7 @@ use flashcliff::Pass;
 use super::Scalar;
 use super::function::{Array, Derived, Function, check_room, report};
 use super::gpu::OnGpu;
-use super::once::{self, Gradient, Ready};
+use super::once::{self, Gradient, Ready, forward_is_ready};
 use super::operator::{Core, WithOptions};
 use crate::Error;
 
@@ -495,14 +495,7 @@ impl CustomOp1 for Last {
         "flashcliff"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.output.on_cpu(self.backward.name())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.output.on_cuda(self.backward.name())
-    }
+    forward_is_ready!(self, self.output, self.backward.name(); _first);
 
     fn bwd(&self, first: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
         Ok(self.gradients(first, output, grad)?.swap_remove(0))
@@ -514,26 +507,7 @@ impl CustomOp2 for Last {
         "flashcliff"
     }
 
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.output.on_cpu(self.backward.name())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.output.on_cuda(self.backward.name())
-    }
+    forward_is_ready!(self, self.output, self.backward.name(); _first, _second);
 
     fn bwd(
         &self,
@@ -552,30 +526,7 @@ impl CustomOp3 for Last {
         "flashcliff"
     }
 
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.output.on_cpu(self.backward.name())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.output.on_cuda(self.backward.name())
-    }
+    forward_is_ready!(self, self.output, self.backward.name(); _first, _second, _third);
 
     fn bwd(
         &self,

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, CustomOp1, Result, Shape, Storage, Tensor};
 
 use super::node::constant;
 use crate::Error;
@@ -114,6 +114,28 @@ pub(super) fn owned(tensor: &Tensor) -> Result<Storage> {
     storage.try_clone(layout)
 }
 
+/// The forward passes of a node whose result is [`Ready`], with a name for each argument.
+macro_rules! forward_is_ready {
+    ($self:ident, $ready:expr, $name:expr; $($argument:ident),+) => {
+        fn cpu_fwd(
+            &$self,
+            $($argument: &candle_core::CpuStorage, _: &candle_core::Layout),+
+        ) -> candle_core::Result<(candle_core::CpuStorage, candle_core::Shape)> {
+            $ready.on_cpu($name)
+        }
+
+        #[cfg(feature = "cuda")]
+        fn cuda_fwd(
+            &$self,
+            $($argument: &candle_core::CudaStorage, _: &candle_core::Layout),+
+        ) -> candle_core::Result<(candle_core::CudaStorage, candle_core::Shape)> {
+            $ready.on_cuda($name)
+        }
+    };
+}
+
+pub(super) use forward_is_ready;
+
 /// The result of a node that is computed before the node is made. It is taken when candle calls the forward pass of the node.
 pub(super) struct Ready(Mutex<Option<(Storage, Shape)>>);
 
@@ -160,14 +182,7 @@ impl CustomOp1 for Once {
         "flashcliff gradient"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.result.on_cpu(&self.operator)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.result.on_cuda(&self.operator)
-    }
+    forward_is_ready!(self, self.result, &self.operator; _own);
 
     fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> Result<Option<Tensor>> {
         let operator = self.operator.clone();
@@ -225,14 +240,7 @@ impl CustomOp1 for Mark {
         "first_order"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.0.on_cpu(CustomOp1::name(self))
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.0.on_cuda(CustomOp1::name(self))
-    }
+    forward_is_ready!(self, self.0, CustomOp1::name(self); _own);
 
     fn bwd(&self, input: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         if keeps_graph() {

@@ -10,7 +10,7 @@ use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
 
 use crate::compare::{random, values};
-use crate::models::target_shape;
+use crate::models::{ALL, data};
 use crate::trials::{Tests, gpu};
 
 const SAMPLES: usize = 50;
@@ -20,18 +20,7 @@ const PER_EPOCH: usize = SAMPLES / BATCH;
 const STEPS: usize = 50;
 
 pub(crate) fn add(tests: &mut Tests) {
-    let all = [
-        Architecture::Hulls,
-        Architecture::Regression { width: 20 },
-        Architecture::Volumes,
-        Architecture::Bodies,
-        Architecture::Bodies5d,
-        Architecture::SimplicialHulls,
-        Architecture::AffineHulls,
-        Architecture::Invariants,
-        Architecture::Gravity,
-    ];
-    for architecture in all {
+    for architecture in ALL {
         let name = architecture.name();
         tests.add(
             format!("capture::{name}::bits_are_those_of_eager_steps"),
@@ -86,23 +75,6 @@ fn order(steps: std::ops::Range<usize>) -> Vec<u32> {
     steps.flat_map(batch).collect()
 }
 
-fn data(architecture: Architecture, samples: usize, device: &Device) -> Vec<Tensor> {
-    let points = random(
-        &[samples, architecture.points(), architecture.dim()],
-        1,
-        DType::F32,
-    );
-    let targets = random(&target_shape(architecture, samples), 2, DType::F32);
-    let put = |tensor: Tensor| {
-        tensor
-            .to_dtype(DType::F32)
-            .unwrap()
-            .to_device(device)
-            .unwrap()
-    };
-    vec![put(points), put(targets)]
-}
-
 /// A training run on some device.
 struct Run {
     losses: Vec<f32>,
@@ -127,7 +99,12 @@ impl Run {
             model.import("model.", state).unwrap();
             adam.import("adam.", state).unwrap();
         }
-        let feed = Feed::new(data(architecture, SAMPLES, device), BATCH, INTERVAL).unwrap();
+        let feed = Feed::new(
+            data(architecture, SAMPLES, DType::F32, device),
+            BATCH,
+            INTERVAL,
+        )
+        .unwrap();
         let mut losses = Vec::new();
         let captured = {
             let mut step = Step::new(&feed, capture, |batch| {
@@ -232,7 +209,8 @@ fn times(architecture: Architecture) {
         for capture in [Capture::Off, Capture::Auto] {
             let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
             let mut adam = Adam::new(model.parameters().variables(), full()).unwrap();
-            let feed = Feed::new(data(architecture, batch, device), batch, 100).unwrap();
+            let feed =
+                Feed::new(data(architecture, batch, DType::F32, device), batch, 100).unwrap();
             let mut objective = Objective::new(&model, batch, 1).unwrap();
             let mut step = Step::new(&feed, capture, |batch| {
                 let loss = objective.evaluate(batch)?;
@@ -296,7 +274,7 @@ fn refused() {
     let run = |poisoned: bool, steps: usize| {
         let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
         let mut adam = Adam::new(model.parameters().variables(), full()).unwrap();
-        let mut tensors = data(architecture, SAMPLES, device);
+        let mut tensors = data(architecture, SAMPLES, DType::F32, device);
         if poisoned {
             let mut targets: Vec<f32> = tensors[1].to_vec1().unwrap();
             targets[SAMPLES - 1] = f32::NAN;

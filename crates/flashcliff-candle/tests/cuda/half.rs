@@ -60,12 +60,8 @@ pub(crate) fn add(tests: &mut Tests) {
 }
 
 fn data(architecture: Architecture, size: f64, device: &Device) -> [Tensor; 2] {
-    let points = [SAMPLES, architecture.points(), architecture.dim()];
-    let shape = match architecture.targets() {
-        1 => vec![SAMPLES],
-        targets => vec![SAMPLES, targets],
-    };
-    let targets = (random(&shape, 2, DType::F32) * size).unwrap();
+    let [points, targets] = architecture.shapes(SAMPLES);
+    let targets = (random(&targets, 2, DType::F32) * size).unwrap();
     [random(&points, 1, DType::F32), targets].map(|tensor| {
         let tensor = tensor.to_dtype(DType::F32).unwrap();
         tensor.to_device(device).unwrap()

@@ -11,19 +11,20 @@ use crate::trials::{Tests, gpu};
 const STEPS: usize = 8;
 const BATCH: usize = 16;
 
+pub(crate) const ALL: [Architecture; 9] = [
+    Architecture::Hulls,
+    Architecture::Regression { width: 20 },
+    Architecture::Volumes,
+    Architecture::Bodies,
+    Architecture::Bodies5d,
+    Architecture::SimplicialHulls,
+    Architecture::AffineHulls,
+    Architecture::Invariants,
+    Architecture::Gravity,
+];
+
 pub(crate) fn add(tests: &mut Tests) {
-    let all = [
-        Architecture::Hulls,
-        Architecture::Regression { width: 20 },
-        Architecture::Volumes,
-        Architecture::Bodies,
-        Architecture::Bodies5d,
-        Architecture::SimplicialHulls,
-        Architecture::AffineHulls,
-        Architecture::Invariants,
-        Architecture::Gravity,
-    ];
-    for architecture in all {
+    for architecture in ALL {
         let name = architecture.name();
         tests.add(
             format!("models::{name}::losses_are_those_of_the_cpu"),
@@ -46,12 +47,19 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-/// The shape of the targets of a batch.
-pub(crate) fn target_shape(architecture: Architecture, batch: usize) -> Vec<usize> {
-    match architecture.targets() {
-        1 => vec![batch],
-        targets => vec![batch, targets],
-    }
+/// Points of so many rows and their targets, the same numbers for each type and device.
+pub(crate) fn data(
+    architecture: Architecture,
+    rows: usize,
+    dtype: DType,
+    device: &Device,
+) -> Vec<Tensor> {
+    let shapes = architecture.shapes(rows).into_iter().zip(1..);
+    let made = shapes.map(|(shape, seed)| {
+        let tensor = random(&shape, seed, DType::F32).to_dtype(dtype).unwrap();
+        tensor.to_device(device).unwrap()
+    });
+    made.collect()
 }
 
 /// A run of training.
@@ -72,16 +80,11 @@ impl Run {
     }
 
     fn loss(&self, step: usize) -> candle_core::Result<Tensor> {
-        let architecture = self.model.architecture();
-        let shape = [BATCH, architecture.points(), architecture.dim()];
+        let [points, targets] = self.model.architecture().shapes(BATCH);
         let var = &self.model.parameters().variables()[0].1;
         let put = |tensor: Tensor| tensor.to_dtype(var.dtype())?.to_device(var.device());
-        let points = put(random(&shape, 2 * step as u64, DType::F32))?;
-        let targets = random(
-            &target_shape(architecture, BATCH),
-            2 * step as u64 + 1,
-            DType::F32,
-        );
+        let points = put(random(&points, 2 * step as u64, DType::F32))?;
+        let targets = random(&targets, 2 * step as u64 + 1, DType::F32);
         Ok(self.model.losses(&points, &put(targets)?, None)?.objective)
     }
 

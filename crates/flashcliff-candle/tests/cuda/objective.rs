@@ -9,24 +9,15 @@ use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 use flashcliff_candle::precision::{self, Precision};
 
-use crate::compare::{assert_close, random, values};
+use crate::compare::{assert_close, values};
+use crate::models::{ALL, data};
 use crate::trials::{Tests, gpu};
 
 const ROWS: usize = 12;
 const STEPS: usize = 20;
 
 pub(crate) fn add(tests: &mut Tests) {
-    let all = [
-        Architecture::Hulls,
-        Architecture::Regression { width: 20 },
-        Architecture::Volumes,
-        Architecture::Bodies,
-        Architecture::Bodies5d,
-        Architecture::SimplicialHulls,
-        Architecture::AffineHulls,
-        Architecture::Invariants,
-    ];
-    for architecture in all {
+    for architecture in ALL.into_iter().filter(|own| own.has_plan()) {
         let name = architecture.name();
         tests.add(format!("objective::{name}::numbers"), move || {
             for (dtype, bound) in [(DType::F64, 1e-10), (DType::F32, 1e-3)] {
@@ -83,22 +74,6 @@ fn too_large() {
     }
     // Nothing was taken, so the next ones find their room.
     Objective::new(&model, 1024, 1).unwrap();
-}
-
-fn data(architecture: Architecture, rows: usize, dtype: DType, device: &Device) -> Vec<Tensor> {
-    let points = [rows, architecture.points(), architecture.dim()];
-    let put = |tensor: Tensor| {
-        let tensor = tensor.to_dtype(dtype).unwrap();
-        tensor.to_device(device).unwrap()
-    };
-    let targets = match architecture.targets() {
-        1 => vec![rows],
-        several => vec![rows, several],
-    };
-    vec![
-        put(random(&points, 1, DType::F32)),
-        put(random(&targets, 2, DType::F32)),
-    ]
 }
 
 /// Error and gradients are those of candle's graph on the CPU in `f64`, for two batches one after the other.

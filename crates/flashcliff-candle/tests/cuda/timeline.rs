@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device};
 use flashcliff::Pass;
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions};
 use flashcliff_candle::timeline::{self, Timeline};
 
-use crate::compare::random;
+use crate::models::data;
 use crate::trials::{Tests, gpu};
 
 const ROWS: usize = 32;
@@ -56,19 +56,7 @@ fn step(architecture: Architecture, device: &Device, features: Features) -> (f64
         ..ObjectiveOptions::default()
     };
     let mut objective = Objective::with_options(&model, ROWS, 1, &options).unwrap();
-    let points = [ROWS, architecture.points(), architecture.dim()];
-    let targets = match architecture.targets() {
-        1 => vec![ROWS],
-        targets => vec![ROWS, targets],
-    };
-    let put = |tensor: Tensor| {
-        let tensor = tensor.to_dtype(DType::F32).unwrap();
-        tensor.to_device(device).unwrap()
-    };
-    let batch = [
-        put(random(&points, 1, DType::F32)),
-        put(random(&targets, 2, DType::F32)),
-    ];
+    let batch = data(architecture, ROWS, DType::F32, device);
     let mut run = || {
         let loss = objective.evaluate(&batch).unwrap();
         adam.objective_step(&mut objective, &loss).unwrap();

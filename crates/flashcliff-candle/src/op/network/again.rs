@@ -15,16 +15,14 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
-#[cfg(feature = "cuda")]
-use candle_core::CudaStorage;
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CustomOp1, DType, Device, Result, Shape, Storage, Tensor};
 use flashcliff_network::cache::Cache;
 use flashcliff_network::{Rows, Value};
 
 use super::{NetworkFunction, Shared};
 use crate::Error;
 use crate::op::node::{self, Backward};
-use crate::op::once::{self, Gradient, Ready};
+use crate::op::once::{self, Gradient, Ready, forward_is_ready};
 
 /// For each result whether it has a gradient, and for each input and parameter whether its own is wanted.
 pub(super) type Asked = [Vec<bool>; 2];
@@ -270,14 +268,7 @@ impl CustomOp1 for OfToken {
         "flashcliff gradient"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.ready.on_cpu(self.name)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.ready.on_cuda(self.name)
-    }
+    forward_is_ready!(self, self.ready, self.name; _own);
 
     fn bwd(&self, token: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         self.seeds.put(self.result, gradient, token).map(Some)
@@ -295,14 +286,7 @@ impl CustomOp1 for OfSeed {
         "flashcliff seed of a gradient"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.ready.on_cpu(CustomOp1::name(self))
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.ready.on_cuda(CustomOp1::name(self))
-    }
+    forward_is_ready!(self, self.ready, CustomOp1::name(self); _own);
 }
 
 #[cfg(test)]

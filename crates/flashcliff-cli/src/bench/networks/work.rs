@@ -113,15 +113,10 @@ fn batch(
     dtype: DType,
     device: &Device,
 ) -> Result<[Tensor; 2], Error> {
-    let points = [samples, architecture.points(), architecture.dim()];
-    let targets = [samples, architecture.targets()];
-    let targets = match targets {
-        [_, 1] => &targets[..1],
-        _ => &targets[..],
-    };
+    let [points, targets] = architecture.shapes(samples);
     Ok([
         put(numbers(&points, 1), &points, dtype, device)?,
-        put(numbers(targets, 2), targets, dtype, device)?,
+        put(numbers(&targets, 2), &targets, dtype, device)?,
     ])
 }
 

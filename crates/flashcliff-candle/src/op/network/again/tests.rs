@@ -1,6 +1,6 @@
 //! Gradients of gradients of L-GATr-slim, which no layer of this crate is, and what is left of a backward pass that fails.
 
-use candle_core::Var;
+use candle_core::{CpuStorage, Layout, Var};
 use flashcliff::{Algebra, Signature};
 use flashcliff_network::tokens::{Channels, Slim};
 
