@@ -1,7 +1,6 @@
 //! Layers that `flashcliff-network` describes, with tensors of candle as their parameters.
 
 use std::fmt;
-use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Result, Tensor};
@@ -10,13 +9,12 @@ use flashcliff_network::tokens::{Beside, Layers, Start};
 use flashcliff_network::{Axis, Value};
 
 use super::checks::Given;
-use super::scope::{Mask, Scope};
 use super::{Call, Channels, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::of_start;
 use crate::op;
-use crate::op::network::Node;
+use crate::op::network::{Around, Node};
 
 /// A layer as a function of tokens. Clones share its plans.
 #[derive(Clone, Debug)]
@@ -218,6 +216,29 @@ impl Layer {
         context: Option<&Tokens>,
         call: &Call,
     ) -> Result<Tokens> {
+        self.run(x, context, call, |network, inputs, around| {
+            Ok(network.apply(inputs, Some(around))?)
+        })
+    }
+
+    /// Applies the layer and keeps its inputs alone: the backward pass runs the layer again.
+    pub(super) fn recomputed(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
+        self.run(x, None, call, |network, inputs, around| {
+            op::recomputed(inputs, move |inputs| {
+                let inputs: Vec<&Tensor> = inputs.iter().collect();
+                Ok(network.apply(&inputs, Some(around.clone()))?)
+            })
+        })
+    }
+
+    /// Applies the network of a call to its inputs in some way, after checks.
+    fn run(
+        &self,
+        x: &Tokens,
+        context: Option<&Tokens>,
+        call: &Call,
+        apply: impl FnOnce(Arc<Node>, &[&Tensor], Around) -> Result<Tensor>,
+    ) -> Result<Tokens> {
         let Given {
             inputs,
             around,
@@ -226,7 +247,7 @@ impl Layer {
         let Some(network) = self.network(kind)? else {
             return Ok(x.clone());
         };
-        let out = network.apply(&inputs, Some(around))?;
+        let out = apply(network, &inputs, around)?;
         Tokens::over(out, self.0.needs.output, self.0.geometry)
     }
 
@@ -246,40 +267,5 @@ impl Layer {
         });
         networks.push((kind, node.clone()));
         Ok(node)
-    }
-
-    /// Applies the layer and keeps its inputs alone: the backward pass runs the layer again.
-    pub(super) fn recomputed(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        let (needs, geometry, channels) = (self.0.needs, self.0.geometry, x.channels());
-        self.0.check_tokens(x, needs.input)?;
-        let reference = call.reference.filter(|_| needs.joins);
-        let extra = call.extra.map(|extra| (extra.packed(), extra.channels()));
-        let mask = match call.scope {
-            Scope::Masked(mask) => Some(mask.added()),
-            _ => None,
-        };
-        let inputs = iter::once(x.packed()).chain(reference);
-        let inputs = inputs.chain(extra.map(|(packed, _)| packed));
-        let inputs: Vec<&Tensor> = inputs.chain(mask).collect();
-        let (layer, scope, draw) = (self.clone(), call.scope.clone(), call.draw.cloned());
-        let (has_reference, extra) = (reference.is_some(), extra.map(|(_, channels)| channels));
-        let out = op::recomputed(&inputs, move |inputs| {
-            let tokens = |at: usize, channels| Tokens::over(inputs[at].clone(), channels, geometry);
-            let at = 1 + usize::from(has_reference);
-            let extra = extra.map(|channels| tokens(at, channels)).transpose()?;
-            let masked = match (&scope, inputs.last()) {
-                (Scope::Masked(_), Some(mask)) => Some(Scope::Masked(Mask::of(mask.clone())?)),
-                _ => None,
-            };
-            let call = Call {
-                reference: inputs[1..at].first(),
-                scope: masked.as_ref().unwrap_or(&scope),
-                extra: extra.as_ref(),
-                draw: draw.as_ref(),
-            };
-            let out = layer.apply(&tokens(0, channels)?, &call)?;
-            Ok(out.packed().clone())
-        })?;
-        Tokens::over(out, needs.output, geometry)
     }
 }

@@ -76,7 +76,7 @@ impl Mask {
         Self::of(added.clone())
     }
 
-    pub(super) fn of(added: Tensor) -> std::result::Result<Self, Error> {
+    fn of(added: Tensor) -> std::result::Result<Self, Error> {
         let shape = match *added.dims() {
             [queries, keys] => [1, 1, queries, keys],
             [samples, queries, keys] => [samples, 1, queries, keys],
