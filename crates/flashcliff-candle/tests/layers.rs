@@ -1,10 +1,10 @@
-//! Compares the values of layers with the oracle, and their gradients with central differences of these values.
+//! Compares the values of layers with references of operators, and their gradients with central differences of these values.
 
 mod common;
 
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Module;
-use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
+use common::{Reference, assert_close, disturb, noise, parameter, random, values};
 use flashcliff::ops::LinearOptions;
 use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Bias, Invariant, Norm, Signature};
@@ -14,37 +14,39 @@ use flashcliff_candle::layers::{
     MVLayerNorm, MVLinear, MVSiLU, SteerableGeometricProduct, SteerableLayerOptions,
 };
 use flashcliff_candle::rotors;
+use flashcliff_program::operators::Value;
 
 const BATCH: usize = 3;
 const IN: usize = 5;
 const OUT: usize = 3;
-const SQRT2: f64 = std::f64::consts::SQRT_2;
+/// The batch, and as many channels behind a layer as in front of it.
+const SAME: [usize; 3] = [BATCH, IN, IN];
+/// A product without a gate and a norm.
+const PLAIN: [(&str, Value); 2] = [("gate", Value::Name("none")), ("norm", Value::Name("none"))];
 
-fn oracles() -> Vec<Oracle> {
-    [(2, 0), (3, 0), (1, 3), (5, 0)]
-        .map(|(p, q)| Oracle::new(p, q))
-        .into()
+fn references() -> [Reference; 4] {
+    [(2, 0), (3, 0), (1, 3), (5, 0)].map(|(p, q)| Reference::new(p, q))
 }
 
-/// Builds a layer with disturbed parameters, and checks its value against the oracle and its
+fn algebra() -> Algebra {
+    Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap()
+}
+
+/// Builds a layer with disturbed parameters, and checks its value against the references and its
 /// gradients against differences of its value.
 fn check<L: Module>(
     name: &str,
-    oracle: &Oracle,
+    algebra: Algebra,
     layer: impl Fn(candle_nn::VarBuilder) -> L,
-    expected: impl Fn(&Parameters, &Mv) -> Mv,
+    expected: impl Fn(&dyn Fn(&str) -> Vec<f64>, &[f64]) -> Vec<f64>,
 ) {
     let parameters = Parameters::seeded(11);
     let layer = layer(parameters.builder(DType::F64, &Device::Cpu));
     disturb(&parameters, 100);
-    let x = Var::from_tensor(&random(&[oracle.blades.len(), BATCH, IN], 5)).unwrap();
+    let x = Var::from_tensor(&random(&[algebra.blade_count(), BATCH, IN], 5)).unwrap();
     let y = layer.forward(&x).unwrap();
-    assert_close(
-        &values(&y),
-        &expected(&parameters, &Mv::of(&x)).data,
-        1e-12,
-        name,
-    );
+    let expected_values = expected(&|name| parameter(&parameters, name), &values(&x));
+    assert_close(&values(&y), &expected_values, 1e-12, name);
 
     let cotangent = random(y.dims(), 77);
     let loss = || {
@@ -81,19 +83,25 @@ fn check<L: Module>(
 
 #[test]
 fn mv_linear() {
-    for oracle in oracles() {
+    for reference in references() {
         for per_grade in [true, false] {
             for bias in [Bias::None, Bias::Scalar] {
                 let options = LinearOptions::default()
                     .with_per_grade(per_grade)
                     .with_bias(bias);
+                let settings = [
+                    ("per_grade", Value::Flag(per_grade)),
+                    ("bias", Value::Name(bias.name())),
+                ];
                 check(
                     "mv_linear",
-                    &oracle,
-                    |vb| MVLinear::new(oracle.algebra(), IN, OUT, &options, vb).unwrap(),
+                    reference.algebra,
+                    |vb| MVLinear::new(reference.algebra, IN, OUT, &options, vb).unwrap(),
                     |p, x| {
-                        let bias = (bias == Bias::Scalar).then(|| parameter(p, "bias"));
-                        oracle.linear(x, &parameter(p, "weight"), bias.as_deref(), OUT)
+                        let mut inputs = vec![x.to_vec(), p("weight")];
+                        inputs.extend((bias == Bias::Scalar).then(|| p("bias")));
+                        let inputs: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+                        reference.of("mv_linear", &settings, [BATCH, IN, OUT], &inputs)
                     },
                 );
             }
@@ -103,28 +111,26 @@ fn mv_linear() {
 
 #[test]
 fn grade_norm() {
-    for oracle in oracles() {
+    for reference in references() {
         check(
             "grade_norm",
-            &oracle,
-            |vb| GradeNorm::new(oracle.algebra(), IN, 0.0, vb).unwrap(),
-            |p, x| oracle.grade_norm(x, &parameter(p, "a")),
+            reference.algebra,
+            |vb| GradeNorm::new(reference.algebra, IN, 0.0, vb).unwrap(),
+            |p, x| reference.of("grade_norm", &[], SAME, &[x, &p("a")]),
         );
     }
 }
 
 #[test]
 fn mv_silu() {
-    for oracle in oracles() {
+    for reference in references() {
         for invariant in [Invariant::Mag2, Invariant::Norm] {
+            let settings = [("invariant", Value::Name(invariant.name()))];
             check(
                 "mv_silu",
-                &oracle,
-                |vb| MVSiLU::new(oracle.algebra(), IN, invariant, vb).unwrap(),
-                |p, x| {
-                    let (a, b) = (parameter(p, "a"), parameter(p, "b"));
-                    oracle.mv_silu(x, &a, &b, invariant == Invariant::Norm)
-                },
+                reference.algebra,
+                |vb| MVSiLU::new(reference.algebra, IN, invariant, vb).unwrap(),
+                |p, x| reference.of("mv_silu", &settings, SAME, &[x, &p("a"), &p("b")]),
             );
         }
     }
@@ -132,39 +138,17 @@ fn mv_silu() {
 
 #[test]
 fn mv_layer_norm() {
-    for oracle in oracles() {
+    for reference in references() {
         check(
             "mv_layer_norm",
-            &oracle,
-            |vb| MVLayerNorm::new(oracle.algebra(), IN, vb).unwrap(),
-            |p, x| oracle.mv_layer_norm(x, &parameter(p, "a")),
+            reference.algebra,
+            |vb| MVLayerNorm::new(reference.algebra, IN, vb).unwrap(),
+            |p, x| reference.of("mv_layer_norm", &[], SAME, &[x, &p("a")]),
         );
     }
 }
 
-/// `normalization(linear_right(x))`, without the steps that have no parameters.
-fn right(oracle: &Oracle, p: &Parameters, x: &Mv) -> Mv {
-    let r = oracle.linear(x, &parameter(p, "linear_right.weight"), None, IN);
-    match p.get("normalization.a") {
-        Some(a) => oracle.grade_norm(&r, &values(&a)),
-        None => r,
-    }
-}
-
-/// `(linear_left(x) + z) / sqrt 2`, or `z` if there is no such parameter.
-fn left(oracle: &Oracle, p: &Parameters, x: &Mv, z: Mv) -> Mv {
-    if p.get("linear_left.weight").is_none() {
-        return z;
-    }
-    let (weight, bias) = (
-        parameter(p, "linear_left.weight"),
-        parameter(p, "linear_left.bias"),
-    );
-    let l = oracle.linear(x, &weight, Some(&bias), z.channels);
-    z.map(|i, b, c, value| (l.at(i, b, c) + value) / SQRT2)
-}
-
-fn steerable_options() -> Vec<SteerableLayerOptions> {
+fn steerable_options() -> [SteerableLayerOptions; 4] {
     [
         (true, Some(0.0)),
         (true, None),
@@ -175,23 +159,32 @@ fn steerable_options() -> Vec<SteerableLayerOptions> {
         first_order,
         normalization_init,
     })
-    .into()
 }
 
 #[test]
 fn steerable_geometric_product() {
-    for oracle in oracles() {
-        let paths = oracle.paths().len();
+    for reference in references() {
+        let algebra = reference.algebra;
         for options in steerable_options() {
+            let normalize = options.normalization_init.is_some();
+            let settings = [
+                ("first_order", Value::Flag(options.first_order)),
+                ("normalize", Value::Flag(normalize)),
+            ];
             check(
                 "sgp",
-                &oracle,
-                |vb| SteerableGeometricProduct::new(oracle.algebra(), IN, options, vb).unwrap(),
+                algebra,
+                |vb| SteerableGeometricProduct::new(algebra, IN, options, vb).unwrap(),
                 |p, x| {
-                    let w = parameter(p, "weight");
-                    let r = right(&oracle, p, x);
-                    let z = oracle.weighted(x, &r, None, |path, n, _| w[n * paths + path]);
-                    left(&oracle, p, x, z)
+                    let right = reference.linear(SAME, x, &p("linear_right.weight"), &[]);
+                    let mut inputs = vec![x.to_vec(), right, p("weight")];
+                    inputs.extend(normalize.then(|| p("normalization.a")));
+                    inputs.extend(options.first_order.then(|| {
+                        let (weight, bias) = (p("linear_left.weight"), p("linear_left.bias"));
+                        reference.linear(SAME, x, &weight, &bias)
+                    }));
+                    let inputs: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+                    reference.of("steerable_product", &settings, SAME, &inputs)
                 },
             );
         }
@@ -200,44 +193,51 @@ fn steerable_geometric_product() {
 
 #[test]
 fn fully_connected_steerable_geometric_product() {
-    for oracle in oracles() {
-        let paths = oracle.paths().len();
+    let sizes = [BATCH, IN, OUT];
+    for reference in references() {
+        let algebra = reference.algebra;
+        let paths = algebra.path_count();
         for options in steerable_options() {
             check(
                 "fcgp",
-                &oracle,
+                algebra,
                 |vb| {
-                    let algebra = oracle.algebra();
                     FullyConnectedSteerableGeometricProduct::new(algebra, IN, OUT, options, vb)
                         .unwrap()
                 },
                 |p, x| {
-                    let w = parameter(p, "weight");
-                    let r = right(&oracle, p, x);
-                    let weight = |path, n, m| w[(m * IN + n) * paths + path];
-                    let z = oracle.weighted(x, &r, Some(OUT), weight);
-                    left(&oracle, p, x, z)
+                    let mut right = reference.linear(SAME, x, &p("linear_right.weight"), &[]);
+                    if options.normalization_init.is_some() {
+                        let a = p("normalization.a");
+                        right = reference.of("grade_norm", &[], SAME, &[&right, &a]);
+                    }
+                    // From [out, in, paths] to [paths, in, out].
+                    let stored = p("weight");
+                    let weight: Vec<f64> = (0..stored.len())
+                        .map(|at| {
+                            let (path, n, m) = (at / OUT / IN, at / OUT % IN, at % OUT);
+                            stored[(m * IN + n) * paths + path]
+                        })
+                        .collect();
+                    let inputs = [x, &right, &weight];
+                    let product = reference.of("fcgp_norm", &PLAIN, sizes, &inputs);
+                    if !options.first_order {
+                        return product;
+                    }
+                    let (weight, bias) = (p("linear_left.weight"), p("linear_left.bias"));
+                    let left = reference.linear(sizes, x, &weight, &bias);
+                    let sums = left.iter().zip(product);
+                    sums.map(|(l, z)| (l + z) / 2f64.sqrt()).collect()
                 },
             );
         }
     }
 }
 
-/// `(1 + erf(x / sqrt 2)) / 2`, by its Maclaurin series.
-fn normal_cdf(x: f64) -> f64 {
-    let mut term = x;
-    let mut sum = x;
-    for k in 1..200 {
-        term *= -x * x / (2.0 * f64::from(k));
-        sum += term / f64::from(2 * k + 1);
-    }
-    0.5 + sum / (2.0 * std::f64::consts::PI).sqrt()
-}
-
 #[test]
 fn flash_clifford_layer() {
-    for oracle in oracles() {
-        let (grades, paths) = (oracle.grades(), oracle.paths().len());
+    for reference in references() {
+        let algebra = reference.algebra;
         for fully_connected in [false, true] {
             for (norm, bias) in [
                 (Norm::Invariant, Bias::Scalar),
@@ -249,42 +249,25 @@ fn flash_clifford_layer() {
                     fully_connected,
                     bias,
                 };
+                let linear = [
+                    ("weight_layout", Value::Name("grade_in_out")),
+                    ("bias", Value::Name(bias.name())),
+                ];
+                let product = match fully_connected {
+                    true => "fcgp_norm",
+                    false => "sgp_norm",
+                };
                 check(
                     "flash_clifford",
-                    &oracle,
-                    |vb| FlashCliffordLayer::new(oracle.algebra(), IN, options, vb).unwrap(),
+                    algebra,
+                    |vb| FlashCliffordLayer::new(algebra, IN, options, vb).unwrap(),
                     |p, x| {
-                        let stored = parameter(p, "linear_weight");
-                        let mut weight = vec![0.0; stored.len()];
-                        for (at, value) in stored.iter().enumerate() {
-                            let (g, n, m) = (at / IN / IN, at / IN % IN, at % IN);
-                            weight[(m * IN + n) * grades + g] = *value;
-                        }
-                        let mut y = oracle.linear(x, &weight, None, IN);
-                        if bias != Bias::None {
-                            let shift = parameter(p, "linear_bias");
-                            let everywhere = bias == Bias::EveryBlade;
-                            y = y.map(|i, _, c, v| {
-                                v + if i == 0 || everywhere { shift[c] } else { 0.0 }
-                            });
-                        }
-                        let gated =
-                            |v: &Mv| v.map(|_, b, c, value| normal_cdf(v.at(0, b, c)) * value);
-                        let w = parameter(p, "gp_weight");
-                        let o = if fully_connected {
-                            oracle.weighted(&gated(x), &gated(&y), Some(IN), |path, n, m| {
-                                w[(path * IN + n) * IN + m]
-                            })
-                        } else {
-                            oracle.weighted(&gated(x), &gated(&y), None, |path, n, _| {
-                                w[n * paths + path]
-                            })
-                        };
-                        match norm {
-                            Norm::None => o,
-                            Norm::Rms => oracle.grade_rms(&o),
-                            _ => oracle.grade_invariant(&o),
-                        }
+                        let mut inputs = vec![x.to_vec(), p("linear_weight")];
+                        inputs.extend((bias != Bias::None).then(|| p("linear_bias")));
+                        let inputs: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+                        let y = reference.of("mv_linear", &linear, SAME, &inputs);
+                        let norm = [("norm", Value::Name(norm.name()))];
+                        reference.of(product, &norm, SAME, &[x, &y, &p("gp_weight")])
                     },
                 );
             }
@@ -294,8 +277,7 @@ fn flash_clifford_layer() {
 
 #[test]
 fn state_dicts_have_pytorchs_names_and_shapes() {
-    let oracle = Oracle::new(3, 0);
-    let algebra = oracle.algebra();
+    let algebra = algebra();
     let entries = |parameters: &Parameters| -> Vec<(String, Vec<usize>)> {
         let variables = parameters.variables();
         variables
@@ -350,11 +332,10 @@ fn state_dicts_have_pytorchs_names_and_shapes() {
 
 #[test]
 fn weights_start_with_their_published_spread() {
-    let oracle = Oracle::new(3, 0);
     let parameters = Parameters::seeded(4);
     let options = SteerableLayerOptions::default();
     let vb = parameters.builder(DType::F64, &Device::Cpu);
-    FullyConnectedSteerableGeometricProduct::new(oracle.algebra(), 48, 32, options, vb).unwrap();
+    FullyConnectedSteerableGeometricProduct::new(algebra(), 48, 32, options, vb).unwrap();
     let spread = |name: &str, expected: f64| {
         let values = parameter(&parameters, name);
         let count = values.len() as f64;
@@ -384,7 +365,7 @@ fn weights_start_with_their_published_spread() {
 /// The limit only applies to GPUs.
 #[test]
 fn a_limit_of_blocks_makes_no_difference_here() {
-    let algebra = Oracle::new(3, 0).algebra();
+    let algebra = algebra();
     let x = random(&[8, BATCH, IN], 5);
     let connected = |bytes: Option<usize>| {
         let vb = Parameters::seeded(3).builder(DType::F64, &Device::Cpu);
@@ -417,11 +398,9 @@ fn a_limit_of_blocks_makes_no_difference_here() {
 
 #[test]
 fn a_layer_refuses_other_channels() {
-    let oracle = Oracle::new(3, 0);
     let vb = Parameters::seeded(0).builder(DType::F64, &Device::Cpu);
-    let layer =
-        SteerableGeometricProduct::new(oracle.algebra(), IN, SteerableLayerOptions::default(), vb)
-            .unwrap();
+    let layer = SteerableGeometricProduct::new(algebra(), IN, SteerableLayerOptions::default(), vb)
+        .unwrap();
     let x = Tensor::from_vec(noise(8 * 4, 1), (8, 1, 4), &Device::Cpu).unwrap();
     let error = layer.forward(&x).unwrap_err().to_string();
     let expected = format!("steerable_product: x: expected shape [8, batch, {IN}], got [8, 1, 4]");
@@ -431,7 +410,7 @@ fn a_layer_refuses_other_channels() {
 /// A layer whose output does not fit in memory says so before it computes: what is asked for, what is there, and what to do.
 #[test]
 fn outputs_that_do_not_fit_are_refused() {
-    let algebra = Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap();
+    let algebra = algebra();
     let (many, device) = (1 << 18, Device::Cpu);
     let builder = || Parameters::seeded(1).builder(DType::F32, &device);
     let options = LinearOptions::default();

@@ -3,9 +3,10 @@
 mod common;
 
 use candle_core::{DType, Device, Tensor};
-use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
+use common::{Reference, assert_close, disturb, noise, parameter, random, values};
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
+use flashcliff_program::operators::Value;
 
 const ALL: [Architecture; 6] = [
     Architecture::Hulls,
@@ -89,74 +90,50 @@ fn state_dict_names() {
     assert_eq!(names(Architecture::Volumes), volumes);
 }
 
-/// The hull model in plain loops, from the full multivectors on.
+/// The hull model by references, from the full multivectors on.
 #[test]
-fn hulls_against_the_oracle() {
-    let oracle = Oracle::new(5, 0);
-    let paths = oracle.paths().len();
+fn hulls_are_those_of_the_references() {
+    const CHANNELS: usize = 32;
+    let reference = Reference::new(5, 0);
     let model = model(Architecture::Hulls, DType::F64);
-    let p = model.parameters();
     let points = points(Architecture::Hulls, 2);
     let data = values(&points);
-    let mut x = Mv::zeros(32, 2, 16);
-    for b in 0..2 {
-        for m in 0..16 {
-            for d in 0..5 {
-                x.add(1 + d, b, m, data[(b * 16 + m) * 5 + d]);
-            }
-        }
+    let mut x = vec![0.0; 32 * 2 * 16];
+    for (at, number) in data.iter().enumerate() {
+        let (row, d) = (at / 5, at % 5);
+        x[(1 + d) * 2 * 16 + row] = *number;
     }
-    x = oracle.linear(
-        &x,
-        &parameter(p, "net.0.weight"),
-        Some(&parameter(p, "net.0.bias")),
-        32,
-    );
+    let get = |name: &str| parameter(model.parameters(), name);
+    let one_matrix = [("per_grade", Value::Flag(false))];
+    let inputs = [&*x, &get("net.0.weight"), &get("net.0.bias")];
+    x = reference.of("mv_linear", &one_matrix, [2, 16, CHANNELS], &inputs);
+    let sizes = [2, CHANNELS, CHANNELS];
     for i in 1..=4 {
-        let get = |name: &str| parameter(p, &format!("net.{i}.{name}"));
-        let r = oracle.linear(&x, &get("linear_right.weight"), None, 32);
-        let r = oracle.grade_norm(&r, &get("normalization.a"));
-        let w = get("weight");
-        let z = oracle.weighted(&x, &r, None, |path, n, _| w[n * paths + path]);
+        let get = |name: &str| get(&format!("net.{i}.{name}"));
+        let right = reference.linear(sizes, &x, &get("linear_right.weight"), &[]);
         let (weight, bias) = (get("linear_left.weight"), get("linear_left.bias"));
-        let l = oracle.linear(&x, &weight, Some(&bias), 32);
-        x = z.map(|i, b, c, value| (l.at(i, b, c) + value) / 2f64.sqrt());
+        let left = reference.linear(sizes, &x, &weight, &bias);
+        let (weight, a) = (get("weight"), get("normalization.a"));
+        let inputs = [&*x, &right, &weight, &a, &left];
+        x = reference.of("steerable_product", &[], sizes, &inputs);
     }
     let dense = |x: &[f64], name: &str| -> Vec<f64> {
-        let (w, bias) = (
-            parameter(p, &format!("{name}.weight")),
-            parameter(p, &format!("{name}.bias")),
-        );
-        let row = |o: usize| {
-            x.iter()
-                .enumerate()
-                .map(|(i, x)| w[o * x_len(&w, &bias) + i] * x)
-                .sum::<f64>()
-        };
-        (0..bias.len()).map(|o| row(o) + bias[o]).collect()
+        let [weight, bias] = ["weight", "bias"].map(|own| get(&format!("{name}.{own}")));
+        let rows = weight.chunks_exact(x.len()).zip(bias);
+        rows.map(|(row, bias)| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>() + bias)
+            .collect()
     };
-    let expected: Vec<f64> = (0..2)
-        .map(|b| {
-            let norm = |c| (0..32).map(|i| x.at(i, b, c).powi(2)).sum::<f64>().sqrt();
-            let norms: Vec<f64> = (0..32).map(norm).collect();
-            let hidden: Vec<f64> = dense(&norms, "mlp.0")
-                .iter()
-                .map(|v| v / (1.0 + (-v).exp()))
-                .collect();
-            dense(&hidden, "mlp.2")[0]
-        })
-        .collect();
-    assert_close(
-        &values(&model.forward(&points).unwrap()),
-        &expected,
-        1e-11,
-        "hulls",
-    );
-}
-
-/// The number of columns of a matrix with as many rows as the bias has elements.
-fn x_len(weight: &[f64], bias: &[f64]) -> usize {
-    weight.len() / bias.len()
+    let expected = (0..2).map(|b| {
+        let square = |i: usize, c: usize| x[(i * 2 + b) * CHANNELS + c].powi(2);
+        let norm = |c| (0..32).map(|i| square(i, c)).sum::<f64>().sqrt();
+        let norms: Vec<f64> = (0..CHANNELS).map(norm).collect();
+        let hidden = dense(&norms, "mlp.0").into_iter();
+        let hidden: Vec<f64> = hidden.map(|v| v / (1.0 + (-v).exp())).collect();
+        dense(&hidden, "mlp.2")[0]
+    });
+    let expected: Vec<f64> = expected.collect();
+    let got = values(&model.forward(&points).unwrap());
+    assert_close(&got, &expected, 1e-11, "hulls");
 }
 
 /// Reflects every point in the hyperplane orthogonal to a random vector.
