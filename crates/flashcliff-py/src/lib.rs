@@ -18,6 +18,8 @@ mod host;
 mod jax;
 mod lion;
 mod logging;
+#[cfg(feature = "cuda")]
+mod messages;
 mod native;
 mod network;
 mod operator;
@@ -59,6 +61,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<attention::Attention>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<segments::on_cuda::Segments>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<messages::Messages>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<optim::Optimiser>()?;
     module.add_class::<dlpack::Array>()?;

@@ -149,6 +149,14 @@ impl Program {
         state.handle(ids[0])
     }
 
+    /// Declares `count` numbers for each batch element and channel, the next argument.
+    fn numbers(&self, name: &str, count: usize) -> Vec<usize> {
+        let state = &mut *self.state();
+        let names = (0..count).map(|at| at.to_string()).collect();
+        let ids = state.program.input_of(Width::Channels, name, names);
+        state.handles(ids)
+    }
+
     /// Declares a parameter with `count` numbers for each channel, or each scalar channel, the next argument.
     fn param(&self, name: &str, count: usize, of_scalars: bool) -> Vec<usize> {
         let state = &mut *self.state();

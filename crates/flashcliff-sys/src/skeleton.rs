@@ -16,6 +16,7 @@ pub const SKELETON: &[(&str, &str)] = files![
     "skeleton/kept.cuh",
     "skeleton/lanes.cuh",
     "skeleton/memory.cuh",
+    "skeleton/messages.cuh",
     "skeleton/points.cuh",
     "skeleton/rows.cuh",
     "skeleton/scale.cuh",

@@ -7,6 +7,7 @@
 mod blocks;
 mod body;
 mod budget;
+mod messages;
 mod planned;
 mod shape;
 mod single;
@@ -26,6 +27,7 @@ use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan}
 use flashcliff_program::spec::{self, Operator};
 
 use blocks::{BlockPass, Blocks};
+pub use messages::{Ends, MOST_RELATIONS, channels_of_message, messages};
 use planned::Planned;
 pub use shape::Shape;
 pub use single::{BlockKernels, Kernel, Single, blocks, single, strided};

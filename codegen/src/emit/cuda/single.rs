@@ -87,7 +87,7 @@ pub fn strided(program: &Program, walker: Walker) -> Result<Single, Error> {
 }
 
 /// Joins the functions of a program with its struct. `kernels` gives the file of the skeleton, the contents of the struct, kernels, and tiles.
-fn emitted(
+pub(super) fn emitted(
     program: &Program,
     is_f64: bool,
     kernels: impl Fn(

@@ -33,7 +33,7 @@ from ._jax import own as _of_jax
 from ._ops import borrowed
 from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
 
-__all__ = ["Multivector", "Operator", "PerChannel", "Scalar", "Scalars", "operator"]
+__all__ = ["Multivector", "Operator", "PerChannel", "PerItem", "Scalar", "Scalars", "operator"]
 
 _own = (
     importlib.import_module("._ops.own", __package__)
@@ -168,6 +168,22 @@ class PerChannel:
             raise ValueError(f"PerChannel: expected a count from 1 on, or `paths`, got {count!r}")
         self.count = count
         self.scalars = scalars
+
+
+class PerItem:
+    """An annotation: numbers of each batch element and channel, ``[count, *batch, channels]``, such as weights of edges.
+
+    In the function it is a scalar if ``count`` is 1, else a sequence of scalars. ``PerItem("paths")`` has a weight for each path of a product: it is
+    given to :meth:`Multivector.weighted`.
+
+    Args:
+        count: how many numbers a batch element has in a channel.
+    """
+
+    def __init__(self, count: int | str = 1) -> None:
+        if count != "paths" and not (isinstance(count, int) and count > 0):
+            raise ValueError(f"PerItem: expected a count from 1 on, or `paths`, got {count!r}")
+        self.count = count
 
 
 class Multivector:
@@ -449,22 +465,25 @@ class Operator:
             kind = annotations.get(parameter.name)
             if kind is Multivector:
                 kind = _Grades(range(self.algebra.grade_count))
-            elif kind is PerChannel:
-                kind = PerChannel()
+            elif kind in (PerChannel, PerItem):
+                kind = kind()
             if isinstance(kind, _Grades):
                 grades = grades_of(self.algebra, parameter.name, kind.grades)
                 values = program.input(parameter.name, list(grades or ()))
                 arguments.append(Multivector(self.algebra, program, values, grades or ()))
-            elif isinstance(kind, PerChannel):
+            elif isinstance(kind, (PerChannel, PerItem)):
                 count = len(self.algebra.paths) if kind.count == "paths" else int(kind.count)
-                values = program.param(parameter.name, count, kind.scalars)
+                if isinstance(kind, PerItem):
+                    values = program.numbers(parameter.name, count)
+                else:
+                    values = program.param(parameter.name, count, kind.scalars)
                 scalars = [Scalar(program, value) for value in values]
                 arguments.append(scalars[0] if kind.count == 1 else scalars)
             elif kind is Scalars:
                 arguments.append(Scalar(program, program.scalars(parameter.name)))
             else:
                 _refuse(name, parameter.name, kind)
-            self._lanes.append(kind is Scalars or isinstance(kind, _Grades))
+            self._lanes.append(kind is Scalars or isinstance(kind, (_Grades, PerItem)))
         if True not in self._lanes:
             raise TypeError(f"{name}: expected at least one argument annotated as Multivector")
         return arguments
@@ -538,7 +557,7 @@ class Operator:
 
 def _refuse(function: str, parameter: str, kind: Any) -> NoReturn:
     raise TypeError(
-        f"{function}: expected `{parameter}` to be annotated as Multivector, Multivector.of(...), Scalars, PerChannel or PerChannel(...), "
+        f"{function}: expected `{parameter}` to be annotated as Multivector, Multivector.of(...), Scalars, PerItem(...) or PerChannel(...), "
         f"got {kind!r}"
     )
 
@@ -549,7 +568,8 @@ def operator(
     """Makes an operator of a function of multivectors.
 
     The function is called once, when it is decorated. Its arguments say by their annotations what they are: :class:`Multivector`,
-    ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with channels of their own, :class:`PerChannel` for parameters. It returns
+    ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with channels of their own, :class:`PerItem` for numbers of each batch element and
+    channel, :class:`PerChannel` for parameters. It returns
     a :class:`Multivector`, or a :class:`Scalar`, which becomes a multivector of grade 0, or a tuple of these. Errors come from the line of the function that they are about.
 
     Args:

@@ -47,7 +47,7 @@
 // * matrix products: `matmul`, `matrix`, `block_sparse`
 // * kernels: `jit`, `call`, and `flashcliff-sys` below it
 // * an operator: the `cuda` of its folder in `crate::operator`, which uses these; graphs of operators use `operator` too
-// * functions beside operators: `adam`, `attention`, `dropout`, `items`, `network`, `rows`, `segments`, `steps`
+// * functions beside operators: `adam`, `attention`, `dropout`, `items`, `messages`, `network`, `rows`, `segments`, `steps`
 //
 // `operator`, `check`, `spans`, `tensor`, `room` and `packing` check, count and order, and ask the rest.
 
@@ -69,6 +69,8 @@ mod library;
 pub(crate) mod matmul;
 pub mod matrix;
 mod memory;
+#[cfg(feature = "jit")]
+pub mod messages;
 pub mod network;
 pub(crate) mod operator;
 mod packing;

@@ -122,7 +122,7 @@ impl Operator {
     }
 
     /// The operator as one lane program, if it is one.
-    fn lanes(&self) -> Option<&LaneOperator> {
+    pub(crate) fn lanes(&self) -> Option<&LaneOperator> {
         each!(&self.kind, of => of.lanes())
     }
 

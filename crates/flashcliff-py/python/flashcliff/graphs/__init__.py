@@ -1,6 +1,7 @@
 """Rows that belong to others: edges to nodes, nodes to graphs.
 
 - :class:`Relation`: which target each row belongs to.
+- :func:`messages`: an operator on edges and on the nodes at their ends, summed at nodes.
 - :func:`gather`: for each row what it belongs to; :func:`difference`: the difference of both ends of edges.
 - :func:`segment_sum`: for each target the sum, the mean, or the sum by the root of the number of its rows;
   :func:`segment_maximum`: the largest value of scalars.
@@ -17,6 +18,7 @@ from .. import _torch as _torch
 from ._accepted import Edges, Graphs, ends_of, graphs_of
 from ._complexes import Complexes
 from ._graph import Graph
+from ._messages import messages
 from ._relation import Relation
 from ._rows import difference, gather, segment_maximum, segment_sum
 
@@ -30,6 +32,7 @@ __all__ = [
     "ends_of",
     "gather",
     "graphs_of",
+    "messages",
     "segment_maximum",
     "segment_sum",
 ]

@@ -12,11 +12,10 @@ from torch.nn import Parameter
 
 from .._ops import checks
 from ..algebra import Algebra
-from ..graphs import Graph, gather, segment_sum
-from ..operators import Multivector, PerChannel, Scalar, operator
+from ..graphs import Graph, messages, segment_sum
+from ..operators import Multivector, PerChannel, PerItem, Scalar, operator
 from ._module import CliffordModule, check_count, check_features
 from .linear import MVLinear
-from .products import Product
 from .silu import MVSiLU
 
 if TYPE_CHECKING:
@@ -162,17 +161,19 @@ class Potential(torch.nn.Module):
         graph = structures.graph
         vectors = (structures.vectors() / self.cutoff).T.unsqueeze(-1)
         radial, angular = _functions(vectors)  # [8, edges, 1]
-        angular = torch.cat([torch.ones_like(vectors[:1]), angular])
-        first, *later = self.radial(radial.squeeze(-1).T).chunk(self.layer_count, dim=-1)
+        weights = self.radial(radial.squeeze(-1).T).unsqueeze(0)
+        first, *later = weights.chunk(self.layer_count, dim=-1)
         root = 1 / math.sqrt(self.neighbours)
-        senders = gather(elements @ self.senders, graph.senders, dim=0)
-        sums = segment_sum(angular * (first * senders), graph.receivers)
-        sums = sums * (root * (elements @ self.receivers))
-        x, directions = self.embedding(sums[:4]), sums[1:]
+        senders = (elements @ self.senders).unsqueeze(0)
+        ends = "edges", "edges", "senders"
+        counts, directions = messages(_neighbourhood, graph, angular, first, senders, ends=ends)
+        receivers = root * (elements @ self.receivers)
+        directions = directions * receivers
+        x = self.embedding(torch.cat([counts * receivers, directions[:3]]))
         x = torch.cat([x, x.new_zeros(x.shape)])
         x = self.updates[0](x, directions)
-        for weights, message, update in zip(later, self.messages, self.updates[1:]):  # type: ignore[arg-type]
-            x = update(message(x, angular[:4] * weights, graph, root), directions)
+        for own, message, update in zip(later, self.messages, self.updates[1:]):  # type: ignore[arg-type]
+            x = update(message(x, angular[:3], own, graph, root), directions)
         energies: Tensor = self.energy(x[0])
         return energies.squeeze(-1)
 
@@ -281,19 +282,33 @@ def _products(
     )
 
 
+@operator(SPACE)
+def _neighbourhood(functions: Multivector, weight: PerItem(), sender: PerItem()):  # type: ignore[valid-type]
+    """A weight of an edge, and the functions of its direction times the weight."""
+    own = weight * sender
+    return own, own * functions
+
+
+@operator(SPACE)
+def _along(direction: Multivector.of(1), weight: PerItem(), x: Multivector):  # type: ignore[valid-type]
+    """The weighted product of the direction of an edge, plus 1, with the multivector of its sender."""
+    return weight * (x + direction * x)
+
+
 class _Message(CliffordModule):
     """Adds to multivectors of atoms the products of edges with multivectors of their senders."""
 
     def __init__(self, channels: int, **made: Any) -> None:
         super().__init__(SPACE)
         self.before = MVLinear(SPACE, channels, channels, False, **made)
-        self.product = Product(SPACE, left=(0, 1))
         self.after = MVLinear(SPACE, channels, channels, False, **made)
 
-    def forward(self, x: Tensor, edges: Tensor, graph: Graph, scale: float) -> Tensor:
-        found = self.product(edges, gather(self.before(x), graph.senders))
-        found = self.after(segment_sum(found, graph.receivers))
-        return torch.add(x, found, alpha=scale)
+    def forward(
+        self, x: Tensor, directions: Tensor, weights: Tensor, graph: Graph, scale: float
+    ) -> Tensor:
+        ends = "edges", "edges", "senders"
+        found = messages(_along, graph, directions, weights, self.before(x), ends=ends)
+        return torch.add(x, self.after(found), alpha=scale)
 
 
 class _Update(CliffordModule):

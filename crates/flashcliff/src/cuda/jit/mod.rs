@@ -188,6 +188,18 @@ pub(super) fn text(
     Ok((code.image, code.names))
 }
 
+/// The code of kernels of a text that includes files of the skeleton, as [`text`].
+pub(super) fn of_skeleton(
+    name: &str,
+    text: &str,
+    expressions: &[&str],
+    capability: (i32, i32),
+) -> Result<(Vec<u8>, Vec<CString>), Error> {
+    let target = Target::of(capability, true);
+    let code = Compiler::get()?.code(name, &source::whole(text), expressions, target)?;
+    Ok((code.image, code.names))
+}
+
 /// Compiles groups of kernels of one text at once, or reads their code from the cache.
 fn compile(
     name: &str,

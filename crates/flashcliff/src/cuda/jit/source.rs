@@ -68,7 +68,14 @@ mod tests {
 
     #[test]
     fn every_include_is_resolved_once() {
-        for start in ["points", "rows", "walk", "kept", "blocks/kernel"] {
+        for start in [
+            "points",
+            "rows",
+            "walk",
+            "kept",
+            "messages",
+            "blocks/kernel",
+        ] {
             let text = whole(&format!("#include \"skeleton/{start}.cuh\"\n"));
             assert!(!text.contains("#include"), "{start}");
             assert_eq!(text.matches("struct Lanes {").count(), 1, "{start}");

@@ -144,12 +144,18 @@ impl LaneOperator {
     }
 
     /// The program as it is written.
+    /// The program.
+    #[cfg(all(feature = "cuda", feature = "jit"))]
+    pub(crate) fn program(&self) -> &'static Known {
+        self.program
+    }
+
     pub(super) fn source(&self) -> &'static ir::Program {
         self.program.source()
     }
 
     /// The values of a call that the program leaves open.
-    pub(super) fn options(&self) -> ProgramOptions {
+    pub(crate) fn options(&self) -> ProgramOptions {
         ProgramOptions {
             gate: self.gate,
             eps: self.eps,

@@ -1,0 +1,258 @@
+"""Messages along edges: numbers edge by edge, derivatives of every order, transforms, errors."""
+
+import pytest
+import torch
+from nn_common import difference as off
+from nn_common import random
+from torch.func import grad, jvp, vmap
+
+from flashcliff import Algebra
+from flashcliff import functional as F
+from flashcliff.graphs import Graph, gather, messages, segment_sum
+from flashcliff.operators import Multivector, PerChannel, PerItem, Scalars, operator
+
+SPACE = Algebra(3)
+# A node with many edges, one with none, a self-loop, and an edge that is there twice.
+RECEIVERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1])
+SENDERS = torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
+NODES, EDGES, CHANNELS = 6, 8, 3
+GRAPH = Graph(torch.stack([SENDERS, RECEIVERS]), NODES)
+
+
+@operator(SPACE)
+def weighted(x: Multivector.of(0, 1), y: Multivector.of(0, 1), w: PerItem(5)):
+    a, u, b, v = x.grade(0), x.grade(1), y.grade(0), y.grade(1)
+    return w[0] * (a * b) + w[1] * (u | v) + w[2] * (a * v) + w[3] * (u * b) + w[4] * (u ^ v)
+
+
+@operator(SPACE)
+def gated(x: Multivector, y: Multivector, z: Multivector.of(1), p: PerChannel(2)):
+    s = (x * y).scalar.sigmoid()
+    return s * x * z * p[0] + p[1] * y, s
+
+
+@operator(SPACE)
+def normed(x: Multivector, y: Multivector):
+    return (x * y).normed()
+
+
+def of_edges(end, tensor):
+    """A tensor of the items of an end, edge by edge."""
+    index = {"edges": torch.arange(EDGES), "senders": SENDERS, "receivers": RECEIVERS}[end]
+    return tensor[:, index]
+
+
+def wanted(own, tensors, ends, to="receivers", reduce="sum"):
+    """The results by loops over edges."""
+    following = iter(ends)
+    given = [
+        of_edges(next(following), tensor) if lane else tensor
+        for tensor, lane in zip(tensors, own._lanes)
+    ]
+    channels = max(tensor.shape[-1] for tensor, lane in zip(given, own._lanes) if lane)
+    given = [
+        tensor.expand(-1, -1, channels) if lane else tensor
+        for tensor, lane in zip(given, own._lanes)
+    ]
+    results = own(*given)
+    found = []
+    for result in results if isinstance(results, tuple) else (results,):
+        if to == "edges":
+            found.append(result)
+            continue
+        index = RECEIVERS if to == "receivers" else SENDERS
+        rows = [result[:, index == node] for node in range(NODES)]
+        counts = [max(own.shape[1], 1) for own in rows]
+        by = {"sum": lambda n: 1.0, "mean": lambda n: n, "root_count": lambda n: n**0.5}[reduce]
+        sums = [own.sum(1) / by(count) for own, count in zip(rows, counts)]
+        found.append(torch.stack(sums, 1))
+    return found if isinstance(results, tuple) else found[0]
+
+
+def conv_tensors(one=True):
+    x, y, w = random(4, NODES, CHANNELS), random(4, EDGES, 1 if one else CHANNELS, seed=1), random(5, EDGES, CHANNELS, seed=2)
+    return [t.requires_grad_() for t in (x, y, w)]
+
+
+CONV = ("senders", "edges", "edges")
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "root_count"])
+@pytest.mark.parametrize("one", [True, False])
+def test_sums_are_those_edge_by_edge(one, reduce):
+    tensors = conv_tensors(one)
+    got = messages(weighted, GRAPH, *tensors, ends=CONV, reduce=reduce)
+    assert got.shape == (7, NODES, CHANNELS)
+    assert off(got, wanted(weighted, tensors, CONV, reduce=reduce)) < 1e-15
+    assert (got[:, [2, 5]] == 0).all()
+
+
+@pytest.mark.parametrize("to", ["receivers", "senders", "edges"])
+@pytest.mark.parametrize("ends", [("senders", "receivers", "edges"), ("edges", "senders", "senders")])
+def test_several_results_of_any_ends(ends, to):
+    count = {"edges": EDGES, "senders": NODES, "receivers": NODES}
+    x, y, z = (random(k, count[end], c, seed=k) for k, end, c in zip((8, 8, 3), ends, (3, 3, 1)))
+    p = random(CHANNELS, 2)
+    got = messages(gated, GRAPH, x, y, z, p, ends=ends, to=to)
+    for one, other in zip(got, wanted(gated, (x, y, z, p), ends, to)):
+        assert one.shape == other.shape
+        assert off(one, other) < 1e-15
+
+
+def test_operators_with_sums_over_channels_are_composed():
+    x, y = random(8, NODES, CHANNELS), random(8, EDGES, CHANNELS, seed=1)
+    ends = ("senders", "edges")
+    assert off(messages(normed, GRAPH, x, y, ends=ends), wanted(normed, (x, y), ends)) < 1e-14
+
+
+def test_derivatives_of_every_order():
+    for reduce in ("sum", "mean"):
+        checked = lambda *given: messages(weighted, GRAPH, *given, ends=CONV, reduce=reduce)  # noqa: B023, E731
+        tensors = conv_tensors()
+        assert torch.autograd.gradcheck(checked, tensors, check_batched_grad=True)
+        assert torch.autograd.gradgradcheck(checked, tensors, check_fwd_over_rev=True)
+    ends = "receivers", "senders", "edges"
+    given = [random(8, NODES, 2), random(8, NODES, 2, seed=1), random(3, EDGES, 1, seed=2), random(2, 2, seed=3)]
+    given = [tensor.requires_grad_() for tensor in given]
+    for to in ("receivers", "edges"):
+        function = lambda *own: messages(gated, GRAPH, *own, ends=ends, to=to)  # noqa: B023, E731
+        assert torch.autograd.gradcheck(function, given)
+        assert torch.autograd.gradgradcheck(function, given)
+
+
+def test_third_derivatives():
+    x, y, w = conv_tensors()
+
+    def chain(own):
+        (first,) = torch.autograd.grad(own.pow(3).sum(), y, create_graph=True)
+        (second,) = torch.autograd.grad(first.pow(2).sum(), w, create_graph=True)
+        return torch.autograd.grad(second.pow(2).sum(), x)[0]
+
+    got = chain(messages(weighted, GRAPH, x, y, w, ends=CONV))
+    of_edges = weighted(x[:, SENDERS], y.expand(-1, -1, CHANNELS), w)
+    assert off(got, chain(segment_sum(of_edges, GRAPH.receivers))) < 1e-13
+
+
+def test_nothing_but_arguments_is_kept():
+    x, y, w = conv_tensors()
+    sizes = []
+    pack = lambda tensor: sizes.append(tensor.shape) or tensor  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        messages(weighted, GRAPH, x, y, w, ends=CONV)
+    assert set(sizes) == {x.shape, y.shape, w.shape, (EDGES,), (NODES + 1,)}
+
+
+def test_transforms_and_forward_mode():
+    x, y, w = (tensor.detach() for tensor in conv_tensors())
+    function = lambda own: messages(weighted, GRAPH, own, y, w, ends=CONV)  # noqa: E731
+    _, tangent = jvp(function, (x,), (torch.ones_like(x),))
+    assert off(tangent, function(torch.ones_like(x))) < 1e-14
+    batch = random(2, 4, NODES, CHANNELS, seed=5)
+    assert off(vmap(function)(batch), torch.stack([function(own) for own in batch])) < 1e-15
+    needs = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(function(needs).square().sum(), needs)
+    assert off(grad(lambda own: function(own).square().sum())(x), expected) < 1e-14
+
+
+def test_compiled_graphs_have_the_same_numbers():
+    x, y, w = conv_tensors()
+    function = lambda *own: messages(weighted, GRAPH, *own, ends=CONV).square().sum()  # noqa: E731
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    got = torch.autograd.grad(compiled(x, y, w), (x, y, w))
+    for one, other in zip(got, torch.autograd.grad(function(x, y, w), (x, y, w))):
+        assert off(one, other) < 1e-14
+
+
+def test_products_of_the_table_are_the_same():
+    @operator(SPACE)
+    def product(x: Multivector, y: Multivector):
+        return x * y
+
+    x, y = random(8, NODES, CHANNELS), random(8, EDGES, CHANNELS, seed=1)
+    got = messages(product, GRAPH, x, y, ends=("senders", "edges"))
+    of_edges = F.geometric_product(gather(x, GRAPH.senders), y, SPACE)
+    assert off(got, segment_sum(of_edges, GRAPH.receivers)) < 1e-15
+
+
+def test_empty_graphs():
+    empty = Graph(torch.zeros(2, 0, dtype=torch.int64), NODES)
+    x = random(4, NODES, CHANNELS).requires_grad_()
+    got = messages(weighted, empty, x, random(4, 0, 1), random(5, 0, CHANNELS), ends=CONV)
+    assert (got == 0).all() and got.shape == (7, NODES, CHANNELS)
+    assert (torch.autograd.grad(got.sum(), x)[0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"ends": ("senders", "edges")}, ValueError, "one for each of x, y, w"),
+        ({"ends": ("senders", "edges", "nodes")}, ValueError, "'nodes'"),
+        ({"to": "nodes"}, ValueError, "to: expected one of"),
+        ({"reduce": "max"}, ValueError, "reduce: expected one of"),
+        ({"reduce": "mean", "to": "edges"}, ValueError, "of edges"),
+        ({"x": random(4, EDGES, CHANNELS)}, ValueError, r"\[4, 6 senders, channels\]"),
+        ({"y": random(4, EDGES, 2)}, ValueError, "1 or 3 channels"),
+        ({"y": random(8, EDGES, 1)}, ValueError, r"\[4, 8 edges, channels\]"),
+        ({"w": random(5, EDGES, CHANNELS).float()}, TypeError, "one element type"),
+        ({"w": [1.0]}, TypeError, "must be a torch.Tensor"),
+        ({"operator": F.geometric_product}, TypeError, "flashcliff.operators.operator"),
+    ],
+)
+def test_errors_say_what_was_expected(change, error, says):
+    x, y, w = (tensor.detach() for tensor in conv_tensors())
+    given = {"operator": weighted, "x": x, "y": y, "w": w, "ends": CONV, **change}
+    of, *tensors = (given.pop(name) for name in ("operator", "x", "y", "w"))
+    with pytest.raises(error, match=says):
+        messages(of, GRAPH, *tensors, **given)
+
+
+def test_scalar_channels_are_refused():
+    @operator(SPACE)
+    def scaled(x: Multivector, s: Scalars):
+        return s.mean() * x
+
+    with pytest.raises(ValueError, match="without Scalars"):
+        messages(scaled, GRAPH, random(8, NODES, 2), random(1, EDGES, 3), ends=("senders", "edges"))
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [1, 3, 6, 32, 200])
+def test_kernels_have_the_numbers_of_the_cpu(dtype, channels):
+    torch.manual_seed(0)
+    nodes, edges = 40, 300
+    graph = Graph(torch.randint(nodes - 1, (2, edges)), nodes)
+    tensors = [random(4, nodes, channels), random(4, edges, 1, seed=1), random(5, edges, channels, seed=2)]
+    tensors = [tensor.to(dtype) for tensor in tensors]
+    bound = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
+
+    def results(device, dtype):
+        x, y, w = (own.to(device, dtype).detach().requires_grad_() for own in tensors)
+        out = messages(weighted, graph.to(device), x, y, w, ends=CONV)
+        loss = (out * out.detach().sign()).sum()
+        first = torch.autograd.grad(loss, (x, y, w), create_graph=True)
+        second = torch.autograd.grad(sum((own * own.detach()).sum() for own in first), (x, y, w))
+        return [own.detach().double().cpu() for own in (out, *first, *second)]
+
+    for one, other in zip(results("cuda", dtype), results("cpu", torch.float64)):
+        assert one.shape == other.shape
+        assert off(one, other) < bound
+    again = results("cuda", dtype)
+    assert all(torch.equal(one, other) for one, other in zip(again, results("cuda", dtype)))
+
+
+@needs_cuda
+def test_kernels_write_nothing_of_the_size_of_edges():
+    nodes, edges, channels = 100, 100_000, 16
+    graph = Graph(torch.randint(nodes, (2, edges), device="cuda"), nodes)
+    x = torch.randn(4, nodes, channels, device="cuda")
+    y, w = torch.randn(4, edges, 1, device="cuda"), torch.randn(5, edges, 1, device="cuda")
+    messages(weighted, graph, x, y, w, ends=CONV)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    messages(weighted, graph, x, y, w, ends=CONV)
+    assert torch.cuda.max_memory_allocated() - before < 1 << 20
