@@ -11,6 +11,7 @@ use super::session::{Place, Session, State};
 use super::settings::Settings;
 use super::start::{Part, Start};
 use super::team::{Order, Team};
+use super::trainer::Trainer;
 use super::{TrainArgs, agreement};
 use crate::error::Error;
 use crate::interrupt;
@@ -35,17 +36,28 @@ pub(super) fn run(args: &TrainArgs, world: &World) -> Result<(), Error> {
     done
 }
 
-fn follow(args: &TrainArgs, device: Device, team: &Rc<Team>, start: Start) -> Result<(), Error> {
+fn follow(
+    args: &TrainArgs,
+    device: Device,
+    team: &Rc<Team>,
+    mut start: Start,
+) -> Result<(), Error> {
     let Order::Start(state) = team.next()? else {
         return Err(unexpected("the start"));
     };
     let state = State::from_bytes(&state)?;
     state.settings.precision.set();
     let data = blank(&state.settings);
+    let (ranks, steps) = ((team.rank(), team.size()), args.steps_run);
+    let trainer = start.part(Part::Model, || {
+        let checkpointing = steps.gradient_checkpointing;
+        Trainer::new(&state.settings, ranks, &device, checkpointing)
+    })?;
     let place = Place {
         device,
+        trainer,
         team: Some(team.clone()),
-        steps: args.steps_run,
+        steps,
     };
     let mut session = Session::resume(state, &data, place, start)?;
     session.share_data()?;

@@ -75,6 +75,7 @@ use session::{Place, Session, State};
 use settings::Settings;
 use start::{Part, Start};
 use team::Team;
+use trainer::Trainer;
 
 pub(crate) use evaluate::predictions;
 pub(crate) use metrics::Program;
@@ -280,19 +281,35 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
         .resume
         .as_ref()
         .is_some_and(|file| folder_of(file) == path);
+    let mut make = |settings: &Settings| {
+        settings.precision.set();
+        start.part(Part::Model, || {
+            let checkpointing = args.steps_run.gradient_checkpointing;
+            Trainer::new(settings, (0, role.size()), &device, checkpointing)
+        })
+    };
+    // A batch that does not fit is refused before a folder is made.
+    let trainer = match own {
+        true => None,
+        false => Some(make(&settings)?),
+    };
     let folder = Folder::prepare(path, args.overwrite || own)?;
     // Another run may have continued from the state before the folder was locked.
     let (settings, state) = match own {
         true => read_for(args, role)?,
         false => (settings, state),
     };
+    let trainer = match trainer {
+        Some(trainer) => trainer,
+        None => make(&settings)?,
+    };
     let drawing = match drawing.fits(&settings) {
         true => drawing,
         false => Drawing::begin(bars, &settings),
     };
-    settings.precision.set();
     let mut place = Place {
         device,
+        trainer,
         team: None,
         steps: args.steps_run,
     };

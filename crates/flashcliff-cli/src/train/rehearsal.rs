@@ -76,6 +76,7 @@ impl Rehearsal {
         settings.precision.set();
         let task = settings.task();
         let rows = settings.batch;
+        let trainer = Trainer::new(&settings, (0, 1), device, false)?;
         let made = |shape: &[usize], seed| {
             let values = values(shape.iter().product(), seed);
             Tensor::from_vec(values, shape, device)
@@ -87,9 +88,7 @@ impl Rehearsal {
         };
         Ok(Self {
             feed: Feed::new(vec![points, targets], rows, Self::ROW)?,
-            trainer: Rc::new(RefCell::new(Trainer::new(
-                &settings, 1, rows, device, false, None,
-            )?)),
+            trainer: Rc::new(RefCell::new(trainer)),
             device: device.clone(),
             settings,
         })

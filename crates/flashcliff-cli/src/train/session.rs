@@ -13,8 +13,6 @@ use flashcliff_candle::layers::transformer::Draws;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::optim::{Adam, LossScale, LossScaleState};
 use flashcliff_tasks::{Dataset, SplitName};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::batches::Batches;
@@ -26,11 +24,6 @@ use super::team::{Order, Team};
 use super::trainer::Trainer;
 use crate::device::DeviceName;
 use crate::error::Error;
-
-/// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
-const WEIGHTS: u64 = 4 << 48;
-/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the other ranks.
-const DROPOUT: u64 = 5 << 48;
 
 pub(super) const HISTORY: &str = "history";
 pub(super) const MODEL: &str = "model.";
@@ -116,6 +109,7 @@ pub(super) struct Session<'a> {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) device: Device,
+    pub(super) trainer: Trainer,
     /// The other ranks, if there are any.
     pub(super) team: Option<Rc<Team>>,
     pub(super) steps: StepArgs,
@@ -183,7 +177,7 @@ impl<'a> Session<'a> {
     /// Makes a run before its first step.
     ///
     /// # Errors
-    /// The errors of the model.
+    /// The errors of candle.
     pub(super) fn new(
         settings: Settings,
         data: &'a Dataset,
@@ -198,34 +192,19 @@ impl<'a> Session<'a> {
     fn make(settings: Settings, data: &'a Dataset, place: Place) -> Result<Self, Error> {
         let Place {
             device,
+            trainer,
             team,
             steps,
         } = place;
-        let seed_of = |stream: u64| {
-            let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-            rng.set_stream(stream);
-            rng.next_u64()
-        };
-        let rank = team.as_ref().map_or(0, |team| team.rank());
-        let draws = match settings.model().dropout {
-            None => None,
-            Some(_) => Some(Draws::new(seed_of(DROPOUT + rank as u64), &device)?),
-        };
-        let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
-        let ranks = team.as_ref().map_or(1, |team| team.size());
-        let rows = settings.batch.min(data.train.len()) / ranks;
         let Trainer {
             model,
             adam,
             mut objective,
-        } = Trainer::new(
-            &settings,
-            seed_of(WEIGHTS),
-            rows,
-            &device,
-            steps.gradient_checkpointing,
-            draws.clone(),
-        )?;
+            draws,
+        } = trainer;
+        let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
+        let ranks = team.as_ref().map_or(1, |team| team.size());
+        let rows = settings.batch.min(data.train.len()) / ranks;
         let buffer_bytes = objective.buffer_bytes();
         let adam = Rc::new(RefCell::new(adam));
         let interval = match device.is_cpu() {

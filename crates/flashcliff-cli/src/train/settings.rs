@@ -284,27 +284,20 @@ impl Settings {
         })
     }
 
-    /// Checks that the data and the activations of a step fit in memory, with gradient checkpointing or not.
+    /// Checks that the data fit in memory, and the activations of a step without a plan, with gradient checkpointing or not. A plan checks its
+    /// own memory when it is made.
     ///
     /// # Errors
     /// [`flashcliff::Error::OutOfMemory`].
     pub(super) fn check_memory(&self, checkpointing: bool) -> Result<(), Error> {
         let task = self.task();
         let numbers = (task.points() * task.dim() + task.target_len()) as u128;
-        // The bytes that each sample of a batch added to the measured memory of a run, and the part of them that checkpointing does without.
-        // The numbers of networks beside the published ones are estimates: on a CPU `affine` was measured to add 160 KiB, `invariants` 5.
-        let (activations, spared) = match self.architecture() {
-            Architecture::Hulls => (72 << 10, 24 << 10),
-            Architecture::AffineHulls => (400 << 10, 0),
-            Architecture::Regression { .. } | Architecture::Invariants => (27 << 10, 2 << 10),
-            Architecture::Volumes => (42 << 10, 12 << 10),
-            Architecture::Gravity => (2 << 20, 1600 << 10),
-            Architecture::Bodies => (900 << 10, 600 << 10),
-            Architecture::Bodies5d => (3600 << 10, 2200 << 10),
-            // The network of the largest samples.
-            _ => (160 << 20, 105 << 20),
+        // The bytes that each sample of a batch added to the measured memory of a run.
+        let activations: u128 = match (self.architecture().has_plan(), checkpointing) {
+            (true, _) => 0,
+            (false, false) => 2 << 20,
+            (false, true) => 448 << 10,
         };
-        let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.
         let data = self.sizes().total() as u128 * numbers * 12;
         let batch = self.batch.min(self.samples) as u128 * activations;

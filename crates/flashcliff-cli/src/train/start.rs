@@ -1,8 +1,8 @@
 //! What a run does before its steps, the time of each part, and a word about parts that take long.
 //!
 //! ```text
-//! thread of the data    draws all samples ------------------------------\
-//! this thread           driver, libraries, handles ---> the ranks meet ---> model ---> first step ---> ... capture
+//! thread of the data    draws all samples -----------------------------------------\
+//! this thread           driver, libraries, handles ---> model ---> the ranks meet ---> copies to the device ---> first step ---> ... capture
 //! thread of libraries   loads cuBLAS ... --/
 //! ```
 //! On a GPU most of a short run is this start. Where files come from a disk for the first time, or kernels of candle are compiled by the
@@ -176,7 +176,9 @@ impl Start {
     }
 
     fn note(&mut self, part: Part, time: Duration) {
-        *self.seconds.of(part) = Some(time.as_secs_f64());
+        // The model is made in two parts, before the data are there and behind them.
+        let own = self.seconds.of(part);
+        *own = Some(own.unwrap_or(0.0) + time.as_secs_f64());
         let all = self.begun.elapsed().as_secs_f64();
         debug!(
             "{part:?}: {:.3} s; {all:.3} s since the begin",

@@ -5,9 +5,16 @@ use flashcliff_candle::layers::transformer::Draws;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::objective::{Objective, ObjectiveOptions};
 use flashcliff_candle::optim::Adam;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::settings::Settings;
 use crate::error::Error;
+
+/// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
+const WEIGHTS: u64 = 4 << 48;
+/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the other ranks.
+const DROPOUT: u64 = 5 << 48;
 
 /// A model in training.
 #[derive(Debug)]
@@ -15,38 +22,48 @@ pub(super) struct Trainer {
     pub(super) model: Model,
     pub(super) adam: Adam,
     pub(super) objective: Objective,
+    /// The random numbers of dropout, if there is any.
+    pub(super) draws: Option<Draws>,
 }
 
 impl Trainer {
-    /// The parts for batches of so many rows, with weights of a seed, on a device, with gradient checkpointing or not, and with the random numbers of
-    /// dropout.
+    /// The parts of a run on one of several ranks, with gradient checkpointing or not. The memory of a plan is checked and taken here.
     ///
     /// # Errors
-    /// The errors of the model and of its objective.
+    /// The errors of the model and of its objective; [`flashcliff::Error::OutOfMemory`] among them.
     pub(super) fn new(
         settings: &Settings,
-        seed: u64,
-        rows: usize,
+        (rank, ranks): (usize, usize),
         device: &Device,
         gradient_checkpointing: bool,
-        draws: Option<Draws>,
     ) -> Result<Self, Error> {
+        let seed_of = |stream: u64| {
+            let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+            rng.set_stream(stream);
+            rng.next_u64()
+        };
         let (architecture, options) = (settings.architecture(), settings.model());
+        let draws = options
+            .dropout
+            .map(|_| Draws::new(seed_of(DROPOUT + rank as u64), device));
+        let draws = draws.transpose()?;
+        let seed = seed_of(WEIGHTS);
         let model = Model::with_options(architecture, options, seed, DType::F32, device)?;
         let precision = settings.precision;
         let options = precision.scaled(settings.optimiser.options(settings.steps));
         let adam = Adam::new(model.parameters().variables(), options)?;
+        let rows = settings.batch.min(settings.samples) / ranks;
         let parts = settings.optimiser.accumulate;
         let options = ObjectiveOptions {
             gradient_checkpointing,
-            draws,
+            draws: draws.clone(),
             ..precision.objective(&adam)
         };
-        let objective = Objective::with_options(&model, rows, parts, &options)?;
         Ok(Self {
+            objective: Objective::with_options(&model, rows, parts, &options)?,
             model,
             adam,
-            objective,
+            draws,
         })
     }
 

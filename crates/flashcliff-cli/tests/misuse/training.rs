@@ -66,9 +66,22 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "train hulls --device cuda:100000 --out out", 1, &["CUDA"]),
     row(
         &[],
-        "train hulls --samples 4194304 --val-samples 4194304 --test-samples 4194304 --batch 4194304 --out out",
+        "train gravity --samples 4194304 --val-samples 4194304 --test-samples 4194304 --batch 4194304 --out out",
         1,
         &["12582912 samples in batches of 4194304", "of memory", "available"],
+    ),
+    // The plan of a network says what its steps take, before a folder is made.
+    row(
+        &[],
+        "train hulls --samples 4194304 --val-samples 1 --test-samples 1 --batch 4194304 --out out",
+        1,
+        &["training hulls: the memory of a batch of 4194304", "of memory", "available", "the largest batch that fits"],
+    ),
+    row(
+        &[],
+        "profile hulls --batch 4194304",
+        1,
+        &["training hulls: the memory of a batch of 4194304", "the largest batch that fits"],
     ),
     // Several GPUs.
     row(&[], "train hulls --gpus 0", 2, &["--gpus"]),
