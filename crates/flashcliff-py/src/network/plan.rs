@@ -255,11 +255,12 @@ impl NetworkPlan {
         self.0.plan().kept_bytes()
     }
 
-    /// The floating-point operations of each pass.
-    #[getter]
-    fn flops(&self) -> [usize; 2] {
+    /// The bytes that the calls of a pass move, and their floating-point operations.
+    fn size(&self, backward: bool) -> (usize, usize) {
         let plan = self.0.plan();
-        [0, 1].map(|stage| plan.calls(stage).map(|call| plan.size(call).flops).sum())
+        let sizes = || plan.calls(backward.into()).map(|call| plan.size(call));
+        let bytes = sizes().map(|size| size.bytes).sum();
+        (bytes, sizes().map(|size| size.flops).sum())
     }
 
     /// The bytes of memory on a GPU that each pass needs while it runs.

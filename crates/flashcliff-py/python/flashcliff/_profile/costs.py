@@ -1,43 +1,26 @@
 """Bytes and floating-point operations of calls: models, computed from shapes.
 
 **Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** are the kernels' own counts, as in ``flashcliff
-algebra``: two for each element of a matrix product, one for each function.
+algebra``: two for each element of a matrix product, one for each function. Both of a network are sums over the calls of its plan.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from .._ops import derived
 from .._ops.op import Made, operator
-from .events import Kernel, Key
-from .kernel_costs import SIZES as _SIZES
-from .kernel_costs import work
+from .events import Cost, Kernel, Key
 
-
-class Cost(NamedTuple):
-    """The cost of one call."""
-
-    bytes: int
-    flops: int
-    saved_bytes: int = 0
-    """The sums, or the tensor, that the call makes for a backward pass."""
-    held_bytes: int | None = 0
-    """The tensors that a graph of autograd keeps for a backward pass; ``None`` if that is not known."""
-
-
-NOTHING = Cost(0, 0, 0, None)
+_SIZES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+"""The bytes of a number."""
 
 
 def cost(key: Key) -> Cost:
     """The cost of a call; nothing of the replay of a graph, which hides its calls."""
     if isinstance(key.subject, Made):
         return _of_operator(key, key.subject)
-    if isinstance(key.subject, Kernel):
-        # Functions of autograd decide what they keep.
-        return Cost(*work(key, key.subject), 0 if key.phase == "backward" else None)
-    return NOTHING
+    return key.subject.cost if isinstance(key.subject, Kernel) else Cost(0, 0, 0, None)
 
 
 def _of_operator(key: Key, made: Made) -> Cost:

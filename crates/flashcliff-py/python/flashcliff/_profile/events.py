@@ -12,14 +12,27 @@ from .._ops.op import Made
 Shapes = tuple[tuple[int, ...], ...]
 
 
+class Cost(NamedTuple):
+    """The cost of one call: bytes and floating-point operations, by a model."""
+
+    bytes: int
+    flops: int
+    saved_bytes: int = 0
+    """The sums, or the tensor, that the call makes for a backward pass."""
+    held_bytes: int | None = 0
+    """The tensors that a graph of autograd keeps for a backward pass; ``None`` if that is not known."""
+
+
 class Kernel(NamedTuple):
-    """Kernels of transformers that one function launches."""
+    """A network of layers, or the kernel of attention, that one function launches."""
 
     name: str
     algebra: Any
     """The algebra; ``None`` where there is none."""
     details: tuple[tuple[str, Any], ...]
-    """Properties that costs follow from, beside shapes, by name."""
+    """Properties beside shapes, by name."""
+    cost: Cost
+
 
 class Replay(NamedTuple):
     """A CUDA graph that is replayed."""

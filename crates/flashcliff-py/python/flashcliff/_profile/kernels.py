@@ -1,11 +1,8 @@
-"""The calls of kernels of transformers as rows: which they are, by the arguments of the functions that launch them.
-
-A network of layers is one call in each pass. Costs follow from keys, in :mod:`.kernel_costs`.
-"""
+"""The calls of networks of layers, and of the kernel of attention, as rows: which they are and what they cost, by the arguments of the
+functions that launch them. A network is one call in each pass."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +12,7 @@ from torch import Tensor
 from .._ops import attention
 from .._ops.tensor_types import NAMES
 from .clock import timed
-from .events import Kernel, Key
+from .events import Cost, Kernel, Key
 
 Described = tuple[Key, Tensor]
 """The key of a call, and a tensor on its device."""
@@ -48,17 +45,6 @@ def clocked(inner: Callable[..., Any], describe: Callable[..., Described]) -> Ca
     return call
 
 
-def _device(tensor: Tensor) -> str:
-    return f"cuda:{tensor.get_device()}" if tensor.is_cuda else "cpu"
-
-
-def _key(
-    name: str, algebra: Any, phase: str, tensor: Tensor, shapes: Any, *details: tuple[str, Any]
-) -> Described:
-    subject = Kernel(name, algebra, tuple(pair for pair in details if pair[1]))
-    return Key(subject, phase, tuple(shapes), NAMES[tensor.dtype], _device(tensor)), tensor
-
-
 def network(run: Any) -> Described:
     return _network("forward", run)
 
@@ -68,19 +54,11 @@ def network_gradient(run: Any, *_: Any) -> Described:
 
 
 def _network(phase: str, run: Any) -> Described:
-    """A network has the shapes of its inputs, and details of its other tensors: elements of parameters, of the result and of
-    gradients, the bytes that the backward pass reads of the forward pass, and its operations."""
+    """A network has the shapes of its inputs, and the costs that its plan says."""
+    moved, flops = run.plan.size(phase == "backward")
     shapes = [tuple(t.shape) for t in run.rows]
-    parameters = sum(t.numel() for t in run.tensors[len(shapes) :])
-    details = [
-        ("parameters", parameters),
-        ("result", sum(map(math.prod, run.plan.shapes))),
-        ("kept", run.plan.kept),
-        ("flops", run.plan.flops[phase == "backward"]),
-    ]
-    if phase == "backward":
-        details.append(("gradients", sum(t.numel() for t in run.wanted)))
-    return _key("network", run.call.algebra, phase, run.rows[0], shapes, *details)
+    cost = _cost(phase, moved, flops, run.plan.kept)
+    return _described("network", run.call.algebra, phase, run.rows[0], shapes, (), cost)
 
 
 def attend(call: Any, given: Any, out: Any) -> Described:
@@ -92,6 +70,38 @@ def attend_gradient(call: Any, given: Sequence[Tensor], *_: Any) -> Described:
 
 
 def _attention(phase: str, call: attention.Call, given: Any) -> Described:
-    shapes = [tuple(x.shape) for x in given[:3]]
-    rows = ("sequences", call.sequences), ("ragged", call.queries.bounds is not None)
-    return _key("attention", None, phase, given[0], shapes, *rows, ("tf32", call.tf32))
+    query, key, value = given[:3]
+    heads, width, values = query.shape[-3], query.shape[-1], value.shape[-1]
+    total, keys = call.queries.total, call.keys.total
+    # Ragged sequences count as if all were of one length: how long each is, the GPU knows.
+    pairs = heads * (total * keys // max(call.sequences, 1))
+    moved = query.nbytes + key.nbytes + value.nbytes + query.element_size() * heads * total * values
+    log_sums = 4 * heads * total
+    if phase == "forward":
+        # A dot product, a factor, an exponential, a sum; a sum of values.
+        flops = pairs * (2 * (width + values) + 3)
+    else:
+        # Scores again; the gradients of weights, values, queries and keys.
+        flops = pairs * (2 * (3 * width + 2 * values) + 6)
+        moved *= 2
+    details = [
+        ("sequences", call.sequences),
+        ("ragged", call.queries.bounds is not None),
+        ("tf32", call.tf32),
+    ]
+    shapes = [tuple(x.shape) for x in (query, key, value)]
+    cost = _cost(phase, moved + log_sums, flops, log_sums)
+    return _described("attention", None, phase, query, shapes, details, cost)
+
+
+def _cost(phase: str, moved: int, flops: int, kept: int) -> Cost:
+    # Functions of autograd decide what else they keep.
+    return Cost(moved, flops, kept, None) if phase == "forward" else Cost(moved, flops)
+
+
+def _described(
+    name: str, algebra: Any, phase: str, tensor: Tensor, shapes: Any, details: Any, cost: Cost
+) -> Described:
+    subject = Kernel(name, algebra, tuple(pair for pair in details if pair[1]), cost)
+    device = f"cuda:{tensor.get_device()}" if tensor.is_cuda else "cpu"
+    return Key(subject, phase, tuple(shapes), NAMES[tensor.dtype], device), tensor

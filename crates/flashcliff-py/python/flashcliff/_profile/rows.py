@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._ops.op import Made
-from .costs import Cost, cost
-from .events import Event, Kernel, Key, Replay
+from .costs import cost
+from .events import Cost, Event, Kernel, Key, Replay
 from .rates import Rates
 
 REST = "the rest"

@@ -14,8 +14,8 @@ _REPLAYS = (
 )
 _RECORDED = "Calls that were recorded into a CUDA graph did not run then, so they have no time."
 _MODEL = (
-    "MB and Mflop are models: each tensor moved once, operations as the kernels count them. saved: made for the "
-    "backward pass; held: tensors that a graph of autograd keeps for it, - if not known."
+    "MB and Mflop are models: each tensor moved once by each call, operations as the kernels count them; a network is the sum of "
+    "its plan's calls. saved: made for the backward pass; held: tensors that a graph of autograd keeps for it, - if not known."
 )
 
 
