@@ -36,8 +36,10 @@ impl Plan {
             return Size::default();
         }
         let added = self.sum_before(call).map_or(&[][..], |sum| &sum.inputs);
+        let apart = self.gradients_apart(call).iter();
+        let apart = apart.map(|(_, _, gradient)| gradient);
         let values = node.inputs.iter().chain(&node.outputs).chain(added);
-        let bytes = values.map(|&value| self.bytes_of(value)).sum();
+        let bytes = values.chain(apart).map(|&value| self.bytes_of(value)).sum();
         Size {
             bytes,
             flops: self.flops(call),
@@ -59,9 +61,15 @@ impl Plan {
         bytes.max(flops) + machine.seconds_per_call
     }
 
+    /// The bytes of a value. Joined parameters that nothing joins are read one by one.
     fn bytes_of(&self, value: Value) -> usize {
-        let tensor = self.tensor(value);
-        tensor.map_or(0, |(shape, dtype)| elements(shape) * dtype.bytes())
+        let parts = match self.gathered.is_absent(value) {
+            true => self.network().parts(value).unwrap_or_default(),
+            false => &[value],
+        };
+        let tensors = parts.iter().filter_map(|&part| self.tensor(part));
+        let bytes = tensors.map(|(shape, dtype)| elements(shape) * dtype.bytes());
+        bytes.sum()
     }
 
     fn len(&self, value: Value) -> usize {

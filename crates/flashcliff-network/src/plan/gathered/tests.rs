@@ -421,3 +421,30 @@ fn gradients_of_joined_values_are_made_together_without_their_matrices() {
     let outputs: Vec<Value> = [x].into_iter().chain(gradients).collect();
     assert_eq!(found(&network, &[&outputs]), [0, 3, 3]);
 }
+
+/// A linear map of tokens reads parameters that nothing joins, and its gradient writes theirs; on a GPU a matrix of them comes on top.
+#[test]
+fn maps_move_their_parameters() {
+    let (network, output, gradients) = transformer(Keep::All);
+    let outputs = [&[output], &gradients[..]].concat();
+    // The bytes of the first map, and of its gradient, which comes last. The input has no gradient.
+    let ends = |plan: &Plan| {
+        let step = |call: usize| match plan.work(call).own() {
+            Work::Step(step) => Some(&**step),
+            _ => None,
+        };
+        let is_map = |call: &usize| matches!(step(*call), Some(Step::Linear(_)));
+        let mut maps = (0..plan.call_count()).filter(is_map);
+        let ends = [maps.next(), maps.next_back()];
+        ends.map(|call| plan.size(call.unwrap()).bytes)
+    };
+    // From one multivector and one scalar to four and eight: nine maps of multivectors, those of scalars with both, and biases.
+    let [from, to] = [16 + 1, 4 * 16 + 8];
+    let parameters = 4 * (9 + 1 + 1) + 8 * (1 + 1 + 1);
+    let [moved, matrix] = [12 * (from + to) + parameters, (from + 1) * to];
+    let apart = network.plan(&outputs, ROWS, [Dtype::F32; 2]).unwrap();
+    assert_eq!(ends(&apart), [moved, moved + parameters].map(|len| 4 * len));
+    let gathers = plan(&network, &[&outputs], true);
+    let of_matrices = [moved + matrix, moved + parameters + 2 * matrix];
+    assert_eq!(ends(&gathers), of_matrices.map(|len| 4 * len));
+}
