@@ -10,6 +10,7 @@ import math
 
 from .._ops import derived
 from .._ops.op import Made, operator
+from .._ops.sizes import bind, shape_of
 from .events import Cost, Kernel, Key
 
 _SIZES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
@@ -25,21 +26,13 @@ def cost(key: Key) -> Cost:
 
 def _of_operator(key: Key, made: Made) -> Cost:
     core = operator(*made)
-    sizes: dict[str, int] = {}
-    for (_, axes), shape in zip(core.inputs, key.shapes):
-        sizes.update((axis, size) for axis, size in zip(axes, shape) if isinstance(axis, str))
-    # Without an axis of its own the output has the channels of the input.
-    sizes.setdefault("out", sizes["in"])
-
-    def elements(axes: tuple[int | str, ...]) -> int:
-        return math.prod(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
-
+    sizes = bind(core, key.shapes)
     width = _SIZES[key.dtype]
     inputs = [width * math.prod(shape) for shape in key.shapes]
-    output = width * elements(core.output)
+    output = width * math.prod(shape_of(core.output, sizes))
     saved = max(width, 4) * core.row_sums * sizes["batch"]
     if core.kept is not None:
-        saved += width * elements(core.kept)
+        saved += width * math.prod(shape_of(core.kept, sizes))
     channels = sizes["batch"], sizes["in"], sizes["out"]
     forward, backward = core.flops(*channels)
     if key.phase == "forward":
