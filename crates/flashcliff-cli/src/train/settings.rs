@@ -284,8 +284,8 @@ impl Settings {
         })
     }
 
-    /// Checks that the data fit in memory, and the activations of a step without a plan, with gradient checkpointing or not. A plan checks its
-    /// own memory when it is made.
+    /// Checks that the data fit in memory, and the activations of a step without a plan, with
+    /// gradient checkpointing or not. A plan checks its own memory when it is made.
     ///
     /// # Errors
     /// [`flashcliff::Error::OutOfMemory`].

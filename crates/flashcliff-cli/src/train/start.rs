@@ -1,8 +1,8 @@
 //! What a run does before its steps, the time of each part, and a word about parts that take long.
 //!
 //! ```text
-//! thread of the data    draws all samples -----------------------------------------\
-//! this thread           driver, libraries, handles ---> model ---> the ranks meet ---> copies to the device ---> first step ---> ... capture
+//! thread of the data    draws all samples -------------------------\
+//! this thread           driver, handles ---> model ---> ranks meet ---> copies ---> first step ... capture
 //! thread of libraries   loads cuBLAS ... --/
 //! ```
 //! On a GPU most of a short run is this start. Where files come from a disk for the first time, or kernels of candle are compiled by the

@@ -11,9 +11,11 @@ use rand_chacha::ChaCha8Rng;
 use super::settings::Settings;
 use crate::error::Error;
 
-/// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
+/// The random stream of a seed that the seed of the weights comes from, so that weights and data
+/// do not share numbers.
 const WEIGHTS: u64 = 4 << 48;
-/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the other ranks.
+/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the
+/// other ranks.
 const DROPOUT: u64 = 5 << 48;
 
 /// A model in training.
@@ -27,7 +29,8 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
-    /// The parts of a run on one of several ranks, with gradient checkpointing or not. The memory of a plan is checked and taken here.
+    /// The parts of a run on one of several ranks, with gradient checkpointing or not. The memory of
+    /// a plan is checked and taken here.
     ///
     /// # Errors
     /// The errors of the model and of its objective; [`flashcliff::Error::OutOfMemory`] among them.

@@ -422,7 +422,8 @@ fn gradients_of_joined_values_are_made_together_without_their_matrices() {
     assert_eq!(found(&network, &[&outputs]), [0, 3, 3]);
 }
 
-/// A linear map of tokens reads parameters that nothing joins, and its gradient writes theirs; on a GPU a matrix of them comes on top.
+/// A linear map of tokens reads parameters that nothing joins, and its gradient writes theirs; on a
+/// GPU a matrix of them comes on top.
 #[test]
 fn maps_move_their_parameters() {
     let (network, output, gradients) = transformer(Keep::All);
@@ -438,7 +439,8 @@ fn maps_move_their_parameters() {
         let ends = [maps.next(), maps.next_back()];
         ends.map(|call| plan.size(call.unwrap()).bytes)
     };
-    // From one multivector and one scalar to four and eight: nine maps of multivectors, those of scalars with both, and biases.
+    // From one multivector and one scalar to four and eight: nine maps of multivectors, those of
+    // scalars with both, and biases.
     let [from, to] = [16 + 1, 4 * 16 + 8];
     let parameters = 4 * (9 + 1 + 1) + 8 * (1 + 1 + 1);
     let [moved, matrix] = [12 * (from + to) + parameters, (from + 1) * to];
