@@ -31,7 +31,6 @@ rate of a large copy in the same process. A library that is not installed, or fa
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -39,6 +38,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import torch
+from results import show, write
 
 CHANNELS, LARGEST = 128, 1e-5
 VERSIONS = (
@@ -540,10 +540,9 @@ def main():
         results["copy_bytes_per_second"] = rate
         results["floor_ms"] = floors(given, rate)
 
-    def write():
+    def save():
         if options.out:
-            with open(options.out, "w", encoding="utf-8") as file:
-                file.write(json.dumps(results, indent=1) + "\n")
+            write(options.out, results)
 
     apart = []
     for name in options.only:
@@ -562,9 +561,8 @@ def main():
         case = None
         if on_gpu:
             torch.cuda.empty_cache()
-        write()
-    print(json.dumps(results, indent=1))
-    write()
+        save()
+    show(results, options.out)
     assert not apart, apart
 
 

@@ -6,6 +6,7 @@
 mod bodies;
 mod compiled;
 mod data;
+mod edges;
 mod exports;
 mod floors;
 mod forces;

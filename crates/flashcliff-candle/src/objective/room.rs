@@ -37,7 +37,8 @@ impl Room {
         let copies = if batch.parts > 1 { 2 } else { 1 };
         let sums = copies * gradients + error.iter().map(bytes).sum::<u128>();
         Self {
-            rows: plan.rows(),
+            // The rows of networks on graphs are samples here, not nodes.
+            rows: batch.rows / batch.parts,
             parts: batch.parts,
             values: plan.arena_bytes() as u128,
             sums,

@@ -276,9 +276,10 @@ impl NetworkFunction {
             Pass::Forward => (read, kept),
             Pass::Backward => (read + written, 0),
         };
-        let flops = plan.calls(stage).map(|call| plan.size(call).flops).sum();
+        let sizes = || plan.calls(stage).map(|call| plan.size(call));
+        let flops = sizes().map(|size| size.flops).sum();
         Operation {
-            bytes: base.bytes + kept,
+            bytes: sizes().map(|size| size.bytes).sum(),
             parameter_bytes,
             saved_bytes,
             has_matrix_products: !network.parameters().is_empty(),

@@ -2,7 +2,8 @@
 // or sums over the rows of each target.
 //
 // Some neighbouring threads of a warp have the channels of an item: of a row, or of a target, whose rows they go through in order. Where there are
-// few targets, several such groups share the rows of one. So sums stay in registers, and have one order, which depends on sizes alone.
+// few targets, several such groups share the rows of one; where there are many rows, a group has some neighbouring ones, which often belong to
+// the same targets. So sums stay in registers, and have one order, which depends on sizes alone.
 // A tensor of one channel is the same for all; a result of one channel is the sum over all channels.
 #pragma once
 
@@ -32,6 +33,8 @@ struct Messages {
   int dtype;
   int threads_per_group;  // a power of two
   int groups_per_item;    // a power of two: as many threads as a warp has, at most
+  int items_per_group;    // more than 1 for results of rows only
+  int unused;
 };
 
 // A parameter in memory, [channels, count], at a thread's channels.
@@ -95,17 +98,20 @@ struct MessageContext {
     u.set(a);
     u.counts[0] = T(a.channels);
     u.valid = N;
-    const int threads = a.threads_per_group * a.groups_per_item, own = int(threadIdx.x) % threads;
+    const int own = int(threadIdx.x) % (a.threads_per_group * a.groups_per_item);
     lane = own % a.threads_per_group;
     group = own / a.threads_per_group;
-    const int64_t wanted = int64_t(blockIdx.x) * (int(blockDim.x) / threads) + int(threadIdx.x) / threads;
+  }
+
+  // Takes an item, or the last one in place of one that is not there.
+  FC_INLINE void select(int64_t wanted) {
     active = wanted < a.items;
     item = active ? wanted : a.items - 1;
 #pragma unroll
     for (int k = 0; k < kResults; k++) over_channels[k] = T(0);
   }
 
-  // The row, and what its tensors ask for.
+  // A row of the item, and what its tensors ask for.
   FC_INLINE MessageRow of_row(int32_t row) const {
     MessageRow found = {row, {0, 0}};
     if (Ends::reads(1)) found.targets[0] = Ends::kTo == 1 ? int32_t(item) : a.targets[0][row];
@@ -215,32 +221,47 @@ struct MessageContext {
   }
 
   FC_INLINE void go() {
-    const int64_t step = a.threads_per_group * N;
-    if constexpr (!kSums) {
-      at = of_row(int32_t(item));
-      for (channel = lane * N; channel < a.channels; channel += step) P::run(*this);
+    const int threads = a.threads_per_group * a.groups_per_item;
+    const int64_t own = int64_t(blockIdx.x) * (int(blockDim.x) / threads) + int(threadIdx.x) / threads;
+    if constexpr (kSums) {
+      select(own);
+      go_through_rows();
+      write_over_channels<0>();
     } else {
-      const int32_t begin = a.starts[item] + group, end = a.starts[item + 1], next_row = a.groups_per_item;
-      // All threads of a warp take equally many turns, because they meet in sums.
-      for (int64_t first = 0; first < a.channels; first += step) {
-        channel = first + lane * N;
-#pragma unroll
-        for (int k = 0; k < kResults; k++) sums[k] = splat<V>(T(0));
-        if (channel < a.channels) {
-          // Where the next row is, is known before the work on this one ends.
-          MessageRow next = begin < end ? of_row(a.order[begin]) : MessageRow{};
+      const int64_t first = own * a.items_per_group, last = a.items - 1;
+      // What the next row belongs to is known before the work on this one ends.
+      MessageRow next = of_row(int32_t(first < last ? first : last));
 #pragma unroll 1
-          for (int32_t i = begin; i < end; i += next_row) {
-            at = next;
-            if (i + next_row < end) next = of_row(a.order[i + next_row]);
-            P::run(*this);
-          }
-        }
-        add_groups();
-        if (channel < a.channels) write_sums<0>();
+      for (int64_t i = first; i < first + a.items_per_group; i++) {
+        select(i);
+        at = next;
+        next = of_row(int32_t(i < last ? i + 1 : last));
+        for (channel = lane * N; channel < a.channels; channel += a.threads_per_group * N) P::run(*this);
+        write_over_channels<0>();
       }
     }
-    write_over_channels<0>();
+  }
+
+  FC_INLINE void go_through_rows() {
+    const int64_t step = a.threads_per_group * N;
+    const int32_t begin = a.starts[item] + group, end = a.starts[item + 1], next_row = a.groups_per_item;
+    // All threads of a warp take equally many turns, because they meet in sums.
+    for (int64_t first = 0; first < a.channels; first += step) {
+      channel = first + lane * N;
+#pragma unroll
+      for (int k = 0; k < kResults; k++) sums[k] = splat<V>(T(0));
+      if (channel < a.channels) {
+        MessageRow next = begin < end ? of_row(a.order[begin]) : MessageRow{};
+#pragma unroll 1
+        for (int32_t i = begin; i < end; i += next_row) {
+          at = next;
+          if (i + next_row < end) next = of_row(a.order[i + next_row]);
+          P::run(*this);
+        }
+      }
+      add_groups();
+      if (channel < a.channels) write_sums<0>();
+    }
   }
 };
 

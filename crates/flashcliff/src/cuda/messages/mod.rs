@@ -35,6 +35,8 @@ const THREADS: usize = 128;
 const WARP: usize = 32;
 /// The threads of a launch that leave no multiprocessor idle.
 const ENOUGH_THREADS: usize = 1 << 18;
+/// The most neighbouring rows of a group.
+const MOST_ITEMS: usize = 8;
 /// The rows of a target, on average, that are worth a group of threads.
 const ROWS_OF_GROUP: usize = 2;
 
@@ -132,6 +134,8 @@ struct Raw {
     dtype: sys::fc_dtype,
     threads_per_group: i32,
     groups_per_item: i32,
+    items_per_group: i32,
+    unused: i32,
 }
 
 impl Messages {
@@ -196,9 +200,14 @@ impl Messages {
         let lanes = channels_of_message(source, &self.ends, whole, bytes);
         let threads = call.channels.div_ceil(lanes).next_power_of_two().min(WARP);
         let groups = self.groups(call, threads);
+        let items = match self.ends.to {
+            0 => (call.relations[0].rows * threads / ENOUGH_THREADS).clamp(1, MOST_ITEMS),
+            _ => 1,
+        };
         let mut raw = Raw {
             threads_per_group: threads as i32,
             groups_per_item: groups as i32,
+            items_per_group: items as i32,
             ..raw
         };
         let key = Key {
@@ -210,7 +219,7 @@ impl Messages {
         };
         target.device.make_current()?;
         let function = kernels::get(key, self.name, source, target.device)?;
-        let ctas = (raw.items as usize).div_ceil(THREADS / (threads * groups));
+        let ctas = (raw.items as usize).div_ceil(items * (THREADS / (threads * groups)));
         let Ok(ctas) = u32::try_from(ctas) else {
             return Err(Error::Cuda {
                 call: "messages",
@@ -313,6 +322,8 @@ impl Messages {
             dtype: code(call.dtype),
             threads_per_group: 1,
             groups_per_item: 1,
+            items_per_group: 1,
+            unused: 0,
         };
         if to > 0 {
             let relation = call.relations[to - 1];
