@@ -24,7 +24,17 @@ pub(crate) fn add(tests: &mut Tests) {
                 let here = calls(&step(architecture, &Device::Cpu, Features::Model).1);
                 for features in [Features::Model, Features::Bf16] {
                     let there = calls(&step(architecture, gpu(), features).1);
-                    assert_eq!(there, here, "{architecture:?} {features:?}");
+                    assert!(there.keys().eq(here.keys()), "{there:?} {here:?}");
+                    for (name, count) in &there {
+                        // A GPU runs some linear maps of the same rows together.
+                        let is_linear = name.0 == "mv_linear";
+                        let fits = *count == here[name] || is_linear && *count < here[name];
+                        assert!(
+                            fits,
+                            "{architecture:?} {features:?} {name:?}: {count} of {}",
+                            here[name]
+                        );
+                    }
                 }
             }
         },
