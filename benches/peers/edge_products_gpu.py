@@ -393,14 +393,21 @@ def calls_of(case):
         with torch.no_grad():
             return case.call(x, y, *w)
 
+    def cleared(tensors):
+        for tensor in tensors:
+            tensor.grad = None
+
     def both():
-        out = case.call(x, y, *w)
-        return torch.autograd.grad(out, [x, y, *w], case.v)
+        cleared([x, y, *w])
+        case.call(x, y, *w).backward(case.v)
+        return [x.grad, y.grad, *(own.grad for own in w)]
 
     def second():
+        cleared([x, *w])
         out = case.call(x, y, *w)
         (force,) = torch.autograd.grad(out, y, case.v, create_graph=True)
-        return torch.autograd.grad(force.square().sum(), [x, *w])
+        force.square().sum().backward(inputs=[x, *w])
+        return [x.grad, *(own.grad for own in w)]
 
     return {"forward": forward, "both": both, "second": second}
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::bodies::Bodies;
 use super::compiled::Compiled;
+use super::edges::Edges;
 use super::floors::{Cpu, Gpu};
 use super::forces::Forces;
 use super::host::Host;
@@ -491,7 +492,7 @@ for the host where it is slow. \"Second derivatives\" are those of a loss on the
 derivatives differ from plain operations in f64 by less than 1e-5.
 
 Each node has as many edges in as out, and each edge is there in both directions, since the backward pass of OpenEquivariance's deterministic algorithm is
-written for such graphs. The libraries have their own layouts, and OpenEquivariance that of its two which is faster here. flashcliff sums in a fixed order.
+written for such graphs. Each library has its arguments in its own layout. flashcliff sums in a fixed order.
 
 Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
 

@@ -93,8 +93,31 @@ def gradients(
         grads: the gradients of its results; ``None`` stands for zeros.
         needed: which arguments need a gradient.
     """
-    there = [grad is not None for grad in grads]
     found: list[Tensor | None] = [None] * len(tensors)
+    there = tuple(grad is not None for grad in grads)
+    for own, places in _gradient_forms(form, there, tuple(needed)):
+        compute = _of_rows if form.ends[places[0]] == PARAMETER else call
+        results = batches.over(
+            lambda given, own=own, compute=compute: compute(own, [*tensors, *given], relations),
+            present(grads),
+        )
+        for at, result in zip(places, results):
+            found[at] = result
+    return found
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _gradient_forms(
+    form: Form, there: tuple[bool, ...], needed: tuple[bool, ...]
+) -> list[tuple[Form, list[int]]]:
+    """The forms of the gradients of the arguments that are needed, one for each end, with the places of their arguments.
+
+    Args:
+        form: the operator, and the items of its tensors.
+        there: which of its results have a gradient.
+        needed: which arguments need one.
+    """
+    found: list[tuple[Form, list[int]]] = []
     if not any(there):
         return found
     ends = (*form.ends, *(form.to for own in there if own))
@@ -106,14 +129,7 @@ def gradients(
         to, sums = end, tuple(form.ones[at] for at in places)
         if end == PARAMETER:
             to, sums = ROWS, (False,) * len(places)
-        own = Form(of, ends, ones, to, sums)
-        compute = _of_rows if end == PARAMETER else call
-        results = batches.over(
-            lambda given, own=own, compute=compute: compute(own, [*tensors, *given], relations),
-            present(grads),
-        )
-        for at, result in zip(places, results):
-            found[at] = result
+        found.append((Form(of, ends, ones, to, sums), places))
     return found
 
 
