@@ -131,10 +131,10 @@ impl SimplicialHulls {
         let points = network.input("points", &[Axis::Others(0), one, dimension]);
         let scalars = attributes(network, kinds, &relations.neighbours)?;
         let vectors = network.points(points)?;
-        let own = self.scalars(&mut layers, vectors, (&relations, scalars))?;
-        let volumes = layers
-            .network
-            .segment_sum(own, relations.graphs, Reduction::Mean)?;
+        let own = self.projected(&mut layers, vectors, (&relations, scalars))?;
+        let network = &mut layers.network;
+        let own = network.blade(own, 0)?;
+        let volumes = network.segment_sum(own, relations.graphs, Reduction::Mean)?;
         let ends = SimplexEnds {
             kinds,
             points,
@@ -144,8 +144,8 @@ impl SimplicialHulls {
         Ok((layers, ends))
     }
 
-    /// The scalar of each simplex, from the vectors of vertices behind a zero.
-    pub(super) fn scalars(
+    /// A multivector of each simplex, whose scalar is its part of the volume, from the vectors of vertices behind a zero.
+    pub(super) fn projected(
         &self,
         layers: &mut MessageLayers,
         vectors: Value,
@@ -164,8 +164,7 @@ impl SimplicialHulls {
             h = layers.convolution(&prefix, h, (&relations.neighbours, scalars), &options)?;
         }
         layers.network.block();
-        let out = layers.linear("projection.0", h, [self.channels, 1], true)?;
-        layers.network.blade(out, 0)
+        layers.linear("projection.0", h, [self.channels, 1], true)
     }
 
     /// The features of simplices: the sum over dimensions, of which each simplex has one.

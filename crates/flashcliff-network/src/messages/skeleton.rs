@@ -3,9 +3,6 @@
 //! All samples then have the same rows and relations, so one plan serves every batch, and its steps can be captured on a GPU. The numbers of a sample say which
 //! simplices are there.
 
-use flashcliff::ops;
-use flashcliff::{GradeSet, ProductKind};
-
 use super::simplices::{DIMENSIONS, SimplexRelations, SimplicialHulls, attributes};
 use super::{Attributes, MessageLayers};
 use crate::relation::{Reduction, Relation};
@@ -220,11 +217,11 @@ impl SimplicialHulls {
             weights: Some(weights),
             ..attributes(network, kinds, &relations.neighbours)?
         };
-        let own = self.scalars(&mut layers, vectors, (&relations, scalars))?;
-        let grade = Some(GradeSet::single(0));
-        let product = ops::product(layers.algebra(), ProductKind::Geometric, grade, grade)?;
+        let own = self.projected(&mut layers, vectors, (&relations, scalars))?;
+        let own = layers.scaled(parts[3], own)?;
         let network = &mut layers.network;
-        let own = network.operator(&product, &[own, parts[3]])?;
+        // The scalar may have another type than features: that of the volumes.
+        let own = network.blade(own, 0)?;
         let volumes = network.segment_sum(own, relations.graphs, Reduction::Sum)?;
         let ends = SkeletonEnds {
             simplices,

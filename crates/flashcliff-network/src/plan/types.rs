@@ -5,7 +5,7 @@ use crate::work::Work;
 
 /// For each value whether it has the type of the model, also where features have another: inputs but those of features, parameters and what is
 /// made of parameters alone, what a squared error reads and writes, and sums that operators save. Computed values of an operator have one type,
-/// and so have values in the memory of others. A gradient has the type of its value.
+/// and so have values that are added, and values in the memory of others. A gradient has the type of its value.
 pub(crate) fn wide(network: &Network) -> Vec<bool> {
     let of_parameters = of_parameters(network);
     let mut wide: Vec<bool> = network
@@ -71,6 +71,9 @@ fn groups(network: &Network) -> Vec<Vec<usize>> {
             let ends = ends.filter(|own| !network.is_saved(**own));
             groups.push(ends.map(|value| value.0).collect());
         }
+        if matches!(node.work, Work::ScaledSum(_)) {
+            groups.push(node.inputs.iter().map(|value| value.0).collect());
+        }
     }
     for (value, info) in network.values.iter().enumerate() {
         groups.extend(info.gradient_of.map(|of| vec![value, of.0]));
@@ -97,4 +100,62 @@ fn of_parameters(network: &Network) -> Vec<bool> {
         }
     }
     own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{AffineHulls, Bodies, MessageLayers, SimplicialHulls};
+
+    /// A network with the gradients of a squared error of its output.
+    fn trained(layers: MessageLayers, output: crate::Value) -> Network {
+        let mut network = layers.network;
+        let axes = network.shape(output).unwrap().to_vec();
+        let target = network.input("target", &axes);
+        let [_, seed] = network.squared_error(output, target).unwrap();
+        network.gradients(output, seed, crate::Keep::All).unwrap();
+        network
+    }
+
+    fn networks() -> [Network; 3] {
+        let (simplices, ends) = SimplicialHulls::default().on_skeletons().unwrap();
+        let (bodies, of_bodies) = Bodies::default().layers().unwrap();
+        let (affine, of_affine) = AffineHulls::default().layers().unwrap();
+        [
+            trained(simplices, ends.volumes),
+            trained(bodies, of_bodies.positions),
+            trained(affine, of_affine.volumes),
+        ]
+    }
+
+    #[test]
+    fn values_that_are_added_have_one_type() {
+        for network in networks() {
+            let wide = wide(&network);
+            let sums = network
+                .nodes
+                .iter()
+                .filter(|node| matches!(node.work, Work::ScaledSum(_)) && node.inputs.len() == 2);
+            let mut count = 0;
+            for node in sums {
+                let [x, y] = [node.inputs[0], node.inputs[1]].map(|own| wide[own.0]);
+                assert_eq!(x, y, "{:?}", network.name(node.outputs[0]));
+                count += 1;
+            }
+            assert!(count > 0);
+        }
+    }
+
+    #[test]
+    fn features_of_simplices_have_the_type_of_features() {
+        let [simplices, ..] = networks();
+        let wide = wide(&simplices);
+        let operators = simplices
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.work, Work::Operator(_)));
+        let all: Vec<bool> = operators.map(|node| wide[node.outputs[0].0]).collect();
+        assert!(all.len() > 30);
+        assert!(all.iter().all(|wide| !wide), "{all:?}");
+    }
 }
