@@ -18,7 +18,6 @@ mod host;
 mod jax;
 mod lion;
 mod logging;
-#[cfg(feature = "cuda")]
 mod messages;
 mod native;
 mod network;
@@ -62,7 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(feature = "cuda")]
     module.add_class::<segments::on_cuda::Segments>()?;
     #[cfg(feature = "cuda")]
-    module.add_class::<messages::Messages>()?;
+    module.add_class::<messages::on_cuda::Messages>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<optim::Optimiser>()?;
     module.add_class::<dlpack::Array>()?;
@@ -75,6 +74,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::run_messages, module)?)?;
     module.add_function(wrap_pyfunction!(segments::run_segments, module)?)?;
     module.add_function(wrap_pyfunction!(segments::run_kept, module)?)?;
     module.add_function(wrap_pyfunction!(rotor::rotor_operator, module)?)?;

@@ -6,6 +6,7 @@ from nn_common import difference as off
 from nn_common import random
 from torch.func import grad, jvp, vmap
 
+import flashcliff
 from flashcliff import Algebra
 from flashcliff import functional as F
 from flashcliff.graphs import Graph, gather, messages, segment_sum
@@ -99,10 +100,21 @@ def test_several_results_of_any_ends(ends, to):
         assert off(one, other) < 1e-15
 
 
-def test_operators_with_sums_over_channels_are_composed():
-    x, y = random(8, NODES, CHANNELS), random(8, EDGES, CHANNELS, seed=1)
-    ends = ("senders", "edges")
-    assert off(messages(normed, GRAPH, x, y, ends=ends), wanted(normed, (x, y), ends)) < 1e-14
+@pytest.mark.parametrize("one", [True, False])
+def test_operators_with_sums_over_channels(one):
+    x, y = random(8, NODES, CHANNELS), random(8, EDGES, 1 if one else CHANNELS, seed=1)
+    x, y, ends = x.requires_grad_(), y.requires_grad_(), ("senders", "edges")
+    got, expected = messages(normed, GRAPH, x, y, ends=ends), wanted(normed, (x, y), ends)
+    assert off(got, expected) < 1e-14
+    grads = [torch.autograd.grad(own.pow(3).sum(), (x, y)) for own in (got, expected)]
+    assert all(off(one, other) < 1e-13 for one, other in zip(*grads))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_on_the_cpu_are_refused_as_by_operators(dtype):
+    x, y, w = (tensor.detach().to(dtype) for tensor in conv_tensors(one=False))
+    with pytest.raises(TypeError, match="f32 or f64"):
+        messages(weighted, GRAPH, x, y, w, ends=CONV)
 
 
 def test_derivatives_of_every_order():
@@ -180,6 +192,99 @@ def test_empty_graphs():
     got = messages(weighted, empty, x, random(4, 0, 1), random(5, 0, CHANNELS), ends=CONV)
     assert (got == 0).all() and got.shape == (7, NODES, CHANNELS)
     assert (torch.autograd.grad(got.sum(), x)[0] == 0).all()
+
+
+MANY = 3000
+"""More edges than the CPU computes at a time, and than one of its tasks has."""
+
+
+def large(dtype, channels):
+    """A graph with many edges, and what a convolution on it takes."""
+    edges = torch.randint(99, (2, MANY), generator=torch.Generator().manual_seed(0))
+    tensors = random(4, 100, channels), random(4, MANY, 1, seed=1), random(5, MANY, channels, seed=2)
+    return edges, [tensor.to(dtype) for tensor in tensors]
+
+
+def derived(edges, tensors, nodes=100):
+    """The results, and their gradients of first and second order."""
+    tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+    out = messages(weighted, Graph(edges, nodes), *tensors, ends=CONV)
+    first = torch.autograd.grad(out.square().sum(), tensors, create_graph=True)
+    second = torch.autograd.grad(sum(own.square().sum() for own in first), tensors)
+    return [own.detach() for own in (out, *first, *second)]
+
+
+@pytest.mark.parametrize("channels", [1, 5, 16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_many_edges_have_the_numbers_of_compositions(dtype, channels):
+    edges, tensors = large(dtype, channels)
+    x, y, w = (tensor.double().requires_grad_() for tensor in tensors)
+    of_edges = weighted(x[:, edges[0]], y.expand(-1, -1, channels), w)
+    out = torch.zeros(7, 100, channels, dtype=torch.float64).index_add(1, edges[1], of_edges)
+    first = torch.autograd.grad(out.square().sum(), (x, y, w), create_graph=True)
+    second = torch.autograd.grad(sum(own.square().sum() for own in first), (x, y, w))
+    bound = 1e-13 if dtype == torch.float64 else 2e-5
+    for one, other in zip(derived(edges, tensors), (out, *first, *second)):
+        assert one.dtype == dtype and one.shape == other.shape
+        assert off(one.double(), other) < bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_bits_depend_on_no_threads(dtype):
+    given, before = large(dtype, 6), flashcliff.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2):
+            flashcliff.set_num_threads(threads)
+            found.append(derived(*given))
+    finally:
+        flashcliff.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in zip(*found))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_bits_of_a_node_depend_on_its_edges_alone(dtype):
+    edges, (x, y, w) = large(dtype, 6)
+    out = messages(weighted, Graph(edges, 100), x, y, w, ends=CONV)
+    for node in range(0, 100, 9):
+        own = edges[1] == node
+        alone = messages(weighted, Graph(edges[:, own], 100), x, y[:, own], w[:, own], ends=CONV)
+        assert torch.equal(alone[:, node], out[:, node])
+
+
+def test_tensors_of_any_strides():
+    x, y, w = (tensor.detach() for tensor in conv_tensors(one=False))
+    wanted_out = wanted(weighted, (x, y, w), CONV)
+    wide = torch.randn(6, NODES, 3 * CHANNELS, dtype=torch.float64)
+    wide[1:5, :, CHANNELS : 2 * CHANNELS] = x
+    views = {
+        "a slice": (wide[1:5, :, CHANNELS : 2 * CHANNELS], y, w),
+        "another order": (x.transpose(0, 1).contiguous().transpose(0, 1), y, w),
+        "channels apart": (x, y, w.movedim(-1, 0).contiguous().movedim(0, -1)),
+        "negated": (torch._neg_view(-x), y, w),
+    }
+    for name, given in views.items():
+        got = messages(weighted, GRAPH, *given, ends=CONV)
+        assert off(got, wanted_out) < 1e-15, name
+    for axis in range(3):
+        same = [tensor.narrow(axis, 0, 1).expand_as(tensor) for tensor in (x, y, w)]
+        got = messages(weighted, GRAPH, *same, ends=CONV)
+        assert off(got, wanted(weighted, [own.clone() for own in same], CONV)) < 1e-15
+
+
+@pytest.mark.parametrize("ends", [("edges", "edges", "edges"), ("receivers", "senders", "receivers")])
+def test_one_channel_of_every_end(ends):
+    count = {"edges": EDGES, "senders": NODES, "receivers": NODES}
+    for ones in ((1, 1, 3), (3, 1, 1), (1, 1, 1)):
+        sizes = zip((8, 8, 3), ends, ones)
+        given = [random(k, count[end], c, seed=k).requires_grad_() for k, end, c in sizes]
+        p = random(max(ones), 2)
+        for to in ("receivers", "edges"):
+            got = messages(gated, GRAPH, *given, p, ends=ends, to=to)
+            expected = wanted(gated, (*given, p), ends, to)
+            assert all(off(one, other) < 1e-15 for one, other in zip(got, expected))
+            grads = [torch.autograd.grad(own[0].square().sum(), given) for own in (got, expected)]
+            assert all(off(one, other) < 1e-14 for one, other in zip(*grads))
 
 
 @pytest.mark.parametrize(

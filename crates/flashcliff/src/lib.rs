@@ -86,6 +86,7 @@ pub mod lion;
 #[doc(hidden)]
 pub mod macros;
 pub mod memory;
+pub mod messages;
 mod operator;
 pub mod ops;
 mod options;

@@ -59,7 +59,7 @@ pub struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     /// The number of targets.
-    fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.starts.len() - 1
     }
 

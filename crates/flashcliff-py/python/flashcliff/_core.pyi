@@ -326,6 +326,18 @@ class Messages:
     # The function is called with what `_ops/messages.py` makes of tensors.
     def run(self, *arguments: object) -> None: ...
 
+def run_messages(
+    operator: Operator,
+    form: tuple[list[tuple[int | None, bool]], int | None, list[bool]],
+    tensors: tuple[list[tuple[tuple[int, int, int], int]], list[tuple[int, int]]],
+    relations: list[tuple[tuple[int, ...], int]],
+    sizes: tuple[int, int],
+    is_f64: bool,
+) -> None:
+    """Computes an operator on rows, on the CPU. A form has the ends of inputs, that of results, and for each result whether it is summed over
+    channels. Inputs are addresses with the strides of components and items, and lengths; results addresses and lengths; relations the addresses of
+    lists, and the number of targets; sizes rows and channels."""
+
 def run_segments(
     sums: bool,
     places: tuple[int, int],

@@ -9,7 +9,7 @@ const OUTER: usize = 3;
 const INNER: usize = 5;
 
 /// A relation of rows to targets, sorted by plain loops.
-struct Owned {
+pub(crate) struct Owned {
     targets: Vec<u32>,
     starts: Vec<u32>,
     order: Vec<u32>,
@@ -17,7 +17,7 @@ struct Owned {
 
 impl Owned {
     /// Rows belong to targets at random, but never to the last one.
-    fn new(rows: usize, count: usize, random: &mut Random) -> Self {
+    pub(crate) fn new(rows: usize, count: usize, random: &mut Random) -> Self {
         let most = (count - 1).max(1) as u64;
         let targets: Vec<u32> = (0..rows).map(|_| (random.next() % most) as u32).collect();
         let (mut starts, mut order) = (vec![0], Vec::new());
@@ -33,7 +33,7 @@ impl Owned {
         }
     }
 
-    fn lists(&self) -> Lists<'_> {
+    pub(crate) fn lists(&self) -> Lists<'_> {
         Lists {
             targets: &self.targets,
             starts: &self.starts,

@@ -27,6 +27,7 @@ mod linear_sgp;
 mod magnitudes;
 mod measured_symmetry;
 mod memory;
+mod messages;
 mod misuse;
 mod misuse_parts;
 mod misuse_table;

@@ -2,7 +2,7 @@
 
 The gradient of such a function is one too: the operator's gradient, on the same rows, summed over the rows of what the argument is of. So one function
 of autograd has derivatives of every order, and keeps nothing but its arguments. On a GPU it is one kernel, which writes nothing of the size of all rows but
-results of rows; on the CPU, and in transforms and traces, it is composed of gatherings, the operator and sums.
+results of rows, and on the CPU one call that computes some rows at a time; in transforms and traces it is composed of gatherings, the operator and sums.
 """
 
 from __future__ import annotations
@@ -165,34 +165,44 @@ def _of(relations: Sequence[Tensor], at: int) -> Sequence[Tensor]:
 
 def _run(form: Form, tensors: Sequence[Tensor], relations: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The results, by a kernel if there is one."""
-    kernel = _kernel(form) if _core.CUDA and relations[0].is_cuda else None
-    if kernel is None or any(tensor.device != relations[0].device for tensor in tensors):
-        with torch.no_grad():
-            return _composed(form, tensors, relations)
-    names = {NAMES.get(tensor.dtype) for tensor in tensors}
-    if len(names) > 1 or None in names:
-        # The operator says what is wrong.
+    first, device = tensors[0], relations[0].device
+    alike = all(own.device == device and own.dtype == first.dtype for own in tensors)
+    kernel = _kernel(form) if alike and _core.CUDA and device.type == "cuda" else None
+    is_host = alike and device.type == "cpu" and first.dtype in _HOST
+    if (kernel is None and not is_host) or first.dtype not in NAMES:
+        # Of tensors that differ the operator says what is wrong.
         with torch.no_grad():
             return _composed(form, tensors, relations)
     given = [_with_channels(tensor) for tensor in tensors]
     doors.check("messages", (*given, *relations), ())
-    alike = zip(given, form.ends, form.ones)
-    channels = next((t.shape[-1] for t, end, one in alike if end != PARAMETER and not one), 1)
+    ends = zip(given, form.ends, form.ones)
+    channels = next((t.shape[-1] for t, end, one in ends if end != PARAMETER and not one), 1)
     items = relations[0].shape[0] if form.to < 0 else _of(relations, form.to)[1].shape[0] - 1
-    outputs = derived.operator_of(form.of).outputs
+    operator = derived.operator_of(form.of)
     found = tuple(
-        given[0].new_empty(int(axes[0]), items, 1 if over_channels else channels)
-        for (_, axes), over_channels in zip(outputs, form.sums)
+        first.new_empty(int(axes[0]), items, 1 if over_channels else channels)
+        for (_, axes), over_channels in zip(operator.outputs, form.sums)
     )
     lists = []
     for at in range(len(relations) // segments.LISTS):
         own = _of(relations, at)
         lists.append((tuple(tensor.data_ptr() for tensor in own), own[1].shape[0] - 1))
-    addresses = [_strided(tensor) for tensor in given], [tensor.data_ptr() for tensor in found]
+    places, made = [_strided(tensor) for tensor in given], [tensor.data_ptr() for tensor in found]
     sizes = relations[0].shape[0], channels
-    (name,) = names
-    launch(given[0], lambda target: kernel.run(addresses, lists, sizes, name, target))
+    if kernel is not None:
+        name = NAMES[first.dtype]
+        launch(first, lambda target: kernel.run((places, made), lists, sizes, name, target))
+        return found
+    reaches = zip(places, (_reach(tensor) for tensor in given))
+    lengths = zip(made, (tensor.numel() for tensor in found))
+    addresses = list(reaches), list(lengths)
+    is_f64 = first.dtype == torch.float64
+    _core.run_messages(operator, _core_form(form), addresses, lists, sizes, is_f64)
     return found
+
+
+_HOST = torch.float32, torch.float64
+"""The element types that the CPU computes with."""
 
 
 def _with_channels(tensor: Tensor) -> Tensor:
@@ -209,12 +219,24 @@ def _strided(tensor: Tensor) -> tuple[int, int, int]:
     return tensor.data_ptr(), stride[0], stride[1]
 
 
+def _reach(tensor: Tensor) -> int:
+    """The elements from the first to the last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _core_form(form: Form) -> tuple[list[tuple[int | None, bool]], int | None, list[bool]]:
+    """The form as the extension takes it."""
+    inputs = [(end if end >= 0 else None, one) for end, one in zip(form.ends, form.ones)]
+    return inputs, form.to if form.to >= 0 else None, list(form.sums)
+
+
 @lru_cache(maxsize=4 * CACHED)
 def _kernel(form: Form) -> _core.Messages | None:
     """The kernel; ``None`` if there is none for such an operator."""
-    inputs = [(end if end >= 0 else None, one) for end, one in zip(form.ends, form.ones)]
-    to = form.to if form.to >= 0 else None
     try:
-        return _core.Messages(derived.operator_of(form.of), inputs, to, list(form.sums))
+        return _core.Messages(derived.operator_of(form.of), *_core_form(form))
     except ValueError:
         return None

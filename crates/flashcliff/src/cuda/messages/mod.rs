@@ -30,6 +30,8 @@ use crate::programs::Known;
 use crate::{Dtype, Error, Gate, Operator};
 use kernels::Key;
 
+pub use crate::messages::{End, MessageForm, MessageTensor};
+
 /// The threads of a CTA, and the most that share an item.
 const THREADS: usize = 128;
 const WARP: usize = 32;
@@ -39,45 +41,6 @@ const ENOUGH_THREADS: usize = 1 << 18;
 const MOST_ITEMS: usize = 8;
 /// The rows of a target, on average, that are worth a group of threads.
 const ROWS_OF_GROUP: usize = 2;
-
-/// The items that a tensor is of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum End {
-    /// Rows.
-    #[default]
-    Rows,
-    /// The targets of the relation with this number.
-    Targets(usize),
-}
-
-impl End {
-    fn number(self) -> usize {
-        match self {
-            Self::Rows => 0,
-            Self::Targets(relation) => relation.saturating_add(1),
-        }
-    }
-}
-
-/// A tensor `[components, items, channels]` of a message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MessageTensor {
-    /// The items.
-    pub end: End,
-    /// Whether there is one channel: of an input the same for all channels, of a result the sum over them.
-    pub one: bool,
-}
-
-/// The tensors of messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MessageForm {
-    /// Each input of the operator. What is said of parameters, `[channels, count]`, is not read.
-    pub inputs: Vec<MessageTensor>,
-    /// The items of all results: sums over the rows of each target, unless they are of rows.
-    pub to: End,
-    /// For each result whether it is summed over the channels.
-    pub sums: Vec<bool>,
-}
 
 /// An operator on the rows of relations.
 #[derive(Debug)]

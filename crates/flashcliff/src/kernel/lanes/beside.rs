@@ -9,6 +9,8 @@ use crate::few::Few;
 
 /// The lanes that a row should have at least: fewer are soon done, beside what a stage does for each row.
 const ENOUGH_LANES: usize = 64;
+/// The same for interpreted stages, which do more for each row.
+const ENOUGH_INTERPRETED: usize = 256;
 /// The most lanes of rows side by side, whose scratch memory stays in the first cache.
 const MOST_LANES: usize = 512;
 
@@ -92,7 +94,12 @@ fn count<T: Element>(call: &Call<'_, T>) -> usize {
     let (lanes, [channels, scalars]) = (T::lanes(call.tier), call.channels);
     let width = if channels > 0 { channels } else { scalars };
     let whole = lanes / gcd(width, lanes);
-    let enough = ENOUGH_LANES.div_ceil(width * whole);
+    // Sums over the batch have the bits of compiled stages: each lane has a sum first.
+    let enough = match plan.is_interpreted() && call.sums.is_empty() {
+        true => ENOUGH_INTERPRETED,
+        false => ENOUGH_LANES,
+    };
+    let enough = enough.div_ceil(width * whole);
     let count = whole * enough.min(call.batch / whole);
     let is_short = width.max(scalars) * count <= MOST_LANES;
     if is_short { count.max(1) } else { 1 }
