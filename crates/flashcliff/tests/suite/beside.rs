@@ -7,10 +7,11 @@ use crate::higher_cases::{numbers, operators, results};
 use crate::random::Random;
 
 /// Channels that fill no vectors, a vector, and several ones; a few rows, and as many as leave some over.
-const SIZES: [[usize; 2]; 10] = [
+const SIZES: [[usize; 2]; 11] = [
     [19, 1],
     [7, 3],
     [41, 3],
+    [203, 3],
     [37, 8],
     [4, 16],
     [9, 20],
