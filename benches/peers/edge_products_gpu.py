@@ -5,19 +5,19 @@
 
 For each edge from node j to node i the message is the sum over five paths of `w[path, edge, channel]` times the product of
 `x` of node j, 128 scalars and 128 vectors, with `y` of the edge, one scalar and one vector; messages are summed at node i. The
-paths are those of the geometric product of grades 0 and 1 in Cl(3,0,0): scalar times scalar, the inner product, scalar times
+paths are the products of the geometric product of grades 0 and 1 in Cl(3,0,0): scalar times scalar, the inner product, scalar times
 vector, vector times scalar, and the exterior product. In the words of e3nn: "uvu", 128x0e+128x1o with 0e+1o into
 128x0e+128x1o+128x1e.
 
 Edges are sorted by receiver, then by sender. Each node has as many edges in as out, and each edge is there in both directions,
 because the deterministic algorithm of OpenEquivariance is written for such graphs: in its backward pass an edge stands for the
-opposite one. Senders are random: the edges are those of random permutations and of their inverses.
+opposite one. Senders are random: the edges are random permutations and their inverses.
 
 - `ours` is `graphs.messages` with an operator of the five products, `composed` the same by `graphs.gather`, the operator on edges and
   `graphs.segment_sum`, `pytorch` by plain operations.
 - `cuequivariance` is a `SegmentedPolynomial` of the 16 products of components, by method "uniform_1d" with indices, with paths
   into the same output added by the kernel. `cuequivariance_channelwise` is its `ChannelWiseTensorProduct`, whose paths have
-  outputs of their own; they are added after the sum over edges.
+  separate outputs; they are added after the sum over edges.
 - `openequivariance_*` is its `TensorProductConv`, in both algorithms and both layouts of channels.
 
 `forward` is without gradients; `both` is the forward pass and the gradients of x, y and w; `second` is the gradient of

@@ -121,8 +121,8 @@ pub(crate) mod on_cuda {
 
     /// An operator on the rows of relations, on GPUs.
     ///
-    /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::messages` says, and nobody else uses what is written until the stream is
-    /// done.
+    /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::messages` says, and nobody
+    /// else uses what is written until the stream is done.
     #[pyclass(frozen, module = "flashcliff._core")]
     pub(crate) struct Messages {
         inner: Core,
@@ -152,7 +152,8 @@ pub(crate) mod on_cuda {
             })
         }
 
-        /// Computes results, which are contiguous, at addresses. Relations have the addresses of their lists, and the number of their targets.
+        /// Computes results, which are contiguous, at addresses. Relations have the addresses of their lists, and the
+        /// number of their targets.
         fn run(
             &self,
             tensors: (Vec<PyStrided>, Vec<usize>),

@@ -488,7 +488,7 @@ fn edges(results: &Path) -> Result<String, Error> {
 For {edges} edges between {nodes} nodes, f32: the geometric product of grades 0 and 1 of the sender, {channels} channels, with grades 0 and 1 of the edge, one
 channel, with a weight for each edge, path and channel, summed at the receiver. In the words of e3nn: \"uvu\", 128x0e+128x1o with 0e+1o into
 128x0e+128x1o+128x1e. Times of the GPU, medians: of the call as one CUDA graph, and in parentheses of the eager call between events, which waits
-for the host where it is slow. \"Second derivatives\" are those of a loss on the gradient by the edges, as of forces. All outputs, gradients and second
+for the host where it is slow. \"Second derivatives\" are gradients of a loss on the gradient by the edges, as on forces. All outputs, gradients and second
 derivatives differ from plain operations in f64 by less than 1e-5.
 
 Each node has as many edges in as out, and each edge is there in both directions, since the backward pass of OpenEquivariance's deterministic algorithm is

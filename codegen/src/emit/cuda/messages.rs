@@ -14,7 +14,7 @@ pub const MOST_RELATIONS: usize = 2;
 /// The components of the tensors of many channels of a thread, of all its channels together, up to which it takes more channels.
 const MOST_TOGETHER: usize = 100;
 
-/// The items that the tensors of a program are of: 0 stands for rows, 1 for the targets of the first relation, 2 for those of the second.
+/// The items that the tensors of a program are of: 0 stands for rows, 1 and 2 for the targets of the first and of the second relation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// The items of each lane tensor that is read.
@@ -66,7 +66,8 @@ impl Ends {
     }
 }
 
-/// The channels that a thread of a kernel of messages has, for elements of so many bytes. Channels, strides and addresses are multiples of `whole` elements.
+/// The channels that a thread of a kernel of messages has, for elements of so many bytes. Channels, strides and
+/// addresses are multiples of `whole` elements.
 pub fn channels_of_message(program: &Program, ends: &Ends, whole: usize, bytes: usize) -> usize {
     let inputs = program.inputs.iter().map(|input| input.components.len());
     let outputs = program.outputs.iter().map(|output| output.values.len());

@@ -176,7 +176,7 @@ impl Start {
     }
 
     fn note(&mut self, part: Part, time: Duration) {
-        // The model is made in two parts, before the data are there and behind them.
+        // The model is made in two parts, before the data are there and after that.
         let own = self.seconds.of(part);
         *own = Some(own.unwrap_or(0.0) + time.as_secs_f64());
         let all = self.begun.elapsed().as_secs_f64();

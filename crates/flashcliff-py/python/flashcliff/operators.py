@@ -568,8 +568,8 @@ def operator(
     """Makes an operator of a function of multivectors.
 
     The function is called once, when it is decorated. Its arguments say by their annotations what they are: :class:`Multivector`,
-    ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with channels of their own, :class:`PerItem` for numbers of each batch element and
-    channel, :class:`PerChannel` for parameters. It returns
+    ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with another number of channels,
+    :class:`PerItem` for numbers of each batch element and channel, :class:`PerChannel` for parameters. It returns
     a :class:`Multivector`, or a :class:`Scalar`, which becomes a multivector of grade 0, or a tuple of these. Errors come from the line of the function that they are about.
 
     Args:

@@ -1,10 +1,11 @@
-// The kernel of messages: a program for each row of a relation, whose tensors are of rows, or of what rows belong to. Its results are of rows,
-// or sums over the rows of each target.
+// The kernel of messages: a program for each row of a relation, whose tensors are of rows, or of what rows belong to.
+// Its results are of rows, or sums over the rows of each target.
 //
-// Some neighbouring threads of a warp have the channels of an item: of a row, or of a target, whose rows they go through in order. Where there are
-// few targets, several such groups share the rows of one; where there are many rows, a group has some neighbouring ones, which often belong to
-// the same targets. So sums stay in registers, and have one order, which depends on sizes alone.
-// A tensor of one channel is the same for all; a result of one channel is the sum over all channels.
+// Some neighbouring threads of a warp have the channels of an item: of a row, or of a target, whose rows they go
+// through in order. Where there are few targets, several such groups share the rows of one; where there are many
+// rows, a group has some neighbouring ones, which often belong to the same targets. So sums stay in registers, and
+// have one order, which depends on sizes alone. A tensor of one channel is the same for all; a result of one channel
+// is the sum over all channels.
 #pragma once
 
 #include "uniforms.cuh"
@@ -60,7 +61,7 @@ struct MessageRow {
   int32_t row, targets[2];
 };
 
-// `P::Ends` says of which items the tensors are. Bytes are those of an element.
+// `P::Ends` says of which items the tensors are. `Bytes` is the size of an element.
 template <class P, class Scalar, int N, int Bytes>
 struct MessageContext {
   using T = Scalar;

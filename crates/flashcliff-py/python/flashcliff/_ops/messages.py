@@ -1,8 +1,10 @@
-"""Operators on the rows of relations, whose tensors are of rows or of what rows belong to, and sums of their results over the rows of each target.
+"""Operators on the rows of relations, whose tensors are of rows or of what rows belong to, and sums of their results
+over the rows of each target.
 
-The gradient of such a function is one too: the operator's gradient, on the same rows, summed over the rows of what the argument is of. So one function
-of autograd has derivatives of every order, and keeps nothing but its arguments. On a GPU it is one kernel, which writes nothing of the size of all rows but
-results of rows, and on the CPU one call that computes some rows at a time; in transforms and traces it is composed of gatherings, the operator and sums.
+The gradient of such a function is one too: the operator's gradient, on the same rows, summed over the rows of what
+the argument is of. So one function of autograd has derivatives of every order, and keeps nothing but its arguments.
+On a GPU it is one kernel, which writes nothing of the size of all rows but results of rows, and on the CPU one call
+that computes some rows at a time; in transforms and traces it is composed of gatherings, the operator and sums.
 """
 
 from __future__ import annotations
@@ -214,7 +216,7 @@ def _with_channels(tensor: Tensor) -> Tensor:
 
 
 def _strided(tensor: Tensor) -> tuple[int, int, int]:
-    """The address, and the elements from a component and from an item to the next; those of a parameter are not read."""
+    """The address, and the elements from a component and from an item to the next; strides of a parameter are not read."""
     stride = tensor.stride()
     return tensor.data_ptr(), stride[0], stride[1]
 

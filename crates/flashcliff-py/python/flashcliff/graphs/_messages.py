@@ -51,14 +51,17 @@ def messages(
         tensors: the arguments of the operator, in order, all of one element type.
         ends: for each argument but parameters whether it is of ``"edges"``, of their ``"senders"`` or of their ``"receivers"``.
         to: where results are summed, ``"receivers"`` or ``"senders"``; ``"edges"``: not at all.
-        reduce: what sums are divided by: ``"sum"`` by nothing, ``"mean"`` by the number of edges of the node, ``"root_count"`` by its square root.
+        reduce: what sums are divided by: ``"sum"`` by nothing, ``"mean"`` by the number of edges of the node,
+            ``"root_count"`` by its square root.
 
     Returns:
         The results, as the operator returns them: a tensor, or a tuple of them.
 
     Raises:
-        TypeError: the operator is none, an argument is no tensor, there are more or fewer of them, or they have several element types.
-        ValueError: the number of ends, the size of an axis, or a word is wrong; the operator has arguments of :class:`~flashcliff.operators.Scalars`.
+        TypeError: the operator is not one, an argument is not a tensor, there are more or fewer arguments, or they have
+            several element types.
+        ValueError: the number of ends, the size of an axis, or a word is wrong; the operator has arguments of
+            :class:`~flashcliff.operators.Scalars`.
 
     Source: the products of edges of Tensor Field Networks (arXiv 1802.08219, section 4), of multivectors.
 

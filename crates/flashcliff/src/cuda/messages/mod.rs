@@ -1,13 +1,14 @@
-//! Messages on a GPU: an operator on each row of a relation, whose tensors are of rows or of what rows belong to, and sums of its results. Nothing of the size of
-//! all rows is written but results of rows.
+//! Messages on a GPU: an operator on each row of a relation, whose tensors are of rows or of what rows belong to, and
+//! sums of its results. Nothing of the size of all rows is written but results of rows.
 //!
 //! ```text
 //! o[:, i] = sum over the rows e of target i of operator(x[:, end of e], y[:, e], ...)
 //! ```
-//! The gradient of such a function is one too, of the operator's [gradient](crate::Operator::gradient): with tensors and sums of the same rows and targets.
+//! The gradient of such a function is one too, of the operator's [gradient](crate::Operator::gradient): with tensors
+//! and sums of the same rows and targets.
 //!
-//! Sums have the order of rows and no atomics, so results are the same bit for bit every time. Needs the feature `jit`: kernels are compiled when
-//! they are first used.
+//! Sums have the order of rows and no atomics, so results are the same bit for bit every time. Needs the feature
+//! `jit`: kernels are compiled when they are first used.
 
 mod kernels;
 
@@ -105,8 +106,8 @@ impl Messages {
     /// The most relations.
     pub const MOST_RELATIONS: usize = MOST_RELATIONS;
 
-    /// An operator on rows; `None` if there is no kernel for it: it is not one program, has scalar channels, or sums over a row or over the batch, or
-    /// more tensors than a kernel has room for.
+    /// An operator on rows; `None` if there is no kernel for it: it is not one program, has scalar channels, or sums
+    /// over a row or over the batch, or more tensors than a kernel has room for.
     pub fn new(operator: &Operator, form: &MessageForm) -> Option<Self> {
         let lanes = operator.lanes()?;
         let (program, options) = (lanes.program(), lanes.options());
@@ -144,15 +145,17 @@ impl Messages {
 
     /// Launches the computation of all results.
     ///
-    /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph once the kernel was compiled: by an earlier call of the same
-    /// channels, type and alignment.
+    /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph once the kernel was
+    /// compiled: by an earlier call of the same channels, type and alignment.
     ///
     /// # Errors
-    /// [`Error::TensorCount`] for another number of tensors or relations; [`Error::CudaLibrary`] without NVRTC, [`Error::CudaCompilation`], [`Error::Cuda`].
+    /// [`Error::TensorCount`] for another number of tensors or relations; [`Error::CudaLibrary`] without NVRTC,
+    /// [`Error::CudaCompilation`], [`Error::Cuda`].
     ///
     /// # Safety
-    /// Addresses are of memory on the device of the target that holds what the sizes say, aligned to an element, until the work on the stream is done.
-    /// The numbers of relations are in range and fit each other. What is written overlaps nothing else.
+    /// Addresses are of memory on the device of the target that holds what the sizes say, aligned to an element,
+    /// until the work on the stream is done. The numbers of relations are in range and fit each other. What is
+    /// written overlaps nothing else.
     pub unsafe fn run(&self, target: Target<'_>, call: &MessageCall<'_>) -> Result<(), Error> {
         self.check(call)?;
         let (raw, whole) = self.raw(call);
