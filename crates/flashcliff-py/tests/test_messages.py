@@ -166,6 +166,7 @@ def test_transforms_and_forward_mode():
     assert off(grad(lambda own: function(own).square().sum())(x), expected) < 1e-14
 
 
+@pytest.mark.fullgraph
 def test_compiled_graphs_have_the_same_numbers():
     x, y, w = conv_tensors()
     function = lambda *own: messages(weighted, GRAPH, *own, ends=CONV).square().sum()  # noqa: E731

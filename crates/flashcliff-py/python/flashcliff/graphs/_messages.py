@@ -97,9 +97,8 @@ def messages(
         raise TypeError(f"{name}: expected {len(places)} tensors ({names}), got {len(tensors)}")
     sizes = {0: receivers.count, 1: senders.count, _messages.ROWS: receivers.rows}
     _check(operator, tensors, places, sizes)
-    channels = max(
-        (t.shape[-1] for t, end in zip(tensors, places) if end != _messages.PARAMETER), default=1
-    )
+    lanes = [t for t, end in zip(tensors, places) if end != _messages.PARAMETER]
+    channels = max([tensor.shape[-1] for tensor in lanes])
     ones = tuple(
         end != _messages.PARAMETER and t.shape[-1] == 1 < channels
         for t, end in zip(tensors, places)
