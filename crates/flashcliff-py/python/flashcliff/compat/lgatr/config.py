@@ -7,7 +7,7 @@ from typing import Any
 
 from ...algebra import Algebra
 from ...nn.transformer import Geometry
-from .._config import Config, known
+from .._config import Config, Heads
 
 __all__ = [
     "ALGEBRA",
@@ -60,8 +60,14 @@ class PrimitivesConfig(Config):
         )
 
 
+class _Heads(Heads):
+    def heads(self) -> dict[str, Any]:
+        """The arguments of attention of :mod:`flashcliff.nn.transformer` that a network passes on."""
+        return {**super().heads(), "bias": False}
+
+
 @dataclass
-class SelfAttentionConfig(Config):
+class SelfAttentionConfig(_Heads):
     """The sizes of self-attention.
 
     Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
@@ -94,25 +100,9 @@ class SelfAttentionConfig(Config):
     attn_ratio: int = 1
     head_scale: bool = False
 
-    @property
-    def hidden_mv_channels(self) -> int:
-        """Multivector channels of a head."""
-        channels = known("in_mv_channels", self.in_mv_channels)
-        return max(self.attn_ratio * channels // self.num_heads, 1)
-
-    @property
-    def hidden_s_channels(self) -> int:
-        """Scalar channels of a head."""
-        channels = self.in_s_channels
-        return max(self.attn_ratio * channels // self.num_heads, 4) if channels else 0
-
-    def heads(self) -> dict[str, Any]:
-        """The arguments of :class:`flashcliff.nn.transformer.SelfAttention` that a network passes on."""
-        return heads_of(self)
-
 
 @dataclass
-class CrossAttentionConfig(Config):
+class CrossAttentionConfig(_Heads):
     """The sizes of cross-attention.
 
     Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
@@ -128,6 +118,8 @@ class CrossAttentionConfig(Config):
             :class:`SelfAttentionConfig`.
     """
 
+    _queries = "q"
+
     q_mv_channels: int | None = None
     kv_mv_channels: int | None = None
     out_mv_channels: int | None = None
@@ -140,22 +132,6 @@ class CrossAttentionConfig(Config):
     multi_query: bool = False
     attn_ratio: int = 1
     head_scale: bool = False
-
-    @property
-    def hidden_mv_channels(self) -> int:
-        """Multivector channels of a head."""
-        channels = known("q_mv_channels", self.q_mv_channels)
-        return max(self.attn_ratio * channels // self.num_heads, 1)
-
-    @property
-    def hidden_s_channels(self) -> int:
-        """Scalar channels of a head."""
-        channels = self.q_s_channels
-        return max(self.attn_ratio * channels // self.num_heads, 4) if channels else 0
-
-    def heads(self) -> dict[str, Any]:
-        """The arguments of :class:`flashcliff.nn.transformer.CrossAttention` that a network passes on."""
-        return heads_of(self)
 
 
 @dataclass
@@ -187,16 +163,6 @@ class MLPConfig(Config):
             "mlp_layers": self.num_layers_mlp,
             "activation": activation(self.nonlinearity),
         }
-
-
-def heads_of(config: SelfAttentionConfig | CrossAttentionConfig) -> dict[str, Any]:
-    return {
-        "heads": config.num_heads,
-        "ratio": config.attn_ratio,
-        "multi_query": config.multi_query,
-        "head_scale": config.head_scale,
-        "bias": False,
-    }
 
 
 def activation(nonlinearity: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
-from ..._config import known
+from ..._config import extra, known, output
 from ..._zero_scalars import with_empty
 from ..config import GEOMETRY, SelfAttentionConfig
 from ..masks import attention_options
@@ -30,22 +30,18 @@ class SelfAttention(transformer.SelfAttention):
     def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
         config = SelfAttentionConfig.cast(config)
         _check_scalars(config)
-        extra = config.additional_qk_s_channels
-        if extra and config.in_s_channels is None:
+        scalars = config.additional_qk_s_channels
+        if scalars and config.in_s_channels is None:
             raise ValueError(
-                f"additional_qk_s_channels: expected 0 without in_s_channels, got {extra}"
+                f"additional_qk_s_channels: expected 0 without in_s_channels, got {scalars}"
             )
         super().__init__(
             GEOMETRY,
             known("in_mv_channels", config.in_mv_channels),
             config.in_s_channels or 0,
             **config.heads(),
-            extra_channels=config.additional_qk_mv_channels,
-            extra_scalars=extra,
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels or 0,
+            **extra(config),
+            **output(config),
         )
         _keep_empty(self, config)
         self.config = config
@@ -71,12 +67,12 @@ class SelfAttention(transformer.SelfAttention):
             cu_seqlens: boundaries of the sequences of a ragged batch.
         """
         mv = enter("multivectors", multivectors, self.config.in_mv_channels)
-        extra = additional_qk_features_mv
+        more = additional_qk_features_mv
         options = attention_options(attention_mask, cu_seqlens, shape=mv.shape[1:-1])
         out = super().forward(
             mv,
             scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
+            None if more is None else enter("additional_qk_features_mv", more),
             additional_qk_features_s,
             **options,
         )
@@ -118,10 +114,7 @@ class CrossAttention(transformer.CrossAttention):
             config.in_s_channels or 0,
             joint=False,
             **{name: heads[name] for name in ("heads", "ratio", "multi_query", "eps")},
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels or 0,
+            **output(config),
         )
         _keep_empty(self, config)
         self.in_q_mv_channels = in_q_mv_channels

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
+from ..._config import extra
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
 from ..masks import attention_options
 from ..reference import component_of
@@ -49,10 +50,7 @@ class GATrBlock(transformer.Block):
                 f"got {config.additional_qk_s_channels}"
             )
         arguments = block_arguments(config, MLPConfig.cast(mlp))
-        arguments["attention"] |= {
-            "extra_channels": config.additional_qk_mv_channels,
-            "extra_scalars": config.additional_qk_s_channels,
-        }
+        arguments["attention"] |= extra(config)
         super().__init__(
             GEOMETRY,
             mv_channels,
@@ -86,11 +84,11 @@ class GATrBlock(transformer.Block):
             cu_seqlens: boundaries of the sequences of a ragged batch.
         """
         mv = enter("multivectors", multivectors, self.mv_channels)
-        extra = additional_qk_features_mv
+        more = additional_qk_features_mv
         out = super().forward(
             mv,
             scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
+            None if more is None else enter("additional_qk_features_mv", more),
             additional_qk_features_s,
             component_of("reference_mv", reference_mv, mv),
             **attention_options(attention_mask, cu_seqlens, shape=mv.shape[1:-1]),

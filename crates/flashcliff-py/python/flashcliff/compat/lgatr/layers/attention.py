@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
-from ..._config import known
+from ..._config import extra, known, output
 from ..config import CrossAttentionConfig, PrimitivesConfig, SelfAttentionConfig
 from ..options import attention_options
 from ..precision import in_float32
@@ -18,7 +18,42 @@ from .linear import Primitives
 __all__ = ["CrossAttention", "SelfAttention"]
 
 
-class SelfAttention(transformer.SelfAttention):
+class OfItems(nn.Module):
+    """The call of a layer of items, or of a block without a condition, in L-GATr's layout."""
+
+    in_mv_channels: int | None
+    """Multivector channels of the items."""
+
+    @in_float32
+    def forward(
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None = None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+        **attn_kwargs: Any,
+    ) -> Pair:
+        """Applies the layer.
+
+        Args:
+            multivectors: the items ``[*batch, items, in_mv_channels, 16]``.
+            scalars: their scalars.
+            additional_qk_features_mv: channels that queries and keys see too, ``[*batch, items, more, 16]``.
+            additional_qk_features_s: scalars that they see too.
+            attn_kwargs: see :func:`flashcliff.compat.lgatr.attention_options`.
+        """
+        more = additional_qk_features_mv
+        out = super().forward(
+            enter("multivectors", multivectors, self.in_mv_channels),
+            scalars,
+            None if more is None else enter("additional_qk_features_mv", more),
+            additional_qk_features_s,
+            **attention_options(attn_kwargs),
+        )
+        return leave(out)
+
+
+class SelfAttention(OfItems, transformer.SelfAttention):  # type: ignore[misc]
     """Multi-head self-attention of multivectors ``[*batch, items, channels, 16]`` and scalars ``[*batch, items,
     scalars]``.
 
@@ -36,42 +71,11 @@ class SelfAttention(transformer.SelfAttention):
             known("in_mv_channels", config.in_mv_channels),
             config.in_s_channels,
             **config.heads(),
-            extra_channels=config.additional_qk_mv_channels,
-            extra_scalars=config.additional_qk_s_channels,
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels,
+            **extra(config),
+            **output(config),
         )
         self.config = config
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self,
-        multivectors: Tensor,
-        scalars: Tensor | None = None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-        **attn_kwargs: Any,
-    ) -> Pair:
-        """Attends.
-
-        Args:
-            multivectors: the items.
-            scalars: their scalars.
-            additional_qk_features_mv: channels that queries and keys see too, ``[*batch, items, more, 16]``.
-            additional_qk_features_s: scalars that they see too.
-            attn_kwargs: see :func:`flashcliff.compat.lgatr.attention_options`.
-        """
-        extra = additional_qk_features_mv
-        out = super().forward(
-            enter("multivectors", multivectors, self.config.in_mv_channels),
-            scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
-            additional_qk_features_s,
-            **attention_options(attn_kwargs),
-        )
-        return leave(out)
+        self.in_mv_channels = config.in_mv_channels
 
 
 class CrossAttention(transformer.CrossAttention):
@@ -93,10 +97,7 @@ class CrossAttention(transformer.CrossAttention):
             known("kv_mv_channels", config.kv_mv_channels),
             config.kv_s_channels,
             **config.heads(),
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels,
+            **output(config),
         )
         self.config = config
 

@@ -9,41 +9,17 @@ from torch import Tensor
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
+from ..._config import extra
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
 from ..options import attention_options
 from ..precision import in_float32
+from .attention import OfItems
 from .linear import Primitives
 
 __all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
 
 
-class SelfBlock(transformer.Block):
-    """A block without a condition, for tensors ``[*batch, items, channels, 16]``."""
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self,
-        multivectors: Tensor,
-        scalars: Tensor | None = None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-        **attn_kwargs: Any,
-    ) -> Pair:
-        """The multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items, s_channels]`` after
-        the block, in the same shapes; the arguments are those of :class:`SelfAttention`.
-        """
-        extra = additional_qk_features_mv
-        out = super().forward(
-            enter("multivectors", multivectors, self.attention.out_linear.out_channels),
-            scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
-            additional_qk_features_s,
-            **attention_options(attn_kwargs),
-        )
-        return leave(out)
-
-
-class LGATrBlock(SelfBlock):
+class LGATrBlock(OfItems, transformer.Block):  # type: ignore[misc]
     """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
     s_channels]``, each after a norm and with a residual.
 
@@ -68,19 +44,16 @@ class LGATrBlock(SelfBlock):
         norm_elementwise_affine: bool = True,
     ) -> None:
         attention = SelfAttentionConfig.cast(attention)
-        extra = {
-            "extra_channels": attention.additional_qk_mv_channels,
-            "extra_scalars": attention.additional_qk_s_channels,
-        }
         super().__init__(
             PrimitivesConfig.cast(primitives).geometry,
             mv_channels,
             s_channels,
-            attention={**attention.heads(), **extra},
+            attention={**attention.heads(), **extra(attention)},
             affine=norm_elementwise_affine,
             dropout=dropout_prob,
             **MLPConfig.cast(mlp).arguments(),
         )
+        self.in_mv_channels = mv_channels
 
 
 class ConditionalLGATrBlock(transformer.ConditionalBlock):

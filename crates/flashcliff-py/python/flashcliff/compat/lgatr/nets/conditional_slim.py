@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ....nn.transformer.described import Variant
 from ..compiling import compile_network
 from ..layers.slim_blocks import ConditionalSlimBlock, freeze_unread
 from ..layers.slim_version import VectorsScalars
-from .slim_base import Slim, check_inputs
+from .slim_base import Slim
 
 __all__ = ["ConditionalLGATrSlim"]
 
@@ -77,6 +76,7 @@ class ConditionalLGATrSlim(Slim):
                 num_layers_mlp,
                 dropout_prob,
                 norm_elementwise_affine,
+                version=self.version,
             )
 
         super().__init__(
@@ -85,18 +85,14 @@ class ConditionalLGATrSlim(Slim):
             (in_v_channels, out_v_channels, hidden_v_channels),
             (in_s_channels, out_s_channels, hidden_s_channels),
             checkpoint_blocks,
+            (v_channels_cond, s_channels_cond),
         )
-        self.condition_channels = v_channels_cond, s_channels_cond
         self.naive_amp = naive_amp
-        if num_blocks:
+        if num_blocks and not self.version.shared_norm:
             last = self.blocks[-1]
             freeze_unread(last.norm3, last.mlp, out_v_channels, out_s_channels)  # type: ignore[arg-type]
         if compile:
             compile_network(self, compile_kwargs, activation_memory_budget)
-
-    def variant(self) -> Variant:
-        """The call that the network was made for, without masks."""
-        return super().variant()._replace(context=self.condition_channels)
 
     def forward(
         self,
@@ -113,7 +109,5 @@ class ConditionalLGATrSlim(Slim):
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        named = ("vectors_cond", vectors_cond), ("scalars_cond", scalars_cond)
-        check_inputs(*named, self.condition_channels, self.version)
-        condition = vectors_cond, scalars_cond
+        condition = {"vectors_cond": vectors_cond, "scalars_cond": scalars_cond}
         return self.run((vectors, scalars), attn_kwargs or {}, condition, crossattn_kwargs)

@@ -86,6 +86,7 @@ class LGATrSlim(Slim):
                 num_layers_mlp,
                 dropout_prob,
                 norm_elementwise_affine,
+                version=self.version,
             )
 
         super().__init__(
@@ -96,7 +97,7 @@ class LGATrSlim(Slim):
             checkpoint_blocks,
         )
         self.naive_amp = naive_amp
-        if num_blocks:
+        if num_blocks and not self.version.shared_norm:
             last = self.blocks[-1]
             freeze_unread(last.norm2, last.mlp, out_v_channels, out_s_channels)  # type: ignore[arg-type]
         if compile:

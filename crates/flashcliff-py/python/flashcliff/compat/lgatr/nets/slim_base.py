@@ -20,7 +20,7 @@ from ..options import attention_options, converted
 from ..precision import is_naive
 from ..precision import naive_amp as naive
 
-__all__ = ["Slim", "check_inputs"]
+__all__ = ["Slim"]
 
 
 class Slim(Networked):
@@ -32,11 +32,13 @@ class Slim(Networked):
         vectors: vector channels of input, output and blocks.
         scalars: scalar channels of the same.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        version: the version of lgatr.
+        condition: vector and scalar channels of the condition, if blocks have one.
     """
 
     naive_amp = False
     geometry = SLIM
+    version = V2
+    """The version of lgatr."""
 
     def __init__(
         self,
@@ -45,29 +47,33 @@ class Slim(Networked):
         vectors: tuple[int, int, int],
         scalars: tuple[int, int, int],
         checkpoint_blocks: bool,
-        version: Version = V2,
+        condition: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
+        version = self.version
         of_input, of_output, hidden = vectors
         input_s, output_s, hidden_s = scalars
         self.linear_in = SlimLinear(of_input, hidden, input_s, hidden_s, version=version)
         self.blocks = nn.ModuleList(make_block() for _ in range(blocks))
         self.linear_out = SlimLinear(hidden, of_output, hidden_s, output_s, version=version)
         self.channels = of_input, input_s
+        self.condition_channels = condition
         self.checkpoint_blocks = checkpoint_blocks
-        self.version = version
 
     def run(
         self,
         here: VectorsScalars,
         options: Mapping[str, Any],
-        condition: VectorsScalars | None = None,
+        condition: Mapping[str, Tensor] | None = None,
         condition_options: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
         """Applies the network to vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``, in blocks with a
-        condition to two more. For the options of attention, and those of cross-attention, see
+        condition to two more, by their names. For the options of attention, and those of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
+        if condition is not None and self.condition_channels is not None:
+            others = tuple(condition.items())
+            check_inputs(others[0], others[1], self.condition_channels, self.version)
         check_inputs(("vectors", here[0]), ("scalars", here[1]), self.channels, self.version)
         given = Given(
             (here[0].movedim(-1, 0), here[1]),
@@ -75,7 +81,7 @@ class Slim(Networked):
             context_options=attention_options(condition_options or {}, cross=True),
         )
         if condition is not None:
-            given = given._replace(context=(condition[0].movedim(-1, 0), condition[1]))
+            given = given._replace(context=(others[0][1].movedim(-1, 0), others[1][1]))
         stands = not (self.checkpoint_blocks and torch.is_grad_enabled())
         with naive(self.naive_amp):
             pair = run_chain(self, self._parts(), self.geometry, given, self._called, stands)
@@ -84,7 +90,7 @@ class Slim(Networked):
 
     def variant(self) -> Variant:
         """The call that the network was made for, without masks."""
-        return Variant(self.channels)
+        return Variant(self.channels, context=self.condition_channels)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the network to another one."""

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
-from ..._config import known
+from ..._config import extra, known, output
 from ..._zero_scalars import with_empty
+from ..layers.attention import OfItems
 from ..options import attention_options
 from ..precision import in_float32
 from .config import CrossAttentionConfig, SelfAttentionConfig, gatr_config
@@ -17,7 +18,7 @@ from .config import CrossAttentionConfig, SelfAttentionConfig, gatr_config
 __all__ = ["CrossAttention", "SelfAttention", "with_empty_condition"]
 
 
-class SelfAttention(transformer.SelfAttention):
+class SelfAttention(OfItems, transformer.SelfAttention):  # type: ignore[misc]
     """Multi-head self-attention of multivectors ``[*batch, items, channels, 16]`` and scalars ``[*batch, items,
     scalars]``.
 
@@ -32,16 +33,12 @@ class SelfAttention(transformer.SelfAttention):
             known("in_mv_channels", config.in_mv_channels),
             config.in_s_channels or 0,
             **config.heads(),
-            extra_channels=config.additional_qk_mv_channels,
-            extra_scalars=config.additional_qk_s_channels,
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels or 0,
+            **extra(config),
+            **output(config),
         )
         self.config = config
+        self.in_mv_channels = config.in_mv_channels
 
-    @in_float32
     def forward(  # type: ignore[override]
         self,
         multivectors: Tensor,
@@ -59,15 +56,8 @@ class SelfAttention(transformer.SelfAttention):
             additional_qk_features_s: scalars that queries and keys see too.
             attn_kwargs: see :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        extra = additional_qk_features_mv
-        out = super().forward(
-            enter("multivectors", multivectors, self.config.in_mv_channels),
-            scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
-            additional_qk_features_s,
-            **attention_options(attn_kwargs),
-        )
-        return leave(out)
+        more, more_s = additional_qk_features_mv, additional_qk_features_s
+        return super().forward(multivectors, scalars, more, more_s, **attn_kwargs)
 
 
 class CrossAttention(transformer.CrossAttention):
@@ -88,10 +78,7 @@ class CrossAttention(transformer.CrossAttention):
             known("in_kv_mv_channels", config.in_kv_mv_channels),
             config.in_kv_s_channels or 0,
             **config.heads(),
-            dropout=config.dropout_prob,
-            initialization=config.output_init,
-            out_channels=known("out_mv_channels", config.out_mv_channels),
-            out_scalars=config.out_s_channels or 0,
+            **output(config),
         )
         with_empty_condition(self, config.in_q_s_channels, config.in_kv_s_channels)
         self.config = config

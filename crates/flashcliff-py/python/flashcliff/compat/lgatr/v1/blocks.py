@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
-from ..layers.blocks import SelfBlock
+from ..._config import extra
+from ..layers.attention import OfItems
 from ..options import attention_options
 from ..precision import in_float32
 from .attention import with_empty_condition
@@ -18,7 +19,7 @@ from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_c
 __all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
 
 
-class LGATrBlock(SelfBlock):
+class LGATrBlock(OfItems, transformer.Block):  # type: ignore[misc]
     """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
     s_channels]``, each after a norm and with a residual.
 
@@ -39,19 +40,16 @@ class LGATrBlock(SelfBlock):
         dropout_prob: float | None = None,
     ) -> None:
         attention = SelfAttentionConfig.cast(attention)
-        extra = {
-            "extra_channels": attention.additional_qk_mv_channels,
-            "extra_scalars": attention.additional_qk_s_channels,
-        }
         super().__init__(
             gatr_config.geometry,
             mv_channels,
             s_channels or 0,
-            attention={**attention.heads(), **extra},
+            attention={**attention.heads(), **extra(attention)},
             dropout=dropout_prob,
             shared_norm=True,
             **MLPConfig.cast(mlp).arguments(),
         )
+        self.in_mv_channels = mv_channels
 
 
 class ConditionalLGATrBlock(transformer.ConditionalBlock):

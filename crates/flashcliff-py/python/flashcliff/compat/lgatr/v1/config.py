@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....nn.transformer import Geometry
-from ..._config import Config, activations, known
+from ..._config import Config, Heads, activations
 from ..config import PrimitivesConfig
 
 __all__ = [
@@ -56,8 +56,13 @@ They are read when a layer is made. Existing layers keep their choices, while lg
 """
 
 
+class _Heads(Heads):
+    _ratio = "increase_hidden_channels"
+    _of_none = True
+
+
 @dataclass
-class SelfAttentionConfig(Config):
+class SelfAttentionConfig(_Heads):
     """The sizes of self-attention.
 
     Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
@@ -90,26 +95,9 @@ class SelfAttentionConfig(Config):
     increase_hidden_channels: int = 1
     head_scale: bool = False
 
-    @property
-    def hidden_mv_channels(self) -> int:
-        """Multivector channels of a head."""
-        channels = known("in_mv_channels", self.in_mv_channels)
-        return max(self.increase_hidden_channels * channels // self.num_heads, 1)
-
-    @property
-    def hidden_s_channels(self) -> int | None:
-        """Scalar channels of a head, or ``None``."""
-        if self.in_s_channels is None:
-            return None
-        return max(self.increase_hidden_channels * self.in_s_channels // self.num_heads, 4)
-
-    def heads(self) -> dict[str, Any]:
-        """The arguments of :class:`flashcliff.nn.transformer.SelfAttention` that a network passes on."""
-        return heads_of(self)
-
 
 @dataclass
-class CrossAttentionConfig(Config):
+class CrossAttentionConfig(_Heads):
     """The sizes of cross-attention.
 
     Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
@@ -126,6 +114,8 @@ class CrossAttentionConfig(Config):
         output_init, dropout_prob, num_heads, multi_query, increase_hidden_channels, head_scale: as for
             :class:`SelfAttentionConfig`.
     """
+
+    _queries = "in_q"
 
     in_q_mv_channels: int | None = None
     in_kv_mv_channels: int | None = None
@@ -144,26 +134,13 @@ class CrossAttentionConfig(Config):
     increase_hidden_channels: int = 1
     head_scale: bool = False
 
-    @property
-    def hidden_mv_channels(self) -> int:
-        """Multivector channels of a head."""
-        channels = known("in_q_mv_channels", self.in_q_mv_channels)
-        return max(self.increase_hidden_channels * channels // self.num_heads, 1)
-
-    @property
-    def hidden_s_channels(self) -> int | None:
-        """Scalar channels of a head, or ``None``."""
-        if self.in_q_s_channels is None:
-            return None
-        return max(self.increase_hidden_channels * self.in_q_s_channels // self.num_heads, 4)
-
     def heads(self) -> dict[str, Any]:
         """The arguments of :class:`flashcliff.nn.transformer.CrossAttention` that a network passes on."""
         for name in ("q_mv", "q_s", "k_mv", "k_s"):
             if count := getattr(self, f"additional_{name}_channels"):
                 raise ValueError(f"additional_{name}_channels: expected 0, got {count}")
         # Queries, keys and values are not normalised here.
-        return {**heads_of(self), "head_norm": False}
+        return {**super().heads(), "head_norm": False}
 
 
 @dataclass
@@ -202,12 +179,3 @@ class MLPConfig(Config):
             "activation": of_multivectors,
             "scalar_activation": of_scalars,
         }
-
-
-def heads_of(config: SelfAttentionConfig | CrossAttentionConfig) -> dict[str, Any]:
-    return {
-        "heads": config.num_heads,
-        "ratio": config.increase_hidden_channels,
-        "multi_query": config.multi_query,
-        "head_scale": config.head_scale,
-    }

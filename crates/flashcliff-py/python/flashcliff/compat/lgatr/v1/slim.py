@@ -8,18 +8,15 @@ Source: arXiv 2512.17011.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ....nn.transformer.described import Variant
-from ..compiling import compile_network
+from .. import nets
 from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
-from ..layers.slim_blocks import ConditionalSlimBlock, SlimBlock
 from ..layers.slim_version import VectorsScalars, Version
-from ..nets.slim_base import Slim, check_inputs
 
 __all__ = ["ConditionalLGATrSlim", "LGATrSlim"]
 
@@ -41,23 +38,7 @@ def add_metrics(layer: nn.Module) -> None:
             module.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
 
 
-class _Slim(Slim):
-    def __init__(
-        self,
-        blocks: int,
-        make_block: Callable[[], nn.Module],
-        vectors: tuple[int, int, int],
-        scalars: tuple[int, int, int],
-        checkpoint_blocks: bool,
-        compile: dict[str, Any] | None,
-    ) -> None:
-        super().__init__(blocks, make_block, vectors, scalars, checkpoint_blocks, V1)
-        add_metrics(self)
-        if compile is not None:
-            compile_network(self, compile)
-
-
-class LGATrSlim(_Slim):
+class LGATrSlim(nets.LGATrSlim):
     """L-GATr-slim: a linear layer, blocks of attention and MLPs, a linear layer.
 
     Shapes:
@@ -86,6 +67,8 @@ class LGATrSlim(_Slim):
         compile_dynamic: its ``dynamic``.
     """
 
+    version = V1
+
     def __init__(
         self,
         in_v_channels: int,
@@ -106,38 +89,29 @@ class LGATrSlim(_Slim):
         compile_mode: str = "default",
         compile_dynamic: bool = True,
     ) -> None:
-        def block() -> SlimBlock:
-            return SlimBlock(
-                hidden_v_channels,
-                hidden_s_channels,
-                num_heads,
-                nonlinearity,
-                None,
-                mlp_ratio,
-                attn_ratio,
-                num_layers_mlp,
-                dropout_prob,
-                version=V1,
-            )
-
         super().__init__(
             num_blocks,
-            block,
-            (in_v_channels, out_v_channels, hidden_v_channels),
-            (in_s_channels, out_s_channels, hidden_s_channels),
-            checkpoint_blocks,
-            {"mode": compile_mode, "dynamic": compile_dynamic} if compile else None,
+            in_v_channels,
+            out_v_channels,
+            hidden_v_channels,
+            in_s_channels,
+            out_s_channels,
+            hidden_s_channels,
+            num_heads,
+            nonlinearity,
+            None,
+            mlp_ratio,
+            attn_ratio,
+            num_layers_mlp,
+            dropout_prob,
+            checkpoint_blocks=checkpoint_blocks,
+            compile=compile,
+            compile_kwargs={"mode": compile_mode, "dynamic": compile_dynamic},
         )
-
-    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """From vectors ``[*batch, items, in_v_channels, 4]`` and scalars ``[*batch, items, in_s_channels]`` to
-        ``out_v_channels`` and ``out_s_channels``; for ``attn_kwargs`` see
-        :func:`flashcliff.compat.lgatr.attention_options`.
-        """
-        return self.run((vectors, scalars), attn_kwargs)
+        add_metrics(self)
 
 
-class ConditionalLGATrSlim(_Slim):
+class ConditionalLGATrSlim(nets.ConditionalLGATrSlim):
     """L-GATr-slim with cross-attention to a condition in each block.
 
     Shapes: those of :class:`LGATrSlim`, and of the condition ``[*batch, others, condition_v_channels, 4]`` and
@@ -154,6 +128,8 @@ class ConditionalLGATrSlim(_Slim):
         hidden_s_channels: scalar channels of the blocks.
         num_blocks and all others: as for :class:`LGATrSlim`.
     """
+
+    version = V1
 
     def __init__(
         self,
@@ -177,37 +153,30 @@ class ConditionalLGATrSlim(_Slim):
         compile_mode: str = "default",
         compile_dynamic: bool = True,
     ) -> None:
-        def block() -> ConditionalSlimBlock:
-            return ConditionalSlimBlock(
-                hidden_v_channels,
-                condition_v_channels,
-                hidden_s_channels,
-                condition_s_channels,
-                num_heads,
-                nonlinearity,
-                None,
-                mlp_ratio,
-                attn_ratio,
-                num_layers_mlp,
-                dropout_prob,
-                version=V1,
-            )
-
         super().__init__(
             num_blocks,
-            block,
-            (in_v_channels, out_v_channels, hidden_v_channels),
-            (in_s_channels, out_s_channels, hidden_s_channels),
-            checkpoint_blocks,
-            {"mode": compile_mode, "dynamic": compile_dynamic} if compile else None,
+            in_v_channels,
+            condition_v_channels,
+            out_v_channels,
+            hidden_v_channels,
+            in_s_channels,
+            condition_s_channels,
+            out_s_channels,
+            hidden_s_channels,
+            num_heads,
+            nonlinearity,
+            None,
+            mlp_ratio,
+            attn_ratio,
+            num_layers_mlp,
+            dropout_prob,
+            checkpoint_blocks=checkpoint_blocks,
+            compile=compile,
+            compile_kwargs={"mode": compile_mode, "dynamic": compile_dynamic},
         )
-        self.condition_channels = condition_v_channels, condition_s_channels
+        add_metrics(self)
 
-    def variant(self) -> Variant:
-        """The call that the network was made for, without masks."""
-        return super().variant()._replace(context=self.condition_channels)
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         vectors: Tensor,
         vectors_condition: Tensor,
@@ -222,7 +191,5 @@ class ConditionalLGATrSlim(_Slim):
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        named = ("vectors_condition", vectors_condition), ("scalars_condition", scalars_condition)
-        check_inputs(*named, self.condition_channels, V1)
-        condition = vectors_condition, scalars_condition
+        condition = {"vectors_condition": vectors_condition, "scalars_condition": scalars_condition}
         return self.run((vectors, scalars), attn_kwargs or {}, condition, crossattn_kwargs)
