@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._ops import doors
 from ..nn.transformer.geometry import check_floating
 
-__all__ = ["Pair", "blades_first", "blades_last", "enter", "enter_any", "leave"]
+__all__ = [
+    "OfBlades",
+    "OfChannels",
+    "Pair",
+    "blades_first",
+    "blades_last",
+    "enter",
+    "enter_any",
+    "leave",
+]
 
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors and scalars."""
@@ -58,3 +67,24 @@ def enter_any(name: str, multivectors: Any) -> Tensor:
 def leave(pair: Pair) -> Pair:
     """Multivectors and scalars in the layout of GATr and L-GATr."""
     return blades_last(pair[0]), pair[1]
+
+
+class OfChannels(nn.Module):
+    """The call of a layer of ``in_channels`` in the layout of GATr and L-GATr."""
+
+    in_channels: int | None
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """The layer's multivectors ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]`` of multivectors
+        ``[*batch, in_channels, 16]`` and scalars.
+        """
+        mv = enter("multivectors", multivectors, self.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class OfBlades(nn.Module):
+    """The call of a layer of each multivector in the layout of GATr and L-GATr."""
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the layer, in the same shapes."""
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ....nn import transformer
-from ..._blades_last import Pair, blades_last, enter, enter_any, leave
+from ..._blades_last import OfBlades, OfChannels, Pair, blades_last, enter
 from ..._config import activations
-from ..._zero_scalars import add_empty
+from ..._zero_scalars import LinearOfNone
 from ..config import ACTIVATIONS, ALGEBRA, GEOMETRY
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class EquiLinear(transformer.EquiLinear):
+class EquiLinear(OfChannels, LinearOfNone):  # type: ignore[misc]
     """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
 
     Args:
@@ -37,33 +37,7 @@ class EquiLinear(transformer.EquiLinear):
     Source: GATr (arXiv 2305.18415, appendix A).
     """
 
-    def __init__(
-        self,
-        in_mv_channels: int,
-        out_mv_channels: int,
-        in_s_channels: int | None = None,
-        out_s_channels: int | None = None,
-        bias: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(
-            GEOMETRY,
-            in_mv_channels,
-            out_mv_channels,
-            in_s_channels or 0,
-            out_s_channels or 0,
-            bias=bias,
-            own_bias=in_s_channels is None,
-            initialization=initialization,
-        )
-        add_empty(self, in_s_channels, out_s_channels)
-
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
-        ``out_mv_channels`` and ``out_s_channels``.
-        """
-        mv = enter("multivectors", multivectors, self.in_channels)
-        return leave(super().forward(mv, scalars))
+    geometry_of_kind = staticmethod(lambda: GEOMETRY)
 
 
 class EquiLayerNorm(transformer.EquiLayerNorm):
@@ -100,7 +74,7 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
         )
 
 
-class ScalarGatedNonlinearity(transformer.ScalarGate):
+class ScalarGatedNonlinearity(OfBlades, transformer.ScalarGate):  # type: ignore[misc]
     """Multivectors ``[*batch, 16]`` times an activation of their scalar, and one of scalars.
 
     Args:
@@ -110,12 +84,8 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
     def __init__(self, nonlinearity: str = "relu") -> None:
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
-        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
-
-class GradeDropout(transformer.GradeDropout):
+class GradeDropout(OfBlades, transformer.GradeDropout):  # type: ignore[misc]
     """Dropout of whole grades of multivectors ``[*batch, 16]``, and of scalars ``[*batch, scalars]``.
 
     Args:
@@ -124,9 +94,3 @@ class GradeDropout(transformer.GradeDropout):
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__(ALGEBRA, p)
-
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]``; in training some grades and scalars are
-        0.
-        """
-        return leave(super().forward(enter_any("multivectors", multivectors), scalars))

@@ -10,14 +10,14 @@ from torch import Tensor
 from ....nn import transformer
 from ..._blades_last import Pair, enter, leave
 from ..._config import activations, known
-from ..._zero_scalars import with_empty
+from ..._zero_scalars import BilinearOfNone, keep_empty, with_empty
 from ..config import ACTIVATIONS, GEOMETRY, MLPConfig
 from ..reference import component_of
 
 __all__ = ["GeoMLP", "GeometricBilinear"]
 
 
-class GeometricBilinear(transformer.GeometricBilinear):
+class GeometricBilinear(BilinearOfNone):
     """Geometric products and joins of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, then a
     linear map.
 
@@ -33,23 +33,7 @@ class GeometricBilinear(transformer.GeometricBilinear):
     Source: GATr (arXiv 2305.18415, section 3).
     """
 
-    def __init__(
-        self,
-        in_mv_channels: int,
-        out_mv_channels: int,
-        hidden_mv_channels: int | None = None,
-        in_s_channels: int | None = None,
-        out_s_channels: int | None = None,
-    ) -> None:
-        super().__init__(
-            GEOMETRY,
-            in_mv_channels,
-            out_mv_channels,
-            hidden_mv_channels,
-            in_s_channels or 0,
-            out_s_channels or 0,
-        )
-        _keep_empty(self, in_s_channels, out_s_channels)
+    geometry_of_kind = staticmethod(lambda: GEOMETRY)
 
     def forward(  # type: ignore[override]
         self, multivectors: Tensor, reference_mv: Tensor, scalars: Tensor | None = None
@@ -90,7 +74,7 @@ class GeoMLP(transformer.GeometricMLP):
                 before, after = scalars[at], scalars[at + 1]
                 at += 1
                 if isinstance(layer, transformer.GeometricBilinear):
-                    _keep_empty(layer, before, after)
+                    keep_empty(layer, before, after)
                 else:
                     self.layers[index] = with_empty(layer, before, after)
         self.config = config
@@ -110,12 +94,3 @@ def activation_arguments(config: MLPConfig) -> dict[str, str]:
     """The arguments ``activation`` and ``scalar_activation`` of :mod:`flashcliff.nn.transformer`."""
     of_multivectors, of_scalars = activations("activation", config.activation, ACTIVATIONS)
     return {"activation": of_multivectors, "scalar_activation": of_scalars}
-
-
-def _keep_empty(
-    layer: transformer.GeometricBilinear, in_scalars: int | None, out_scalars: int | None
-) -> None:
-    """Gives a bilinear layer GATr's state dict where scalar channels are 0 and not ``None``."""
-    for name in ("linear_left", "linear_right", "linear_join_left", "linear_join_right"):
-        setattr(layer, name, with_empty(getattr(layer, name), in_scalars, None))
-    layer.linear_out = with_empty(layer.linear_out, in_scalars, out_scalars)

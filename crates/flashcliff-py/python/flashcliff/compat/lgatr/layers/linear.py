@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ....nn import transformer
 from ....nn.transformer.block import mlp_sizes
-from ..._blades_last import Pair, blades_last, enter, enter_any, leave
+from ..._blades_last import OfBlades, OfChannels, Pair, blades_last, enter
 from ..._config import known
 from ..config import ALGEBRA, MLPConfig, PrimitivesConfig, activation
 from ..precision import in_float32
@@ -32,7 +32,13 @@ __all__ = [
 Primitives = PrimitivesConfig | Mapping[str, Any]
 
 
-class EquiLinear(transformer.EquiLinear):
+class InFloat32(OfChannels):
+    """The call of a layer in L-GATr's layout, which under autocast is in float32."""
+
+    forward = in_float32(OfChannels.forward)
+
+
+class EquiLinear(InFloat32, transformer.EquiLinear):  # type: ignore[misc]
     """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
 
     Args:
@@ -66,14 +72,6 @@ class EquiLinear(transformer.EquiLinear):
             initialization=initialization,
         )
         self.primitives = self_primitives
-
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
-        ``out_mv_channels`` and ``out_s_channels``.
-        """
-        mv = enter("multivectors", multivectors, self.in_channels)
-        return leave(super().forward(mv, scalars))
 
 
 class EquiLayerNorm(transformer.EquiLayerNorm):
@@ -135,7 +133,7 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
         return found + 1
 
 
-class ScalarGatedNonlinearity(transformer.ScalarGate):
+class ScalarGatedNonlinearity(OfBlades, transformer.ScalarGate):  # type: ignore[misc]
     """Multivectors ``[*batch, 16]`` times an activation of their scalar, and the same activation of scalars.
 
     Args:
@@ -145,12 +143,8 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
     def __init__(self, nonlinearity: str = "gelu") -> None:
         super().__init__(activation(nonlinearity))
 
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
-        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
-
-class GradeDropout(transformer.GradeDropout):
+class GradeDropout(OfBlades, transformer.GradeDropout):  # type: ignore[misc]
     """Dropout of whole grades of multivectors ``[*batch, 16]``, and of scalars ``[*batch, scalars]``.
 
     Args:
@@ -160,14 +154,8 @@ class GradeDropout(transformer.GradeDropout):
     def __init__(self, p: float = 0.0) -> None:
         super().__init__(ALGEBRA, p)
 
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]``; in training some grades and scalars are
-        0.
-        """
-        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
-
-class GeometricBilinear(transformer.GeometricBilinear):
+class GeometricBilinear(InFloat32, transformer.GeometricBilinear):  # type: ignore[misc]
     """Geometric products of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, a linear map and a
     norm.
 
@@ -200,16 +188,8 @@ class GeometricBilinear(transformer.GeometricBilinear):
         )
         self.primitives = self_primitives
 
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
-        ``out_mv_channels`` and ``out_s_channels``.
-        """
-        mv = enter("multivectors", multivectors, self.in_channels)
-        return leave(super().forward(mv, scalars))
 
-
-class GeoMLP(transformer.GeometricMLP):
+class GeoMLP(InFloat32, transformer.GeometricMLP):  # type: ignore[misc]
     """A bilinear layer, then gates and linear layers.
 
     Args:
@@ -230,11 +210,4 @@ class GeoMLP(transformer.GeometricMLP):
             activation=activation(config.nonlinearity),
             dropout=config.dropout_prob,
         )
-        self.channels = channels
-
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        """Multivectors ``[*batch, mv_channels, 16]`` and scalars ``[*batch, s_channels]`` after the layers, in the
-        same shapes.
-        """
-        return leave(super().forward(enter("multivectors", multivectors, self.channels), scalars))
+        self.in_channels = channels

@@ -6,15 +6,13 @@ made.
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from ....nn import transformer
 from ....nn.transformer.block import mlp_sizes
-from ..._blades_last import Pair, enter, enter_any, leave
+from ..._blades_last import OfBlades
 from ..._config import activations, known
-from ..._zero_scalars import add_empty, with_empty
+from ..._zero_scalars import BilinearOfNone, LinearOfNone
 from .. import layers as v2
-from ..precision import in_float32
+from ..layers.linear import InFloat32
 from .config import ACTIVATIONS, MLPConfig, gatr_config
 
 __all__ = [
@@ -29,7 +27,11 @@ __all__ = [
 GradeDropout = v2.GradeDropout
 
 
-class EquiLinear(transformer.EquiLinear):
+def _geometry() -> transformer.Geometry:
+    return gatr_config.geometry
+
+
+class EquiLinear(InFloat32, LinearOfNone):  # type: ignore[misc]
     """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
 
     Args:
@@ -41,34 +43,7 @@ class EquiLinear(transformer.EquiLinear):
         initialization: ``"default"``, ``"small"``, ``"unit_scalar"`` or ``"almost_unit_scalar"``.
     """
 
-    def __init__(
-        self,
-        in_mv_channels: int,
-        out_mv_channels: int,
-        in_s_channels: int | None = None,
-        out_s_channels: int | None = None,
-        bias: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(
-            gatr_config.geometry,
-            in_mv_channels,
-            out_mv_channels,
-            in_s_channels or 0,
-            out_s_channels or 0,
-            bias=bias,
-            own_bias=in_s_channels is None,
-            initialization=initialization,
-        )
-        add_empty(self, in_s_channels, out_s_channels)
-
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
-        ``out_mv_channels`` and ``out_s_channels``.
-        """
-        mv = enter("multivectors", multivectors, self.in_channels)
-        return leave(super().forward(mv, scalars))
+    geometry_of_kind = staticmethod(_geometry)
 
 
 class EquiLayerNorm(v2.EquiLayerNorm):
@@ -83,7 +58,7 @@ class EquiLayerNorm(v2.EquiLayerNorm):
         super().__init__(mv_channel_dim=mv_channel_dim, epsilon=epsilon)
 
 
-class ScalarGatedNonlinearity(transformer.ScalarGate):
+class ScalarGatedNonlinearity(OfBlades, transformer.ScalarGate):  # type: ignore[misc]
     """Multivectors ``[*batch, 16]`` times an activation of their scalar, and one of scalars.
 
     Args:
@@ -94,12 +69,8 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
     def __init__(self, nonlinearity: str = "relu") -> None:
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        """Multivectors ``[*batch, 16]`` and scalars ``[*batch, scalars]`` after the activations, in the same shapes."""
-        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
-
-class GeometricBilinear(transformer.GeometricBilinear):
+class GeometricBilinear(InFloat32, BilinearOfNone):  # type: ignore[misc]
     """Geometric products of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, a linear map and a
     norm.
 
@@ -111,36 +82,10 @@ class GeometricBilinear(transformer.GeometricBilinear):
         out_s_channels: scalar channels of the output, or ``None``.
     """
 
-    def __init__(
-        self,
-        in_mv_channels: int,
-        out_mv_channels: int,
-        hidden_mv_channels: int | None = None,
-        in_s_channels: int | None = None,
-        out_s_channels: int | None = None,
-    ) -> None:
-        super().__init__(
-            gatr_config.geometry,
-            in_mv_channels,
-            out_mv_channels,
-            hidden_mv_channels,
-            in_s_channels or 0,
-            out_s_channels or 0,
-        )
-        self.linear_left = with_empty(self.linear_left, in_s_channels, None)
-        self.linear_right = with_empty(self.linear_right, in_s_channels, None)
-        self.linear_out = with_empty(self.linear_out, in_s_channels, out_s_channels)
-
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        """From multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]`` to
-        ``out_mv_channels`` and ``out_s_channels``.
-        """
-        mv = enter("multivectors", multivectors, self.in_channels)
-        return leave(super().forward(mv, scalars))
+    geometry_of_kind = staticmethod(_geometry)
 
 
-class GeoMLP(transformer.GeometricMLP):
+class GeoMLP(InFloat32, transformer.GeometricMLP):  # type: ignore[misc]
     """A bilinear layer, then gates and linear layers.
 
     Args:
@@ -160,11 +105,4 @@ class GeoMLP(transformer.GeometricMLP):
             **arguments,
         )
         self.config = config
-
-    @in_float32
-    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        """Multivectors ``[*batch, mv_channels, 16]`` and scalars ``[*batch, s_channels]`` after the layers, in the
-        same shapes.
-        """
-        mv = enter("multivectors", multivectors, self.config.mv_channels)
-        return leave(super().forward(mv, scalars))
+        self.in_channels = channels
