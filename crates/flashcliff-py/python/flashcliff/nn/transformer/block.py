@@ -152,11 +152,9 @@ class Block(WithNorms):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""
-        network.reads(self, "checkpoint", "norm_names")
+        network.reads(self, "checkpoint")
         network.without_gradients |= bool(self.checkpoint)
-        first, second = self.norms()
-        x = network.sum(x, network.call(self.attention, network.call(first, x)))
-        return network.sum(x, network.call(self.mlp, network.call(second, x)))
+        return super().describe(network, x)
 
     def _composed(self, given: Given) -> Pair:
         """The block by its layers."""

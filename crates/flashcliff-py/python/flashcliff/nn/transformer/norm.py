@@ -166,6 +166,8 @@ class WithNorms(Networked):
 
     norm_names: tuple[str, ...]
     """The name of the norm in each place."""
+    attention: Any
+    mlp: Any
 
     def add_norms(self, make: Callable[[str], nn.Module], shared: bool, affine: bool) -> None:
         """Adds the norms.
@@ -185,3 +187,10 @@ class WithNorms(Networked):
     def norms(self) -> list[Any]:
         """The norm in each place."""
         return [getattr(self, name) for name in self.norm_names]
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds a block of attention and an MLP to a network."""
+        network.reads(self, "norm_names")
+        first, second = self.norms()
+        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        return network.sum(x, network.call(self.mlp, network.call(second, x)))

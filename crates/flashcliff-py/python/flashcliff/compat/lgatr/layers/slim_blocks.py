@@ -97,13 +97,6 @@ class SlimBlock(_Block):
         """The call that the block was made for, without a mask."""
         return Variant(self.attention.linear_in.in_channels)
 
-    def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Adds the block to a network."""
-        network.reads(self, "norm_names")
-        first, second = self.norms()
-        x = network.sum(x, network.call(self.attention, network.call(first, x)))
-        return network.sum(x, network.call(self.mlp, network.call(second, x)))
-
     def _composed(self, given: Given) -> Maybe:
         return inward(self._by_layers(outward(given.here), converted(given.options)))
 

@@ -70,13 +70,6 @@ class FrameBlock(WithNorms):
         """The call that the block was made for, without a mask."""
         return self.attention.variant()
 
-    def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Adds the block to a network."""
-        network.reads(self, "norm_names")
-        first, second = self.norms()
-        x = network.sum(x, network.call(self.attention, network.call(first, x)))
-        return network.sum(x, network.call(self.mlp, network.call(second, x)))
-
     def forward(
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
     ) -> Pair:
