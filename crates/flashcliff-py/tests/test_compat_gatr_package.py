@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from gatr_package import _exact_maps, _report, caller, compare, drawn, dtypes, pair  # noqa: F401
+from gatr_package import _exact_maps, _report, caller, dtypes, pair  # noqa: F401
 from nn_common import SIZES as SMALL
 from nn_common import random, xformers_mask
+from package_common import compare, drawn
 
 SIZES = {**SMALL, "hidden_s_channels": 8}
 KEEP = (random(5, 5) > -0.5) | torch.eye(5, dtype=torch.bool)

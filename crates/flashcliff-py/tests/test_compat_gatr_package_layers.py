@@ -6,19 +6,16 @@ import warnings
 import pytest
 import torch
 from gatr_package import (
-    LIMITS,
     _exact_maps,  # noqa: F401
     _report,  # noqa: F401
     caller,
-    compare,
-    drawn,
     dtypes,
     layers,
     ours,
     pair,
-    spread,
     theirs,
 )
+from package_common import LIMITS, compare, drawn, spread
 
 LINEARS = [(3, 2), (3, None), (None, 2), (None, None), (0, 2), (3, 0), (0, 0), (0, None), (None, 0)]
 

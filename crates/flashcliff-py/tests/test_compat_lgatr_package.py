@@ -1,86 +1,35 @@
 """`flashcliff.compat.lgatr` beside the package `lgatr` itself, where that is installed: outputs, gradients and state
 dicts, of version 2 or of version 1.4, whichever it is."""
 
+import package_common
 import pytest
 import torch
 from nn_common import SIZES, disturb, random
+from package_common import LIMITS, drawn, report_of
 
 from flashcliff.compat import lgatr as ours_of_2
 
 theirs = pytest.importorskip("lgatr")
 IS_1 = theirs.__version__.startswith("1.")
 ours = ours_of_2.v1 if IS_1 else ours_of_2
-LIMITS = {torch.float64: 1e-12, torch.float32: 2e-5}
-FOUND = {}
 
 only_1 = pytest.mark.skipif(not IS_1, reason="lgatr 2")
 only_2 = pytest.mark.skipif(IS_1, reason="lgatr 1.4")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _report():
-    yield
-    for name, worst in FOUND.items():
-        print(f"\nlgatr {theirs.__version__}, {name}: {worst:.1e} of the largest", end="")
-
-
-def drawn(*shape, dtype):
-    return random(*shape, seed=sum(shape) + len(shape), dtype=torch.float64).to(dtype)
-
-
-def spread(name, got, want):
-    """The largest difference of tensors, of the largest element of all."""
-    assert len(got) == len(want)
-    largest = max((w.abs().max().item() for w in want if w.numel()), default=1.0)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape and g.dtype == w.dtype
-    differences = ((g - w).abs().max().item() for g, w in zip(got, want, strict=True) if w.numel())
-    worst = max(differences, default=0.0)
-    FOUND[name] = max(FOUND.get(name, 0.0), worst / largest)
-    return worst / largest
-
-
-def same_states(mine, other):
-    written, expected = mine.state_dict(), other.state_dict()
-    assert list(written) == list(expected)
-    order = [name for name, _ in mine.named_parameters()]
-    assert order == [name for name, _ in other.named_parameters()]
-    for name, value in expected.items():
-        assert written[name].shape == value.shape and torch.equal(written[name], value), name
-    frozen = {name for name, p in mine.named_parameters() if not p.requires_grad}
-    their_frozen = {
-        name for name, p in other.named_parameters() if not p.requires_grad or p.numel() == 0
-    }
-    assert {n for n, p in mine.named_parameters() if n in their_frozen} == frozen
+_report = report_of(theirs)
 
 
 def compare(mine, other, inputs, dtype=torch.float64, call=None, call_other=None):
-    """Loads the state of `other` into `mine` and compares states, outputs and all gradients."""
+    """Compares networks with random parameters, whose call is that of a module by default."""
     disturb(other)
-    mine, other = mine.to(dtype).eval(), other.to(dtype).eval()
-    mine.load_state_dict(other.state_dict())
-    same_states(mine, other)
-    outputs, gradients = [], []
-    for net, run in ((mine, call), (other, call_other or call)):
+
+    def run(net):
         leaves = [x.detach().clone().requires_grad_() if x is not None else None for x in inputs]
-        found = net(*leaves) if run is None else run(net, *leaves)
-        found = [x for x in found if x is not None and x.numel()]
-        weighed = sum(
-            (x * torch.arange(1.0, x.numel() + 1).to(x).cos().view(x.shape)).sum() for x in found
-        )
-        weighed.backward()
-        of_inputs = [x.grad for x in leaves if x is not None and x.numel() and x.grad is not None]
-        named = {n: p.grad for n, p in net.named_parameters() if p.grad is not None and p.numel()}
-        outputs.append([x.detach() for x in found])
-        gradients.append(([*of_inputs], named))
-    (got_in, got), (want_in, want) = gradients
-    assert set(got) == set(want)
-    kind = f"{type(other).__name__}, {str(dtype)[6:]}"
-    limit = LIMITS[dtype]
-    assert spread(f"outputs of {kind}", *outputs) < limit
-    of_parameters = [got[n] for n in want], [want[n] for n in want]
-    assert spread(f"gradients of parameters of {kind}", *of_parameters) < 10 * limit
-    assert spread(f"gradients of inputs of {kind}", got_in, want_in) < 10 * limit
+        chosen = call if net is mine else call_other or call
+        return net(*leaves) if chosen is None else chosen(net, *leaves), leaves
+
+    package_common.compare(mine, other, dtype, run)
 
 
 def sizes(**changes):
