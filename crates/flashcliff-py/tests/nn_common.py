@@ -111,3 +111,37 @@ def xformers_mask(kind, query=None, key=None):
         if bounds is not None:
             setattr(mask, name, types.SimpleNamespace(seqstart=bounds.int()))
     return mask
+
+
+def check_by_differences(loss, named):
+    """Compares the gradient of a loss by each parameter, along a random direction, with differences of the loss."""
+    named = dict(named)
+    grads = torch.autograd.grad(loss(), list(named.values()), materialize_grads=True)
+    for (name, parameter), grad in zip(named.items(), grads, strict=True):
+        direction = random(*parameter.shape, seed=4).to(parameter)
+        ends = []
+        for step in (1e-6, -1e-6):
+            with torch.no_grad():
+                parameter.add_(direction, alpha=step)
+            ends.append(loss().item())
+            with torch.no_grad():
+                parameter.add_(direction, alpha=-step)
+        want = (ends[0] - ends[1]) / 2e-6
+        assert abs((grad * direction).sum().item() - want) < 1e-6 * max(1.0, abs(want)), name
+
+
+def check_every_order(function, x):
+    """Compares derivatives of both modes, their gradients and batches of them with differences."""
+    batched = {"check_batched_grad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(function, x, check_forward_ad=True, **batched)
+    assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def check_motions(model, charges, positions, velocities, *graphs):
+    """Checks that positions that a model of bodies predicts move with space."""
+    want = model(charges, positions, velocities, *graphs)
+    for seed in range(3):
+        turn, _ = torch.linalg.qr(random(3, 3, seed=seed))
+        shift = random(3, seed=seed + 9)
+        got = model(charges, positions @ turn + shift, velocities @ turn, *graphs)
+        assert difference(got, want @ turn + shift) < 1e-10

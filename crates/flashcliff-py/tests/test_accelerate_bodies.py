@@ -14,6 +14,7 @@ from flashcliff.compat import cgenn
 # Node 1 has many edges, one of them twice; node 3 a self-loop; node 5 none at all, and node 2 sends only.
 EDGES = torch.tensor([[1, 0, 4, 1, 1, 0, 3, 1], [0, 1, 2, 2, 4, 1, 3, 0]])
 NODES = 6
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Perceptron(nn.Module):
@@ -74,14 +75,6 @@ class Bodies(nn.Module):
         for layer in self.layers:
             h = layer(h, edges, edge_attr=edge_attr)
         return self.projection(h)
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def results(net, x, attributes):

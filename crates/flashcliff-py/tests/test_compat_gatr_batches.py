@@ -5,7 +5,7 @@ import torch
 from nn_common import SIZES, difference, disturb, random, xformers_mask
 from test_compat_gatr import check, inputs, made, reference_of
 
-from flashcliff.compat import gatr
+from flashcliff.compat import gatr, lgatr
 
 LENGTHS = (3, 5, 1, 3)
 BOUNDS = torch.tensor([0, 3, 8, 9, 12])
@@ -102,9 +102,10 @@ def test_checkpoints(parts):
     assert net.checkpoint_blocks
 
 
-def test_dropout():
+@pytest.mark.parametrize("package", [gatr, lgatr], ids=["gatr", "lgatr"])
+def test_dropout(package):
     """Each grade of each channel is dropped by itself, and the others are scaled."""
-    layer = gatr.GradeDropout(0.25)
+    layer = package.GradeDropout(0.25)
     out, out_s = layer(torch.ones(100, 40, 16), torch.ones(100, 40))
     assert {round(x, 5) for x in out.unique().tolist()} == {0.0, 1.33333}
     grades = [x[..., :1] for x in out.split([1, 4, 6, 4, 1], dim=-1)]
@@ -115,6 +116,9 @@ def test_dropout():
     assert both == pytest.approx(0.25**2, abs=0.02)
     assert (out_s == 0).double().mean().item() == pytest.approx(0.25, abs=0.03)
     check(layer.eval()(out, out_s), (out, out_s), 1e-15)
+
+
+def test_dropout_of_networks():
     net = disturb(gatr.GATr(**SIZES, dropout_prob=0.5))
     mv, s = (x.float() for x in inputs())
     assert difference(net(mv, s)[0], net(mv, s)[0]) > 1e-3

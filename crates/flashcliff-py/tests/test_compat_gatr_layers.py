@@ -9,7 +9,6 @@ from nn_common import difference, random
 from test_compat_gatr import check, inputs, made, reference_of
 
 from flashcliff.compat import gatr
-from flashcliff.nn import transformer
 
 
 def test_the_reference():
@@ -150,13 +149,3 @@ def test_cross_attention():
     bounds = torch.tensor([0, 4, 8]), torch.tensor([0, 7, 14])
     got = layer(*flat, cu_seqlens=bounds[0], cu_seqlens_key=bounds[1])
     check([x[:4] for x in got], one)
-
-
-def test_distances():
-    """Features of points of weight 1 have minus their squared distance as dot product, over 1.001^4."""
-    x, y = random(3, 7), random(3, 7, seed=1)
-    one = torch.ones(1, 7, dtype=torch.float64)
-    query, _ = transformer.distance_features(torch.cat((x, one)))
-    _, key = transformer.distance_features(torch.cat((y, one)))
-    want = -(x - y).square().sum(0) / 1.001**4
-    assert difference((query * key).sum(0), want) < 1e-13

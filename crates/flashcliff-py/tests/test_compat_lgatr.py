@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import pickle
 import warnings
 
 import pytest
@@ -131,18 +130,6 @@ def test_pointwise_layers():
     check(norm(mv, s), Reference(named, heads=1).norm(mv, s, "x"))
     check(lgatr.ScalarGatedNonlinearity()(mv, s), plain.gate(mv, s))
     check(v1.ScalarGatedNonlinearity("gelu")(mv, s), Reference({}, heads=1, version=1).gate(mv, s))
-
-
-def test_dropout():
-    layer = lgatr.GradeDropout(0.5)
-    mv, s = torch.ones(50, 7, 16), torch.ones(50, 9)
-    out, out_s = layer(mv, s)
-    assert out.shape == mv.shape and set(out.unique().tolist()) == {0.0, 2.0}
-    grades = out.split([1, 4, 6, 4, 1], dim=-1)
-    assert all((grade == grade[..., :1]).all() for grade in grades)
-    assert all(0.3 < (grade[..., 0] == 0).double().mean() < 0.7 for grade in grades)
-    assert 0.3 < (out_s == 0).double().mean() < 0.7
-    assert layer.eval()(mv, s)[0].equal(mv)
 
 
 NETWORKS = {
@@ -600,16 +587,6 @@ def test_autocast():
     assert composed[0].dtype == torch.float32 and composed[1].dtype == torch.bfloat16
     assert 1e-4 < difference(naive[0].float(), want[0]) < 0.1
     assert torch.equal(naive[0], asked[0])
-
-
-@pytest.mark.parametrize("kind", [lgatr.LGATr, v1.LGATr, lgatr.LGATrSlim, v1.LGATrSlim])
-def test_copies(kind):
-    sizes = SLIM if "Slim" in kind.__name__ else SIZES
-    net, (mv, s) = made(kind, **sizes), inputs()
-    arguments = (mv[..., 1:5], s) if sizes is SLIM else (mv, s)
-    want = net(*arguments)
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        check(other(*arguments), want, 1e-300)
 
 
 def test_compiled():

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import pickle
 import weakref
 from collections import OrderedDict
 
@@ -472,29 +471,6 @@ def test_changes_between_calls_are_seen_by_the_next(change, functions):
         assert functions == [("GATransformer", 3)] * 2
 
 
-def test_changed_attributes_are_noticed(functions):
-    net = network(GATR, affine=True)
-    x, s, options = inputs(net, 2, 3)
-    same(net, x, s, **options)
-    for change in (
-        lambda block: setattr(block.mlp.layers[1], "scalar_activation", "gelu"),
-        lambda block: setattr(block.mlp.layers[1], "activation", "silu"),
-        lambda block: setattr(block.norm2, "eps", 100.0),
-        lambda block: setattr(block.attention, "head_scale", torch.nn.Parameter(random(2))),
-        lambda block: setattr(block.norm1, "weight_mv", torch.nn.Parameter(random(4, 5))),
-        lambda block: setattr(block, "norm_names", ("norm2", "norm1")),
-        lambda block: setattr(block.attention, "out_linear", disturb(copy.deepcopy(block.attention.out_linear))),
-        lambda block: block.mlp.layers.append(disturb(gt.EquiLinear(GATR, 4, 4, 8, 8).double())),
-    ):
-        before = net(x, s, **options)[0]
-        for block in net.blocks:
-            change(block)
-        functions.clear()
-        same(net, x, s, **options)
-        assert functions == WHOLE
-        assert not torch.allclose(before, net(x, s, **options)[0])
-
-
 @pytest.mark.parametrize("name", ["weight_mv", "weight_s"])
 @pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
 def test_norms_with_gains_of_one_kind(signature, name, functions):
@@ -542,22 +518,6 @@ def test_results_may_be_changed_in_place(functions):
     mv, t = net(x, s)
     mv.mul_(1)
     alike(torch.autograd.grad(mv.sum() + t.sum(), x), want)
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "deepcopy", "pickle"]
-)
-def test_copies(copied, functions):
-    net = network(LGATR)
-    x, s, _ = inputs(net, 2, 3)
-    want = net(x, s)
-    other = copied(net)
-    assert all(map(torch.equal, other(x, s), want))
-    if copied is not copy.copy:
-        with torch.no_grad():
-            for p in net.parameters():
-                p.zero_()
-        assert all(map(torch.equal, other(x, s), want))
 
 
 def test_modules_are_freed_with_their_last_name(functions):

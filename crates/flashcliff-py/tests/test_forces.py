@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from nn_common import check_by_differences
 
 import flashcliff
 from flashcliff import functional as F
@@ -88,19 +89,7 @@ def test_gradients_of_a_force_loss_are_differences(product):
     def loss():
         return (forces(energy, positions) - target).square().sum()
 
-    parameters = list(energy.parameters())
-    grads = torch.autograd.grad(loss(), parameters, materialize_grads=True)
-    for parameter, grad in zip(parameters, grads):
-        direction = torch.randn_like(parameter)
-        ends = []
-        for step in (1e-6, -1e-6):
-            with torch.no_grad():
-                parameter.add_(direction, alpha=step)
-            ends.append(loss().item())
-            with torch.no_grad():
-                parameter.add_(direction, alpha=-step)
-        expected = (ends[0] - ends[1]) / 2e-6
-        assert abs((grad * direction).sum().item() - expected) < 1e-6 * max(1.0, abs(expected))
+    check_by_differences(loss, energy.named_parameters())
 
 
 @models

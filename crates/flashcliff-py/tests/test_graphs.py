@@ -5,8 +5,8 @@ import sys
 
 import pytest
 import torch
+from nn_common import check_every_order, random
 from nn_common import difference as off
-from nn_common import random
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from flashcliff import UnsupportedError
@@ -130,15 +130,7 @@ def test_derivatives_of_every_order_in_both_modes(reduce):
     ]
     x = random(2, EDGES, 2).requires_grad_()
     for function in functions:
-        checked = {
-            "check_forward_ad": True,
-            "check_batched_grad": True,
-            "check_batched_forward_grad": True,
-        }
-        assert torch.autograd.gradcheck(function, x, **checked)
-        assert torch.autograd.gradgradcheck(
-            function, x, check_fwd_over_rev=True, check_rev_over_rev=True
-        )
+        check_every_order(function, x)
 
 
 def test_transforms():

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from nn_common import check_every_order, random
 from nn_common import difference as off
-from nn_common import random
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from flashcliff.graphs import Relation, segment_maximum, segment_sum
@@ -84,15 +84,7 @@ def test_derivatives_of_every_order_in_both_modes():
     order = torch.randperm(2 * ROWS, generator=torch.Generator().manual_seed(3))
     x = (1 + order.double().view(1, ROWS, 2) / 4).requires_grad_()
     for function in functions:
-        checked = {
-            "check_forward_ad": True,
-            "check_batched_grad": True,
-            "check_batched_forward_grad": True,
-        }
-        assert torch.autograd.gradcheck(function, x, **checked)
-        assert torch.autograd.gradgradcheck(
-            function, x, check_fwd_over_rev=True, check_rev_over_rev=True
-        )
+        check_every_order(function, x)
 
 
 def test_transforms():

@@ -3,7 +3,15 @@
 import nn_reference as reference
 import pytest
 import torch
-from nn_common import algebra_and_table, assert_same, difference, disturb, parameters_of, random
+from nn_common import (
+    algebra_and_table,
+    assert_same,
+    check_motions,
+    difference,
+    disturb,
+    parameters_of,
+    random,
+)
 
 from flashcliff import Algebra, nn
 from flashcliff.compat.cgenn import load_state_dict
@@ -224,14 +232,7 @@ def test_bodies(several):
 
 def test_bodies_commute_with_motions_of_space():
     model = disturb(nn.models.NBody(4, 2, **F64))
-    charges, positions, velocities = given()
-    graphs = Relation(GRAPHS, 2)
-    wanted = model(charges, positions, velocities, graph(), graphs)
-    for seed in range(3):
-        turn, _ = torch.linalg.qr(random(3, 3, seed=seed))
-        shift = random(3, seed=seed + 9)
-        got = model(charges, positions @ turn + shift, velocities @ turn, graph(), graphs)
-        assert difference(got, wanted @ turn + shift) < 1e-10
+    check_motions(model, *given(), graph(), Relation(GRAPHS, 2))
 
 
 def shapes_of_perceptron(start, end):

@@ -6,7 +6,7 @@ import pickle
 import nn_reference as reference
 import pytest
 import torch
-from nn_common import difference, disturb, parameters_of, random
+from nn_common import check_motions, difference, disturb, parameters_of, random
 from test_nn_messages import EDGES, GRAPHS, NODES, RECEIVERS, SENDERS, given, graph
 
 import flashcliff
@@ -161,14 +161,8 @@ def test_copies_are_equal():
 
 
 def test_bodies_commute_with_motions_of_space():
-    model, (charges, positions, velocities) = network(), given()
-    graphs = Relation(GRAPHS, 2)
-    wanted = model(charges, positions, velocities, graph(), graphs)
-    for seed in range(3):
-        turn, _ = torch.linalg.qr(random(3, 3, seed=seed))
-        shift = random(3, seed=seed + 9)
-        got = model(charges, positions @ turn + shift, velocities @ turn, graph(), graphs)
-        assert difference(got, wanted @ turn + shift) < 1e-10
+    model = network()
+    check_motions(model, *given(), graph(), Relation(GRAPHS, 2))
 
 
 def test_derivatives_by_differences():

@@ -362,6 +362,25 @@ def a_norm_of_products_with_gains(block):
     block.mlp.layers[0].norm = made
 
 
+def another_map(block):
+    block.attention.out_linear = disturb(copy.deepcopy(block.attention.out_linear))
+
+
+def a_map_more(block):
+    old = block.mlp.layers[-1]
+    made = gt.EquiLinear(old.geometry, old.out_channels, old.out_channels, old.out_scalars, old.out_scalars)
+    block.mlp.layers.append(disturb(made.to(old.weight)))
+
+
+def activation_of_scalars(block):
+    block.mlp.layers[1].scalar_activation = "gelu"
+
+
+def norms_in_another_order(block):
+    block.norm2.weight_mv = nn.Parameter(random(4, 5, seed=3).to(block.mlp.layers[-1].weight))
+    block.norm_names = "norm2", "norm1"
+
+
 def another_class_in_a_place(block):
     # Without a norm numbers grow, and rounding with them; this one does not enlarge them.
     block.norm2 = gt.ScalarGate("sigmoid")
@@ -377,12 +396,15 @@ ATTRIBUTES = (
     frozen,
     other_parameters,
     another_gate,
+    another_map,
+    a_map_more,
+    activation_of_scalars,
+    norms_in_another_order,
     a_norm_of_products_with_gains,
     another_class_in_a_place,
 )
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("change", ATTRIBUTES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
 def test_attributes_that_change_after_calls(subject, change, device, functions):
@@ -396,6 +418,9 @@ def test_attributes_that_change_after_calls(subject, change, device, functions):
     for block in one.module.blocks:
         change(block)
     got = one.results()
+    # What is no parameter is left to the layers.
+    called = change in (gains_as_attributes, head_scale_as_buffer)
+    assert (functions[3:] != [("GATransformer", 4)]) == called
     want = by_layers(one.results)
     alike(got, want, LIMITS[device])
     assert change is frozen or not torch.allclose(got[0], first[0])
@@ -681,14 +706,26 @@ def test_optimisers_within_the_backward_pass():
 # Copies, replicas and wrong parameters.
 
 
+COPIED = {name: SUBJECTS[name] for name in ("network (1, 3, 0)", "LGATr", "LGATr of 1.4", "LGATrSlim")}
+COPIED["LGATrSlim of 1.4"] = lambda: Subject(v1.LGATrSlim(1, 2, 3, 4, 3, 2, 8, 2), random(2, 3, 1, 4), random(2, 3, 4, seed=1))
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "deepcopy", "pickle"])
-def test_copies(copied):
-    one = SUBJECTS["network (1, 3, 0)"]()
-    want = one.results()
-    one.module = copied(one.module)
+@pytest.mark.parametrize("subject", COPIED)
+def test_copies(subject, copied):
+    one = COPIED[subject]()
+    want, original = one.results(), one.module
+    one.module = copied(original)
+    assert torch.equal(one.results()[0], want[0])
     alike(one.results(), want, LIMIT)
-    one.module.blocks[0].attention.out_linear.s2s.register_forward_hook(lambda m, g, out: 2 * out)
-    assert not torch.allclose(one.results()[0], want[0])
+    if copied is not copy.copy:
+        with torch.no_grad():
+            for p in original.parameters():
+                p.zero_()
+        assert torch.equal(one.results()[0], want[0])
+    if subject.startswith("network"):
+        one.module.blocks[0].attention.out_linear.s2s.register_forward_hook(lambda m, g, out: 2 * out)
+        assert not torch.allclose(one.results()[0], want[0])
 
 
 def replica(module):
