@@ -49,7 +49,8 @@ def results(module, *given, second=False, **options):
     nested = [t for own in options.values() if isinstance(own, dict) for t in own.values()]
     leaves = [t for t in (*given, *options.values(), *nested, *module.parameters())]
     leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
-    out = [t for t in module(*given, **options) if t is not None]
+    out = module(*given, **options)
+    out = [out] if isinstance(out, torch.Tensor) else [t for t in out if t is not None]
     total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
     found = torch.autograd.grad(total, leaves, create_graph=second, allow_unused=True)
     if second:
@@ -67,3 +68,4 @@ def same(module, *given, limit=LIMIT, **options):
     for g, w in zip(got, want, strict=True):
         assert g.shape == w.shape
         assert not w.numel() or (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
+    return got, want

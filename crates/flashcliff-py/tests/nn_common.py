@@ -22,6 +22,12 @@ SIZES = {
     "mlp": {},
 }
 
+# Node 1 has many edges, one of them twice; node 3 a self-loop; node 5 none at all, and node 2 sends only.
+RECEIVERS, SENDERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1]), torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
+NODES, EDGES = 6, 8
+GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
+"""The graph of each node."""
+
 
 def algebra_and_table(signature):
     return flashcliff.Algebra(*signature), Table(*signature)

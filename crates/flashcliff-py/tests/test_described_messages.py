@@ -3,10 +3,11 @@
 import copy
 import pickle
 
+import described_common
 import pytest
 import torch
 from described_common import by_layers
-from nn_common import disturb, random
+from nn_common import EDGES, GRAPHS, NODES, RECEIVERS, SENDERS, disturb, random
 from test_compile_networks import ONCE, Compiled
 
 import flashcliff
@@ -16,11 +17,6 @@ from flashcliff.nn.transformer import described
 from flashcliff.nn.transformer.described import choice, compiled, function
 
 F64 = {"dtype": torch.float64}
-# Node 1 has many edges, one of them twice; node 3 a self-loop; node 5 none at all, and node 2 sends only.
-RECEIVERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1])
-SENDERS = torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
-NODES, EDGES = 6, 8
-GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
 
 
 @pytest.fixture
@@ -50,28 +46,14 @@ def network(layers=2, **options):
     return disturb(nn.models.NBody(3, layers, **{**F64, **options}))
 
 
-def results(module, given, *more, second=False):
-    """The result with gradients of a function of it, and with ``second`` the gradients of a function of these."""
-    leaves = [t for t in (*given, *more, *module.parameters()) if isinstance(t, torch.Tensor)]
-    leaves = [t for t in leaves if t.requires_grad]
-    out = module(*given, *more)
-    total = (out * out.detach().cos()).sum() + out.pow(3).sum()
-    found = torch.autograd.grad(total, leaves, create_graph=second)
-    if second:
-        squares = sum(g.pow(2).sum() for g in found)
-        found = [*found, *torch.autograd.grad(squares, leaves, allow_unused=True)]
-    return [out, *(g for g in found if g is not None)]
+def results(module, given, *more, **options):
+    return described_common.results(module, *given, *more, **options)
 
 
-def same(module, given, *more, limit=1e-12, **options):
+def same(module, given, *more, **options):
     """Compares a module with its layers."""
-    got = results(module, given, *more, **options)
-    want = by_layers(lambda: results(module, given, *more, **options))
-    assert len(got) == len(want) and got[0].stride() == want[0].stride()
-    least = 1e-3 * max(w.abs().max() for w in want)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape
-        assert (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
+    got, want = described_common.same(module, *given, *more, **options)
+    assert got[0].stride() == want[0].stride()
 
 
 @pytest.mark.parametrize("second", [False, True])

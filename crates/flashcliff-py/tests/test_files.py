@@ -7,7 +7,7 @@ import c_library
 import pytest
 import torch
 from c_library import needs_library
-from nn_common import SIZES, difference, disturb, random, statistics
+from nn_common import GRAPHS, RECEIVERS, SENDERS, SIZES, difference, disturb, random, statistics
 
 import flashcliff
 from flashcliff import nn
@@ -260,13 +260,10 @@ def test_networks_with_a_condition_run_in_c(ragged, saved):
     compare(path, batch, given, out, dict(net.named_parameters()), sequences=sequences)
 
 
-RECEIVERS, SENDERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1]), torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
-
-
 @needs_library
 def test_networks_of_bodies_run_in_c(saved):
     net = disturb(nn.models.NBody(3, 2, dtype=torch.float64))
-    graphs = Relation(torch.tensor([0, 0, 1, 0, 1, 1]), 2)
+    graphs = Relation(GRAPHS, 2)
     ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
     bodies = leaf(random(6, 1, 7))
     charges, positions, velocities = bodies[:, 0].split([1, 3, 3], -1)
@@ -279,7 +276,7 @@ def test_networks_of_bodies_run_in_c(saved):
 @needs_library
 def test_networks_of_jets_run_in_c(saved):
     net = statistics(disturb(nn.models.JetTagger(2, 6, 2, 7, 3, 2, dtype=torch.float64)).eval())
-    graphs = Relation(torch.tensor([0, 0, 1, 0, 1, 1]), 2)
+    graphs = Relation(GRAPHS, 2)
     ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
     given = {"momenta": leaf(random(6, 1, 4)), "scalars": leaf(random(1, 6, 2, seed=1))}
     out = net(given["momenta"][:, 0], given["scalars"][0], ends, graphs)[None]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from nn_common import check_every_order, random
+from nn_common import EDGES, NODES, RECEIVERS, SENDERS, check_every_order, random
 from nn_common import difference as off
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
@@ -19,10 +19,6 @@ from flashcliff.graphs import (
     segment_sum,
 )
 
-# A node with many edges, one with none, a self-loop, and an edge that is there twice.
-RECEIVERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1])
-SENDERS = torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
-NODES, EDGES = 6, 8
 REDUCTIONS = ["sum", "mean", "root_count"]
 
 

@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 import torch
-from nn_common import difference, disturb, random, statistics
+from nn_common import NODES, RECEIVERS, SENDERS, difference, disturb, random, statistics
 from test_files import contents
-from test_nn_messages import NODES, RECEIVERS, SENDERS
 
 import flashcliff
 from flashcliff import Algebra, nn

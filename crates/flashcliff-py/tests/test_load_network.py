@@ -10,16 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from nn_common import SIZES, difference, disturb, random
+from nn_common import GRAPHS, RECEIVERS, SENDERS, SIZES, difference, disturb, random
+from test_files import network, tokens
 
 import flashcliff
 from flashcliff import nn
 from flashcliff.compat import lgatr
 from flashcliff.graphs import Complexes, Relation
 from flashcliff.nn import transformer as gt
-
-RECEIVERS, SENDERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1]), torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
-GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
 
 
 @dataclass
@@ -34,19 +32,8 @@ class Case:
     """Whether the module itself is one function, whose bits a file must have."""
 
 
-def tokens(mv, s=None):
-    """Items in rows, as the documentation of `save_network` says."""
-    mv = mv.movedim(0, -2).flatten(-2)
-    return (mv if s is None else torch.cat((mv, s), -1)).flatten(0, 1)
-
-
 def leaf(*shape, seed=0):
     return random(*shape, seed=seed).requires_grad_()
-
-
-def network(signature, **options):
-    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
-    return disturb(gt.GATransformer(signature, 2, 3, 4, 3, 2, 8, **settings).double())
 
 
 def gatr_case():

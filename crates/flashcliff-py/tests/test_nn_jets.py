@@ -5,8 +5,18 @@ import math
 import nn_reference as reference
 import pytest
 import torch
-from nn_common import difference, disturb, parameters_of, random
-from test_nn_messages import EDGES, NODES, RECEIVERS, SENDERS, graph
+from nn_common import (
+    EDGES,
+    GRAPHS,
+    NODES,
+    RECEIVERS,
+    SENDERS,
+    difference,
+    disturb,
+    parameters_of,
+    random,
+)
+from test_nn_messages import graph
 
 import flashcliff
 from flashcliff import nn
@@ -14,7 +24,6 @@ from flashcliff.compat.cgenn import load_state_dict
 from flashcliff.graphs import Graph, Relation
 
 F64 = {"dtype": torch.float64}
-GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
 SPACE = reference.Table(1, 3, 0)
 
 

@@ -4,6 +4,11 @@ import nn_reference as reference
 import pytest
 import torch
 from nn_common import (
+    EDGES,
+    GRAPHS,
+    NODES,
+    RECEIVERS,
+    SENDERS,
     algebra_and_table,
     assert_same,
     check_motions,
@@ -18,10 +23,6 @@ from flashcliff.compat.cgenn import load_state_dict
 from flashcliff.graphs import Graph, Relation
 
 F64 = {"dtype": torch.float64}
-# Node 1 has many edges, one of them twice; node 3 a self-loop; node 5 none at all, and node 2 sends only.
-RECEIVERS = torch.tensor([1, 0, 4, 1, 1, 0, 3, 1])
-SENDERS = torch.tensor([0, 1, 2, 2, 4, 1, 3, 0])
-NODES, EDGES = 6, 8
 
 
 def graph():
@@ -187,8 +188,6 @@ def test_messages_are_compiled_as_one_graph(hooked):
 
 
 # The model of bodies
-
-GRAPHS = torch.tensor([0, 0, 1, 0, 1, 1])
 
 
 def bodies(table, charges, positions, velocities, p, layers, graphs):

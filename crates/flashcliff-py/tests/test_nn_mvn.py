@@ -6,8 +6,19 @@ import pickle
 import nn_reference as reference
 import pytest
 import torch
-from nn_common import check_motions, difference, disturb, parameters_of, random
-from test_nn_messages import EDGES, GRAPHS, NODES, RECEIVERS, SENDERS, given, graph
+from nn_common import (
+    EDGES,
+    GRAPHS,
+    NODES,
+    RECEIVERS,
+    SENDERS,
+    check_motions,
+    difference,
+    disturb,
+    parameters_of,
+    random,
+)
+from test_nn_messages import given, graph
 
 import flashcliff
 from flashcliff import nn
