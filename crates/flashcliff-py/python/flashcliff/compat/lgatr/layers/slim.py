@@ -142,6 +142,8 @@ class SlimLinear(nn.Module):
         initialization: ``"default"`` or ``"small"``, a tenth of it.
     """
 
+    version = V2
+
     def __init__(
         self,
         in_v_channels: int,
@@ -151,9 +153,10 @@ class SlimLinear(nn.Module):
         bias: bool = True,
         initialization: str = "default",
         *,
-        version: Version = V2,
+        version: Version | None = None,
     ) -> None:
         super().__init__()
+        version = version or self.version
         factors = {"default": 1.0, "small": 0.1}
         if initialization not in factors:
             raise ValueError(

@@ -34,12 +34,13 @@ class _Heads(nn.Module):
         v_channels: vector channels of the output.
         s_channels: scalar channels of the output.
         num_heads, attn_ratio, dropout_prob: as for :class:`SlimSelfAttention`.
-        version: the version of lgatr.
+        version: the version of lgatr; that of the class by default.
     """
 
     linear_in: SlimLinear
     linear_in_q: SlimLinear
     linear_in_kv: SlimLinear
+    version = V2
 
     def __init__(
         self,
@@ -49,9 +50,10 @@ class _Heads(nn.Module):
         num_heads: int,
         attn_ratio: int,
         dropout_prob: float | None,
-        version: Version,
+        version: Version | None,
     ) -> None:
         super().__init__()
+        version = version or self.version
         self.num_heads = num_heads
         self.hidden_v_channels = max(attn_ratio * v_channels // num_heads, 1)
         self.hidden_s_channels = max(attn_ratio * s_channels // num_heads, 4)
@@ -69,6 +71,8 @@ class _Heads(nn.Module):
             self.add_module(name, self._linear(v, s, parts, version))
         self.linear_out = linear_out
         self.dropout = None if dropout_prob is None else SlimDropout(dropout_prob)
+        if version.metric:
+            self.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
 
     def _linear(self, v_channels: int, s_channels: int, parts: int, version: Version) -> SlimLinear:
         return SlimLinear(
@@ -141,7 +145,7 @@ class SlimSelfAttention(_Heads):
         attn_ratio: int = 1,
         dropout_prob: float | None = None,
         *,
-        version: Version = V2,
+        version: Version | None = None,
     ) -> None:
         inputs = (("linear_in", v_channels, s_channels, 3),)
         super().__init__(
@@ -184,7 +188,7 @@ class SlimCrossAttention(_Heads):
         attn_ratio: int = 1,
         dropout_prob: float | None = None,
         *,
-        version: Version = V2,
+        version: Version | None = None,
     ) -> None:
         inputs = (
             ("linear_in_q", q_v_channels, q_s_channels, 1),

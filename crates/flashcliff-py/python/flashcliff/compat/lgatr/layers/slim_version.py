@@ -9,7 +9,7 @@ from torch import Tensor
 from ....nn.transformer.described import Maybe
 from ..config import activation
 
-__all__ = ["V2", "VectorsScalars", "Version", "inward", "minkowski", "outward"]
+__all__ = ["V1", "V2", "VectorsScalars", "Version", "inward", "minkowski", "outward"]
 
 VectorsScalars = tuple[Tensor, Tensor]
 
@@ -30,6 +30,8 @@ class Version:
     """Whether GELU is the exact one."""
     empty_scalars: bool = False
     """Whether there is a linear map of scalars from or to no channels."""
+    metric: bool = False
+    """Whether attention has a buffer ``metric``, which nothing here reads."""
 
     def activation(self, nonlinearity: str) -> str:
         """The name here of a nonlinearity."""
@@ -38,6 +40,15 @@ class Version:
 
 
 V2 = Version()
+V1 = Version(
+    affine=False,
+    shared_norm=True,
+    attention_bias=True,
+    gate_scale=1.0,
+    exact_gelu=True,
+    empty_scalars=True,
+    metric=True,
+)
 
 
 def minkowski(squares: Tensor) -> Tensor:

@@ -11,31 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import nets
-from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
-from ..layers.slim_version import VectorsScalars, Version
+from ..layers.slim_version import V1, VectorsScalars
 
 __all__ = ["ConditionalLGATrSlim", "LGATrSlim"]
-
-V1 = Version(
-    affine=False,
-    shared_norm=True,
-    attention_bias=True,
-    gate_scale=1.0,
-    exact_gelu=True,
-    empty_scalars=True,
-)
-
-
-def add_metrics(layer: nn.Module) -> None:
-    """Gives all attention in a layer the buffer ``metric``, which nothing here reads; lgatr 1.4 has it in the state
-    dict."""
-    for module in list(layer.modules()):
-        if isinstance(module, SlimSelfAttention | SlimCrossAttention):
-            module.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
 
 
 class LGATrSlim(nets.LGATrSlim):
@@ -108,7 +89,6 @@ class LGATrSlim(nets.LGATrSlim):
             compile=compile,
             compile_kwargs={"mode": compile_mode, "dynamic": compile_dynamic},
         )
-        add_metrics(self)
 
 
 class ConditionalLGATrSlim(nets.ConditionalLGATrSlim):
@@ -174,7 +154,6 @@ class ConditionalLGATrSlim(nets.ConditionalLGATrSlim):
             compile=compile,
             compile_kwargs={"mode": compile_mode, "dynamic": compile_dynamic},
         )
-        add_metrics(self)
 
     def forward(  # type: ignore[override]
         self,

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from ..layers.slim import SlimDropout, SlimGLU, SlimLinear, SlimMLP, SlimRMSNorm
 from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
 from ..layers.slim_blocks import ConditionalSlimBlock, SlimBlock
-from ..layers.slim_version import VectorsScalars
-from .slim import V1, add_metrics
+from ..layers.slim_version import V1, VectorsScalars
 
 __all__ = [
     "MLP",
@@ -35,8 +34,8 @@ __all__ = [
 class _OfLayout(nn.Module):
     """The call of a layer in the layout of lgatr 1.4."""
 
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        found: VectorsScalars = super().forward(_enter("vectors", vectors), scalars)  # type: ignore[misc]
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        found: VectorsScalars = super().forward(_enter("vectors", vectors), scalars, **attn_kwargs)  # type: ignore[misc]
         return _leave(found)
 
 
@@ -62,26 +61,10 @@ class RMSNorm(_OfLayout, SlimRMSNorm):  # type: ignore[misc]
 class Linear(_OfLayout, SlimLinear):  # type: ignore[misc]
     """A linear map of vectors, and one of scalars.
 
-    Args:
-        in_v_channels: vector channels of the input.
-        out_v_channels: vector channels of the output.
-        in_s_channels: scalar channels of the input.
-        out_s_channels: scalar channels of the output.
-        bias: whether scalars have a bias.
-        initialization: ``"default"`` or ``"small"``, a tenth of it.
+    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimLinear`.
     """
 
-    def __init__(
-        self,
-        in_v_channels: int,
-        out_v_channels: int,
-        in_s_channels: int,
-        out_s_channels: int,
-        bias: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        sizes = in_v_channels, out_v_channels, in_s_channels, out_s_channels
-        super().__init__(*sizes, bias, initialization, version=V1)
+    version = V1
 
 
 class GatedLinearUnit(_OfLayout, SlimGLU):  # type: ignore[misc]
@@ -107,59 +90,22 @@ class GatedLinearUnit(_OfLayout, SlimGLU):  # type: ignore[misc]
         super().__init__(*sizes, nonlinearity, None, version=V1)
 
 
-class SelfAttention(SlimSelfAttention):
+class SelfAttention(_OfLayout, SlimSelfAttention):  # type: ignore[misc]
     """Multi-head self-attention of vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``.
 
-    Args:
-        v_channels: vector channels.
-        s_channels: scalar channels.
-        num_heads: heads.
-        attn_ratio: channels of all heads together, for each channel.
-        dropout_prob: probability of dropout on the output.
+    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimSelfAttention`.
     """
 
-    def __init__(
-        self,
-        v_channels: int,
-        s_channels: int,
-        num_heads: int,
-        attn_ratio: int = 1,
-        dropout_prob: float | None = None,
-    ) -> None:
-        super().__init__(v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=V1)
-        add_metrics(self)
-
-    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` after attention, in
-        the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
-        """
-        return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
+    version = V1
 
 
 class CrossAttention(SlimCrossAttention):
     """Multi-head attention of vectors ``[*batch, items, channels, 4]`` and scalars to those of a condition.
 
-    Args:
-        q_v_channels: vector channels of the items.
-        kv_v_channels: vector channels of the condition.
-        q_s_channels: scalar channels of the items.
-        kv_s_channels: scalar channels of the condition.
-        num_heads, attn_ratio, dropout_prob: as for :class:`SelfAttention`.
+    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimCrossAttention`.
     """
 
-    def __init__(
-        self,
-        q_v_channels: int,
-        kv_v_channels: int,
-        q_s_channels: int,
-        kv_s_channels: int,
-        num_heads: int,
-        attn_ratio: int = 1,
-        dropout_prob: float | None = None,
-    ) -> None:
-        sizes = q_v_channels, kv_v_channels, q_s_channels, kv_s_channels
-        super().__init__(*sizes, num_heads, attn_ratio, dropout_prob, version=V1)
-        add_metrics(self)
+    version = V1
 
     def forward(  # type: ignore[override]
         self,
@@ -201,7 +147,7 @@ class MLP(_OfLayout, SlimMLP):  # type: ignore[misc]
         super().__init__(v_channels, s_channels, *options, version=V1)
 
 
-class LGATrSlimBlock(SlimBlock):
+class LGATrSlimBlock(_OfLayout, SlimBlock):  # type: ignore[misc]
     """Self-attention and an MLP, each after a norm and with a residual.
 
     Args:
@@ -228,13 +174,6 @@ class LGATrSlimBlock(SlimBlock):
     ) -> None:
         options = nonlinearity, None, mlp_ratio, attn_ratio, num_layers_mlp, dropout_prob
         super().__init__(v_channels, s_channels, num_heads, *options, version=V1)
-        add_metrics(self)
-
-    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
-        """The vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]`` after the block, in
-        the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
-        """
-        return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
 
 
 class ConditionalLGATrSlimBlock(ConditionalSlimBlock):
@@ -275,7 +214,6 @@ class ConditionalLGATrSlimBlock(ConditionalSlimBlock):
             dropout_prob,
             version=V1,
         )
-        add_metrics(self)
 
     def forward(  # type: ignore[override]
         self,
