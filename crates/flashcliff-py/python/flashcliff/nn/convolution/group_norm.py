@@ -85,23 +85,13 @@ class CliffordGroupNorm2d(CliffordGroupNorm):
         - with ``track_running_stats`` the buffers of :class:`CliffordBatchNorm2d`, for ``channels / num_groups`` channels
 
     Args:
-        g: the square of each vector, such as ``(1, 1)``. It says how many blades there are.
         num_groups: how many neighbouring channels are normed together, as in cliffordlayers: 1 norms each channel by itself, and
             ``channels`` all together. It divides the number of channels.
-        channels: channels of the input.
-        eps: what is added to the covariance, times its largest entry.
-        momentum: the share of a batch in the running statistics; ``None`` weighs all batches equally.
-        affine: whether there are ``weight`` and ``bias``.
+        g, channels, eps, momentum, affine: as for :class:`CliffordBatchNorm2d`.
         track_running_stats: whether means of statistics over samples are kept, and used after ``eval()``.
 
-    Raises:
-        ValueError: a size, a shape or a signature that does not fit.
-        TypeError: an element type, or an option of another kind.
+    Errors, types, determinism, derivatives, and what it commutes with: as for :class:`CliffordBatchNorm2d`.
 
-    - Types: statistics and matrices of 16-bit inputs, and under autocast, are in float32. The result has the type of ``x``.
-    - Deterministic: as PyTorch's means and matrix products are.
-    - Derivatives: every order.
-    - Commutes with: translations of the grid. It does not commute with rotations: blades are whitened as numbers.
     - Source: cliffordlayers' layer of the same name (arXiv 2209.04934), with the names of its state dict. Two things differ. There, the
       bias of a sample depends on its place in a batch of several; here each sample gets the bias of a batch of one. And running
       statistics fail there.

@@ -32,15 +32,8 @@ class AxialGATr(nn.Module):
     The modules within take ``[16, *batch, items_1, items_2, channels]``. The state dict is GATr's.
 
     Args:
-        in_mv_channels: multivector channels of the input.
-        out_mv_channels: multivector channels of the output.
-        hidden_mv_channels: multivector channels of the blocks.
-        in_s_channels: scalar channels of the input, or ``None``.
-        out_s_channels: scalar channels of the output, or ``None``.
-        hidden_s_channels: scalar channels of the blocks, or ``None``, unlike in GATr.
-        attention: sizes of the attention.
-        mlp: the activation of the MLPs.
-        num_blocks: blocks.
+        in_mv_channels, out_mv_channels, hidden_mv_channels, in_s_channels, out_s_channels, hidden_s_channels, attention,
+            mlp, num_blocks: as for :class:`GATr`.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
         pos_encodings: whether attention along the first and along the second axis sees rotary positions.
         collapse_dims: whether the first axis of the tensor is merged with the next one in the first, third, ... block,

@@ -73,16 +73,8 @@ class SlimBlock(_Block):
         self.attention = SlimSelfAttention(
             v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
         )
-        self.mlp = SlimMLP(
-            v_channels,
-            s_channels,
-            nonlinearity,
-            nonlinearity_v,
-            mlp_ratio,
-            num_layers_mlp,
-            dropout_prob,
-            version=version,
-        )
+        options = nonlinearity, nonlinearity_v, mlp_ratio, num_layers_mlp, dropout_prob
+        self.mlp = SlimMLP(v_channels, s_channels, *options, version=version)
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """The vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items, s_channels]`` after the
@@ -143,26 +135,12 @@ class ConditionalSlimBlock(_Block):
         self.selfattention = SlimSelfAttention(
             v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
         )
+        sizes = v_channels, v_channels_cond, s_channels, s_channels_cond
         self.crossattention = SlimCrossAttention(
-            v_channels,
-            v_channels_cond,
-            s_channels,
-            s_channels_cond,
-            num_heads,
-            attn_ratio,
-            dropout_prob,
-            version=version,
+            *sizes, num_heads, attn_ratio, dropout_prob, version=version
         )
-        self.mlp = SlimMLP(
-            v_channels,
-            s_channels,
-            nonlinearity,
-            nonlinearity_v,
-            mlp_ratio,
-            num_layers_mlp,
-            dropout_prob,
-            version=version,
-        )
+        options = nonlinearity, nonlinearity_v, mlp_ratio, num_layers_mlp, dropout_prob
+        self.mlp = SlimMLP(v_channels, s_channels, *options, version=version)
 
     def forward(
         self,

@@ -62,6 +62,8 @@ class ConditionalLGATrSlim(Slim):
         compile_kwargs: Mapping[str, Any] | None = None,
         activation_memory_budget: float | None = None,
     ) -> None:
+        options = nonlinearity, nonlinearity_v, mlp_ratio, attn_ratio, num_layers_mlp
+
         def block() -> ConditionalSlimBlock:
             return ConditionalSlimBlock(
                 hidden_v_channels,
@@ -69,11 +71,7 @@ class ConditionalLGATrSlim(Slim):
                 hidden_s_channels,
                 s_channels_cond,
                 num_heads,
-                nonlinearity,
-                nonlinearity_v,
-                mlp_ratio,
-                attn_ratio,
-                num_layers_mlp,
+                *options,
                 dropout_prob,
                 norm_elementwise_affine,
                 version=self.version,

@@ -74,16 +74,14 @@ class LGATrSlim(Slim):
         compile_kwargs: Mapping[str, Any] | None = None,
         activation_memory_budget: float | None = None,
     ) -> None:
+        options = nonlinearity, nonlinearity_v, mlp_ratio, attn_ratio, num_layers_mlp
+
         def block() -> SlimBlock:
             return SlimBlock(
                 hidden_v_channels,
                 hidden_s_channels,
                 num_heads,
-                nonlinearity,
-                nonlinearity_v,
-                mlp_ratio,
-                attn_ratio,
-                num_layers_mlp,
+                *options,
                 dropout_prob,
                 norm_elementwise_affine,
                 version=self.version,

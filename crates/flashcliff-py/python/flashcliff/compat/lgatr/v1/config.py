@@ -68,18 +68,9 @@ class SelfAttentionConfig(_Heads):
     Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
 
     Args:
-        in_mv_channels: multivector channels of the input.
-        out_mv_channels: multivector channels of the output.
-        in_s_channels: scalar channels of the input, or ``None``.
-        out_s_channels: scalar channels of the output, or ``None``.
-        additional_qk_mv_channels: multivector channels that the call adds to the inputs of queries and keys.
-        additional_qk_s_channels: scalar channels that it adds to them.
-        output_init: initialization of the last linear layer.
-        dropout_prob: probability of dropout on the output.
-        num_heads: heads.
-        multi_query: whether all heads share keys and values.
+        in_s_channels, out_s_channels: scalar channels of input and output, or ``None``.
         increase_hidden_channels: channels of all heads together, for each channel of the input.
-        head_scale: whether each head has a learned factor (arXiv 2110.09456).
+        in_mv_channels and all others: as for :class:`flashcliff.compat.lgatr.SelfAttentionConfig`.
     """
 
     in_mv_channels: int | None = None

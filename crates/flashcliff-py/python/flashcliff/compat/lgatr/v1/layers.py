@@ -35,12 +35,8 @@ class EquiLinear(InFloat32, LinearOfNone):  # type: ignore[misc]
     """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
 
     Args:
-        in_mv_channels: multivector channels of the input.
-        out_mv_channels: multivector channels of the output.
-        in_s_channels: scalar channels of the input, or ``None``.
-        out_s_channels: scalar channels of the output, or ``None``.
-        bias: whether there are biases.
-        initialization: ``"default"``, ``"small"``, ``"unit_scalar"`` or ``"almost_unit_scalar"``.
+        in_s_channels, out_s_channels: scalar channels of input and output, or ``None``.
+        in_mv_channels and all others: as for :class:`flashcliff.compat.lgatr.EquiLinear`.
     """
 
     geometry_of_kind = staticmethod(_geometry)
@@ -75,11 +71,8 @@ class GeometricBilinear(InFloat32, BilinearOfNone):  # type: ignore[misc]
     norm.
 
     Args:
-        in_mv_channels: multivector channels of the input.
-        out_mv_channels: multivector channels of the output.
-        hidden_mv_channels: channels of the products; ``out_mv_channels`` by default.
-        in_s_channels: scalar channels of the input, or ``None``.
-        out_s_channels: scalar channels of the output, or ``None``.
+        in_s_channels, out_s_channels: scalar channels of input and output, or ``None``.
+        in_mv_channels and all others: as for :class:`flashcliff.compat.lgatr.GeometricBilinear`.
     """
 
     geometry_of_kind = staticmethod(_geometry)

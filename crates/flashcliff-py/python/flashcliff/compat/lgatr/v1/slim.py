@@ -29,23 +29,10 @@ class LGATrSlim(nets.LGATrSlim):
     The state dict is that of lgatr 1.4.
 
     Args:
-        in_v_channels: vector channels of the input.
-        out_v_channels: vector channels of the output.
-        hidden_v_channels: vector channels of the blocks.
-        in_s_channels: scalar channels of the input.
-        out_s_channels: scalar channels of the output.
-        hidden_s_channels: scalar channels of the blocks.
-        num_blocks: blocks.
-        num_heads: heads.
         nonlinearity: of the gates in the MLPs.
-        mlp_ratio: hidden channels of the MLPs for each channel.
-        attn_ratio: channels of all heads together, for each channel.
-        num_layers_mlp: layers of each MLP, at least 2.
-        dropout_prob: probability of dropout.
-        checkpoint_blocks: whether blocks are computed again in the backward pass.
-        compile: whether :func:`torch.compile` is applied.
-        compile_mode: its ``mode``.
+        compile_mode: the ``mode`` of :func:`torch.compile`.
         compile_dynamic: its ``dynamic``.
+        in_v_channels and all others: as for :class:`flashcliff.compat.lgatr.LGATrSlim`.
     """
 
     version = V1

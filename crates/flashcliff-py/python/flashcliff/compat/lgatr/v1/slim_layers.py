@@ -71,10 +71,7 @@ class GatedLinearUnit(_OfLayout, SlimGLU):  # type: ignore[misc]
     """A gated linear unit: inner products gate vectors, and scalars gate scalars.
 
     Args:
-        in_v_channels: vector channels of the input.
-        out_v_channels: vector channels of the output.
-        in_s_channels: scalar channels of the input.
-        out_s_channels: scalar channels of the output.
+        in_v_channels, out_v_channels, in_s_channels, out_s_channels: as for :class:`Linear`.
         nonlinearity: of the gates: ``"relu"``, ``"sigmoid"``, ``"tanh"``, ``"gelu"`` (the exact one) or ``"silu"``.
     """
 
@@ -126,12 +123,8 @@ class MLP(_OfLayout, SlimMLP):  # type: ignore[misc]
     """Gated linear units, then a linear map.
 
     Args:
-        v_channels: vector channels of input and output.
-        s_channels: scalar channels of input and output.
         nonlinearity: of the gates, see :class:`GatedLinearUnit`.
-        mlp_ratio: hidden channels for each channel.
-        num_layers: layers, at least 2.
-        dropout_prob: probability of dropout after each unit.
+        v_channels and all others: as for :class:`flashcliff.compat.lgatr.layers.SlimMLP`.
     """
 
     def __init__(
@@ -151,14 +144,8 @@ class LGATrSlimBlock(_OfLayout, SlimBlock):  # type: ignore[misc]
     """Self-attention and an MLP, each after a norm and with a residual.
 
     Args:
-        v_channels: vector channels.
-        s_channels: scalar channels.
-        num_heads: heads.
         nonlinearity: of the gates in the MLP.
-        mlp_ratio: hidden channels of the MLP for each channel.
-        attn_ratio: channels of all heads together, for each channel.
-        num_layers_mlp: layers of the MLP, at least 2.
-        dropout_prob: probability of dropout.
+        v_channels and all others: as for :class:`flashcliff.compat.lgatr.layers.SlimBlock`.
     """
 
     def __init__(
