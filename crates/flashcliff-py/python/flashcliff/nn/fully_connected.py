@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +12,15 @@ from torch.nn import Parameter
 from .. import functional as F
 from .._derived import table
 from .._ops import checks
-from ._module import AlgebraLike, CliffordModule, check_features, joined
-from .grade_norm import GradeNorm, described_factors
-from .linear import MVLinear
+from ._module import AlgebraLike, check_features, joined
+from .grade_norm import described_factors
+from .steerable import SteerableProduct
 from .transformer import path
 from .transformer.described import MessageDescription, Multivectors
 
 
 @path.stands_for
-class FullyConnectedSteerableGeometricProduct(CliffordModule):
+class FullyConnectedSteerableGeometricProduct(SteerableProduct):
     """Geometric products of channels with normalised linear maps of them, summed over channels.
 
     ``r = normalization(linear_right(x))``,
@@ -64,23 +65,12 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         super().__init__(algebra)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
-        self.include_first_order = checks.flag("include_first_order", include_first_order)
         self.block_bytes = checks.block_bytes(block_bytes)
-        self.normalization: torch.nn.Module = torch.nn.Identity()
-        if normalization_init is not None:
-            self.normalization = GradeNorm(
-                self.algebra, in_features, normalization_init, device=device, dtype=dtype
-            )
-        self.linear_right = MVLinear(
-            self.algebra, in_features, in_features, bias=False, device=device, dtype=dtype
-        )
-        self.linear_left: MVLinear | None = None
-        if include_first_order:
-            self.linear_left = MVLinear(
-                self.algebra, in_features, out_features, device=device, dtype=dtype
-            )
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        sizes = self.in_features, self.out_features
+        self._add_maps(*sizes, include_first_order, normalization_init, **made)
         shape = (out_features, in_features, self.algebra.path_count)
-        self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.weight = Parameter(torch.empty(shape, **made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

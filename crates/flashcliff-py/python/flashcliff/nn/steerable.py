@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,8 +19,28 @@ from .transformer import path
 from .transformer.described import MessageDescription, Multivectors
 
 
+class SteerableProduct(CliffordModule):
+    """The base of products of an input with a normalised linear map of it, with a linear map beside them."""
+
+    normalization: torch.nn.Module
+    linear_left: MVLinear | None
+
+    def _add_maps(
+        self, inputs: int, outputs: int, first_order: bool, init: float | None, **made: Any
+    ) -> None:
+        """Adds the normalisation and the linear maps."""
+        self.include_first_order = checks.flag("include_first_order", first_order)
+        self.normalization = torch.nn.Identity()
+        if init is not None:
+            self.normalization = GradeNorm(self.algebra, inputs, init, **made)
+        self.linear_right = MVLinear(self.algebra, inputs, inputs, bias=False, **made)
+        self.linear_left = None
+        if first_order:
+            self.linear_left = MVLinear(self.algebra, inputs, outputs, **made)
+
+
 @path.stands_for
-class SteerableGeometricProduct(CliffordModule):
+class SteerableGeometricProduct(SteerableProduct):
     """The geometric product of each channel with a normalised linear map of all channels.
 
     ``r = normalization(linear_right(x))``, ``z = sum_p weight[c, p] <<x>_a <r>_b>_p``,
@@ -64,22 +84,10 @@ class SteerableGeometricProduct(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.include_first_order = checks.flag("include_first_order", include_first_order)
-        self.normalization: torch.nn.Module = torch.nn.Identity()
-        if normalization_init is not None:
-            self.normalization = GradeNorm(
-                self.algebra, features, normalization_init, device=device, dtype=dtype
-            )
-        self.linear_right = MVLinear(
-            self.algebra, features, features, bias=False, device=device, dtype=dtype
-        )
-        self.linear_left: MVLinear | None = None
-        if include_first_order:
-            self.linear_left = MVLinear(
-                self.algebra, features, features, device=device, dtype=dtype
-            )
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._add_maps(features, features, include_first_order, normalization_init, **made)
         paths = self.algebra.path_count
-        self.weight = Parameter(torch.empty(features, paths, device=device, dtype=dtype))
+        self.weight = Parameter(torch.empty(features, paths, **made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

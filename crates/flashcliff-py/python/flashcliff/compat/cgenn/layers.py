@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -49,6 +50,18 @@ def _ours(algebra: AlgebraLike) -> AlgebraLike:
     return algebra.flashcliff_algebra if isinstance(algebra, CliffordAlgebra) else algebra
 
 
+def _of_cgenn(kind: type[nn.CliffordModule]) -> Any:
+    """The constructor of a class, by CGENN's algebra."""
+    made: Any = kind.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, algebra: AlgebraLike, *given: Any, **options: Any) -> None:
+        made(self, _ours(algebra), *given, **options)
+        self._keep(algebra)
+
+    return init
+
+
 class MVLinear(_Layout, nn.MVLinear):
     """CGENN's ``MVLinear``: ``[batch, in_features, ..., blades]`` to ``[.., out_features, ..]``.
 
@@ -86,17 +99,7 @@ class NormalizationLayer(_Layout, nn.GradeNorm):
 
     _reads_signs = False
 
-    def __init__(
-        self,
-        algebra: AlgebraLike,
-        features: int,
-        init: float = 0.0,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(_ours(algebra), features, init, device=device, dtype=dtype)
-        self._keep(algebra)
+    __init__ = _of_cgenn(nn.GradeNorm)
 
 
 class MVLayerNorm(_Layout, nn.MVLayerNorm):
@@ -141,25 +144,7 @@ class MVSiLU(_Layout, nn.MVSiLU):
 class SteerableGeometricProductLayer(_Layout, nn.SteerableGeometricProduct):
     """CGENN's layer of that name: ``[batch, features, blades]``."""
 
-    def __init__(
-        self,
-        algebra: AlgebraLike,
-        features: int,
-        include_first_order: bool = True,
-        normalization_init: float | None = 0.0,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            _ours(algebra),
-            features,
-            include_first_order,
-            normalization_init,
-            device=device,
-            dtype=dtype,
-        )
-        self._keep(algebra)
+    __init__ = _of_cgenn(nn.SteerableGeometricProduct)
 
 
 class FullyConnectedSteerableGeometricProductLayer(
@@ -170,26 +155,4 @@ class FullyConnectedSteerableGeometricProductLayer(
     ``block_bytes`` is that of :class:`flashcliff.nn.FullyConnectedSteerableGeometricProduct`.
     """
 
-    def __init__(
-        self,
-        algebra: AlgebraLike,
-        in_features: int,
-        out_features: int,
-        include_first_order: bool = True,
-        normalization_init: float | None = 0.0,
-        *,
-        block_bytes: int | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            _ours(algebra),
-            in_features,
-            out_features,
-            include_first_order,
-            normalization_init,
-            block_bytes=block_bytes,
-            device=device,
-            dtype=dtype,
-        )
-        self._keep(algebra)
+    __init__ = _of_cgenn(nn.FullyConnectedSteerableGeometricProduct)
