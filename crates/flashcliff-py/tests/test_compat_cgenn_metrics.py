@@ -11,6 +11,7 @@ from cgenn_reference import Algebra as Plain
 from nn_cases import LAYERS
 from nn_common import difference, disturb, parameters_of, random
 from nn_reference import Table
+from reference import Basis
 
 import flashcliff
 from flashcliff import functional as F
@@ -39,54 +40,21 @@ def is_ours(metric):
     return list(metric) == sorted(metric, key=(0, 1, -1).index)
 
 
-def blades_of(dim):
-    """Blades as ascending tuples of vectors: by grade, then lexicographically."""
-    return [b for grade in range(dim + 1) for b in itertools.combinations(range(dim), grade)]
-
-
-def multiply(metric, left, right):
-    """The product of two blades and its factor: the vectors sorted by swaps of neighbours, each of
-    which turns the sign, then squares in place of pairs."""
-    word, factor = [*left, *right], 1
-    for end in range(len(word), 1, -1):
-        for i in range(end - 1):
-            if word[i] > word[i + 1]:
-                word[i], word[i + 1] = word[i + 1], word[i]
-                factor = -factor
-    kept = []
-    for vector in word:
-        if kept and kept[-1] == vector:
-            factor *= metric[kept.pop()]
-        else:
-            kept.append(vector)
-    return tuple(kept), factor
-
-
-def cayley(metric):
-    blades = blades_of(len(metric))
-    table = torch.zeros([len(blades)] * 3)
-    for (i, left), (k, right) in itertools.product(enumerate(blades), repeat=2):
-        output, factor = multiply(metric, left, right)
-        table[i, blades.index(output), k] = factor
-    return table
-
-
 def test_a_product_by_hand():
-    assert multiply((-1, 1, 0), (0, 1), (0, 1)) == ((), 1)
-    assert multiply((-1, 1, 0), (1,), (0,)) == ((0, 1), -1)
-    assert multiply((1, -1, 0), (0, 1, 2), (1,)) == ((0, 2), 1)
-    assert multiply((1, -1, 0), (0, 2), (2,)) == ((0,), 0)
+    assert Basis((-1, 1, 0)).multiply((0, 1), (0, 1)) == (1, ())
+    assert Basis((-1, 1, 0)).multiply((1,), (0,)) == (-1, (0, 1))
+    assert Basis((1, -1, 0)).multiply((0, 1, 2), (1,)) == (1, (0, 2))
+    assert Basis((1, -1, 0)).multiply((0, 2), (2,)) == (0, (0,))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_tables(metric):
-    algebra, table = cgenn.CliffordAlgebra(metric), cayley(metric)
+    algebra, space = cgenn.CliffordAlgebra(metric), Table(squares=metric)
+    table, grades = space.cayley, space.grades
     assert torch.equal(algebra.cayley, table)
-    assert torch.equal(Table(squares=metric).cayley, table)
     assert algebra.metric.tolist() == list(metric) and algebra.reorders_blades is not is_ours(
         metric
     )
-    grades = torch.tensor([len(blade) for blade in blades_of(len(metric))])
     assert torch.equal(algebra.bbo_grades, grades.double())
     # The paths are those of flashcliff's order of vectors, one after the other.
     found = sorted({tuple(grades[term].tolist()) for term in table.nonzero()})
@@ -97,14 +65,13 @@ def test_tables(metric):
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_functions(metric):
     """With whole numbers everything is exact, so nothing may differ."""
-    algebra, table = cgenn.CliffordAlgebra(metric), cayley(metric)
-    count = len(table)
+    algebra, space = cgenn.CliffordAlgebra(metric), Table(squares=metric)
+    table, grades, count = space.cayley, space.grades, len(space.masks)
     a, b = (random(3, 2, count, seed=seed).mul(4).round() for seed in (0, 1))
 
     def product(a, b):
         return torch.einsum("...i,ijk,...k->...j", a, table, b)
 
-    grades = torch.tensor([len(blade) for blade in blades_of(len(metric))])
     reverse = (-1.0) ** (grades * (grades - 1) // 2)
     leaves = [a.requires_grad_(), b.requires_grad_()]
     gradient = random(3, 2, count, seed=2).mul(4).round()
@@ -172,7 +139,7 @@ def test_conversion(metric):
     x, y = cgenn.from_cgenn(a, algebra), cgenn.from_cgenn(b, algebra)
     assert x.is_contiguous() and torch.equal(cgenn.to_cgenn(x, algebra), a)
     product = F.geometric_product(x, y, algebra.flashcliff_algebra)
-    want = torch.einsum("...i,ijk,...k->...j", a, cayley(metric), b)
+    want = torch.einsum("...i,ijk,...k->...j", a, Table(squares=metric).cayley, b)
     assert torch.equal(cgenn.to_cgenn(product, algebra), want)
     if is_ours(metric):
         assert torch.equal(x, cgenn.from_cgenn(a))

@@ -1,11 +1,13 @@
 """Layers on grids: products by plain loops, gradients, symmetries, names of state dicts, kept kernels, errors."""
 
 import copy
+import functools
 import itertools
 import math
 import pickle
 
 import pytest
+import reference as operators
 import torch
 from nn_common import difference, disturb, random
 
@@ -15,41 +17,18 @@ from flashcliff.nn import convolution as layers
 F64 = {"dtype": torch.float64}
 
 
-# The reference: products by sorting generators, and one loop for each axis.
+# The reference: one loop for each axis.
+
+
+@functools.cache
+def table(squares):
+    """``[left, output, right]`` is the coefficient of the output."""
+    return operators.table(operators.Basis(squares)).transpose(1, 2)
 
 
 def blades_of(count):
     """The vectors of each blade, by grade, then by vectors."""
-    return [b for grade in range(count + 1) for b in itertools.combinations(range(count), grade)]
-
-
-def product(squares, left, right):
-    """The product of two blades: its vectors, and its sign. Neighbours are swapped until they are in order."""
-    vectors, sign = [*left, *right], 1
-    at = 0
-    while at < len(vectors) - 1:
-        a, b = vectors[at : at + 2]
-        if a < b:
-            at += 1
-            continue
-        if a == b:
-            sign *= squares[a]
-            del vectors[at : at + 2]
-        else:
-            vectors[at : at + 2] = [b, a]
-            sign = -sign
-        at = max(at - 1, 0)
-    return tuple(vectors), sign
-
-
-def table(squares):
-    """``[left, output, right]`` is the coefficient of the output."""
-    blades = blades_of(len(squares))
-    found = torch.zeros(len(blades), len(blades), len(blades), **F64)
-    for (i, left), (k, right) in itertools.product(enumerate(blades), repeat=2):
-        vectors, sign = product(squares, left, right)
-        found[i, blades.index(vectors), k] = sign
-    return found
+    return operators.Basis([1] * count).blades
 
 
 def convolved(x, times, shape, kernel, stride=1, padding=0, dilation=1, groups=1):
@@ -591,7 +570,7 @@ def acted(x, matrix, squares):
             row = int(matrix[:, vector].abs().argmax())
             images.append(row)
             sign *= int(matrix[row, vector])
-        vectors, swaps = product(squares, images, ())
+        swaps, vectors = operators.Basis(squares).multiply(tuple(images), ())
         out[..., blades.index(vectors)] = sign * swaps * moved[..., at]
     return out
 
