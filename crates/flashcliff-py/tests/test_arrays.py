@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import doctest
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from cases import SPACE
+from processes_common import printed
 
 from flashcliff import _core, algebra, arrays
 from flashcliff._ops import borrowed
@@ -183,10 +182,7 @@ try:
 except ImportError:
     print("good")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "good\n"
+    assert printed(program) == "good\n"
 
 
 @pytest.mark.parametrize("library", ["jax", "cupy"])

@@ -1,11 +1,10 @@
 """The choice of a backend, where Triton need not be installed."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 import torch
+from processes_common import ran
 
 import flashcliff
 from flashcliff import functional as F
@@ -25,13 +24,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_the_variable_of_the_environment_is_checked():
-    variables = {**os.environ, "FLASHCLIFF_BACKEND": "rocm"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import flashcliff.functional"],
-        env=variables,
-        capture_output=True,
-        text=True,
-    )
+    done = ran("import flashcliff.functional", FLASHCLIFF_BACKEND="rocm")
     assert "FLASHCLIFF_BACKEND: expected one of native, triton, got 'rocm'" in done.stderr
 
 

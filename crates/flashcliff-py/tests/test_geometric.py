@@ -3,13 +3,12 @@
 import copy
 import importlib.util
 import io
-import subprocess
-import sys
 
 import pytest
 import torch
 from nn_common import difference as off
 from nn_common import random
+from processes_common import printed
 
 INSTALLED = importlib.util.find_spec("torch_geometric") is not None
 installed = pytest.mark.skipif(not INSTALLED, reason="torch_geometric is not installed")
@@ -37,10 +36,9 @@ try:
 except flashcliff.MissingPackageError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == (
+    assert printed(program) == (
         "flashcliff.graphs.geometric needs PyTorch Geometric, which is not installed: pip install torch_geometric\n"
-    ), done.stderr
+    )
 
 
 @installed

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from processes_common import printed
 
 import flashcliff
 from flashcliff import __main__ as program
@@ -74,8 +72,8 @@ def test_algebras_that_a_wheel_has_are_named_where_a_build_has_them_not():
 
 def test_without_torch_it_still_answers():
     code = "import sys; sys.modules['torch'] = None; import flashcliff; print(flashcliff.info())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "calls: none" in done.stdout and "pip install torch" in done.stdout
+    said = printed(code)
+    assert "calls: none" in said and "pip install torch" in said
 
 
 def test_the_program_prints_it(capsys):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from cases import SPACE
+from processes_common import printed
 
 jax = pytest.importorskip("jax")
 
@@ -451,8 +450,7 @@ stored = export.deserialize(bytearray({bytes(stored)!r}))
 x = np.random.default_rng(0).standard_normal((8, 3, 4))
 print(np.asarray(stored.call(x)).tobytes().hex())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == np.asarray(function(x)).tobytes().hex()
+    assert printed(program).strip() == np.asarray(function(x)).tobytes().hex()
 
 
 def test_sharded_batches():
@@ -492,8 +490,7 @@ for one, other in zip(*second):
     np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
 print("good")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "good\n", done.stderr
+    assert printed(program) == "good\n"
 
 
 def test_example_of_the_module():

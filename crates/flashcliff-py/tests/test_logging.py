@@ -4,11 +4,10 @@ The message on a CPU says that the system starts no threads, which it does not i
 larger than any address space.
 """
 
-import os
 import subprocess
-import sys
 
 import pytest
+from processes_common import ran
 
 REFUSED = {"RUST_MIN_STACK": str(1 << 50), "RAYON_NUM_THREADS": "3"}
 SAYS = "3 threads asked for by RAYON_NUM_THREADS, used: the calling thread alone, since the system"
@@ -30,15 +29,7 @@ CALL = "\nprint(flashcliff.get_num_threads())"
 
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    names = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment | variables,
-    )
+    done = ran(program, without=("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), **variables)
     assert done.returncode == 0, done.stderr
     return done
 

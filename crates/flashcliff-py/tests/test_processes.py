@@ -5,23 +5,16 @@ Forked processes use no kernels of PyTorch, whose own threads do not survive a f
 
 import os
 import subprocess
-import sys
 
 import pytest
+from processes_common import ran
 
 NAMES = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "FLASHCLIFF_SIMD")
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def run(program: str, timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in NAMES}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=environment | variables,
-    )
+    return ran(program, without=NAMES, timeout=timeout, **variables)
 
 
 def threads(program: str = "", **variables: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from processes_common import printed
 
 from flashcliff._ops import room, run
 
@@ -49,11 +49,7 @@ F.geometric_product(tensor(1), tensor(1), R3)
 
 def limited(code: str) -> list[str]:
     """What a process prints that runs code with a limit of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + code], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return printed(HEAD + code).splitlines()
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits addresses of a process")

@@ -1,12 +1,11 @@
 """Tests of warnings: each comes once, with the place of the caller."""
 
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from processes_common import ran
 
 import flashcliff
 from flashcliff import arrays, nn
@@ -124,10 +123,8 @@ def test_what_a_user_sees():
         "from flashcliff import nn\n"
         "for _ in range(3): nn.FlashCliffordLayer((3, 0, 0), 4, bias_mode='every_blade')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.count("EquivarianceWarning: FlashCliffordLayer") == 1
+    done = ran(program)
+    assert done.returncode == 0 and done.stderr.count("EquivarianceWarning: FlashCliffordLayer") == 1
     assert "<string>:3" in done.stderr
 
 
