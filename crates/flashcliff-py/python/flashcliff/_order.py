@@ -6,7 +6,9 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["Order", "order_of"]
+from .algebra import Algebra
+
+__all__ = ["Order", "blades_of", "order_of"]
 
 _OURS = (0.0, 1.0, -1.0)
 """Squares in the order of flashcliff's vectors."""
@@ -29,10 +31,25 @@ class Order:
     """The inverse of ``places``."""
     signs: tuple[int, ...]
 
+    def terms(self) -> list[tuple[int, int, int, int]]:
+        """The products of blades that are not zero, in the order of the metric: left, right, output and sign."""
+        at, signs = self.sources, self.signs
+        return [
+            (at[left], at[right], at[output], sign * signs[at[left]] * signs[at[right]] * signs[at[output]])
+            for left, right, output, sign in Algebra(*self.signature).terms()
+        ]
+
     @property
     def is_ours(self) -> bool:
         """Whether the metric is in flashcliff's order, so that equal blades have equal places."""
         return self.vectors == tuple(range(len(self.vectors)))
+
+
+@cache
+def blades_of(count: int) -> tuple[tuple[int, ...], ...]:
+    """The vectors of each blade, in the order of tensors: by grade, then by vectors."""
+    grades = (itertools.combinations(range(count), grade) for grade in range(count + 1))
+    return tuple(itertools.chain.from_iterable(grades))
 
 
 @cache
@@ -41,7 +58,7 @@ def order_of(squares: tuple[float, ...]) -> Order:
     count = len(squares)
     ranked = sorted(range(count), key=lambda vector: _OURS.index(squares[vector]))
     vectors = tuple(ranked.index(vector) for vector in range(count))
-    blades = [b for grade in range(count + 1) for b in itertools.combinations(range(count), grade)]
+    blades = blades_of(count)
     index = {blade: at for at, blade in enumerate(blades)}
     moved = [[vectors[vector] for vector in blade] for blade in blades]
     places = tuple(index[tuple(sorted(blade))] for blade in moved)

@@ -17,7 +17,7 @@ from ... import _core
 from ... import functional as F
 from ..._ops import checks
 from ..._ops.kept import for_later_calls
-from ..._order import Order, order_of
+from ..._order import Order, blades_of, order_of
 from ...algebra import Algebra
 
 Blades = Tensor | Sequence[int]
@@ -472,11 +472,9 @@ def _tables(squares: tuple[float, ...]) -> dict[str, Tensor]:
     with for_later_calls():
         grades = torch.tensor(algebra.grades)
         cayley = torch.zeros([len(grades)] * 3, dtype=torch.float64)
-        *blades, sign = torch.tensor(algebra.terms()).T
-        left, right, output = torch.tensor(order.sources)[torch.stack(blades)]
+        left, right, output, sign = torch.tensor(order.terms()).T
+        cayley[left, output, right] = sign.to(cayley.dtype)
         orientation = torch.tensor(order.signs, dtype=cayley.dtype)
-        signs = orientation[left] * orientation[right] * orientation[output]
-        cayley[left, output, right] = signs * sign
         exponents = torch.stack([grades, grades * (grades - 1) // 2, grades * (grades + 1) // 2])
         signs = (1 - 2 * (exponents % 2)).to(cayley.dtype)
         form = signs[_BETA] * cayley[:, 0].diagonal()
@@ -494,9 +492,8 @@ def _tables(squares: tuple[float, ...]) -> dict[str, Tensor]:
 
 def _blade_order(dim: int) -> SimpleNamespace:
     """The blades as bit masks in short-lex order, as CGENN's ``bbo`` has them."""
-    key = [(m.bit_count(), [v for v in range(dim) if m >> v & 1], m) for m in range(1 << dim)]
-    masks = torch.tensor([mask for _, _, mask in sorted(key)])
-    grades = torch.tensor([grade for grade, _, _ in sorted(key)])
+    masks = torch.tensor([sum(1 << vector for vector in blade) for blade in blades_of(dim)])
+    grades = torch.tensor([len(blade) for blade in blades_of(dim)])
     return SimpleNamespace(
         index_to_bitmap=masks, bitmap_to_index=torch.argsort(masks), grades=grades
     )

@@ -45,29 +45,10 @@ def squares_of(name: str, g: Any) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def blades_of(count: int) -> tuple[tuple[int, ...], ...]:
-    """The vectors of each blade, in the order of tensors: by grade, then by vectors."""
-    return tuple(
-        sorted(
-            (tuple(v for v in range(count) if mask >> v & 1) for mask in range(1 << count)),
-            key=lambda blade: (len(blade), blade),
-        )
-    )
-
-
-@lru_cache(maxsize=64)
 def products_of(squares: tuple[int, ...]) -> dict[tuple[int, int], tuple[int, int]]:
-    """The products of blades that are not zero: ``(left, right)`` to ``(output, sign)``.
-
-    The library orders the vectors of an algebra by their squares. Its table is taken to the order of ``squares``.
-    """
-    order = order_of(tuple(map(float, squares)))
-    signs, sources = order.signs, order.sources
-    found = {}
-    for left, right, output, sign in Algebra(*order.signature).terms():
-        a, b, c = sources[left], sources[right], sources[output]
-        found[a, b] = (c, sign * signs[a] * signs[b] * signs[c])
-    return found
+    """The products of blades that are not zero: ``(left, right)`` to ``(output, sign)``."""
+    terms = order_of(tuple(map(float, squares))).terms()
+    return {(left, right): (output, sign) for left, right, output, sign in terms}
 
 
 def blade_indices(name: str, squares: tuple[int, ...], blades: Any) -> tuple[int, ...]:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
 from ... import functional as F
-from ..._order import order_of
+from ..._order import blades_of, order_of
 from ...algebra import Algebra
 from .._module import check_features
-from ._signature import SignatureLike, blade_indices, blades_of, squares_of
+from ._signature import SignatureLike, blade_indices, squares_of
 
 
 class _Part(torch.nn.Module):

@@ -11,11 +11,12 @@ from torch.nn import Parameter
 from ..._ops import checks
 from ..._ops.kept import beside, for_later_calls
 from ..._ops.marks import kept_constant
+from ..._order import blades_of
 from .._module import check_features, joined
 from ._checks import check_field, check_type
 from ._kept import KernelLayer
 from ._layout import memory_format_of, to_blades, to_channels
-from ._signature import SignatureLike, blade_indices, blades_of, products_of, squares_of
+from ._signature import SignatureLike, blade_indices, products_of, squares_of
 from ._window import CONVOLUTIONS
 from .kernel_network import KernelNetwork
 
