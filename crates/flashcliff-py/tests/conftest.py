@@ -37,6 +37,18 @@ def functions(monkeypatch):
 
 
 @pytest.fixture
+def loaded(tmp_path):
+    """Saves a module in the file ``network.safetensors``, and loads it."""
+    import flashcliff
+
+    def load(module, *options, **more):
+        flashcliff.save_network(module, tmp_path / "network.safetensors", **more)
+        return flashcliff.load_network(tmp_path / "network.safetensors", *options)
+
+    return load
+
+
+@pytest.fixture
 def python():
     """A function that makes a call by Python, without the compiled call path."""
     from flashcliff._ops import native

@@ -1,7 +1,7 @@
 """Helpers for the tests of layers as one function."""
 
 import torch
-from nn_common import disturb
+from nn_common import alike, disturb
 
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import described
@@ -69,3 +69,11 @@ def same(module, *given, limit=LIMIT, **options):
         assert g.shape == w.shape
         assert not w.numel() or (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
     return got, want
+
+
+def check_dropout(monkeypatch, module, *given):
+    """Compares results and gradients with those of layers that drop the same. Evaluation gives others."""
+    monkeypatch.setattr(choice, "draw_on", lambda device: 12345)
+    got = results(module, *given)
+    alike(got, by_layers_that_drop(12345, lambda: results(module, *given)), 1e-12)
+    assert not torch.equal(got[0], module.eval()(*given)[0])

@@ -2,18 +2,13 @@
 
 import pytest
 import torch
-from described_common import count_functions, same
+from described_common import same
 from nn_common import algebra_and_table, alike, disturb, random
 from nn_reference import versor_action
 
 from flashcliff.nn import transformer as gt
 
 GATR, LGATR = (3, 0, 1), (1, 3, 0)
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    return count_functions(monkeypatch)
 
 
 def block(signature, channels=4, scalars=8, others=(2, 3), **options):

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from described_common import by_layers, by_layers_that_drop, results, same
+from described_common import by_layers, check_dropout, same
 from nn_common import alike, disturb, random
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.compat.lgatr.layers import SlimBlock, SlimGLU, SlimRMSNorm
 from flashcliff.nn.transformer import explain
-from flashcliff.nn.transformer.described import choice
 
 VERSIONS = {"1.4": v1, "2.0": lgatr}
 WHOLE = [("LGATrSlim", 4)]
@@ -198,12 +197,8 @@ def test_dropout_drops_in_training(functions, monkeypatch):
     """Results and gradients are those of layers that drop the same vectors and scalars."""
     net = network("2.0", dropout_prob=0.3).train()
     given = inputs(3, 6)
-    monkeypatch.setattr(choice, "draw_on", lambda device: 12345)
-    got = results(net, *given)
-    assert functions == WHOLE
-    want = by_layers_that_drop(12345, lambda: results(net, *given))
-    alike(got, want, 1e-12)
-    assert not torch.equal(got[0], net.eval()(*given)[0])
+    check_dropout(monkeypatch, net, *given)
+    assert functions == WHOLE * 2
 
 
 def with_a_hook(net):

@@ -5,13 +5,12 @@ import math
 
 import pytest
 import torch
-from described_common import by_layers_that_drop, count_functions, results, same
+from described_common import check_dropout, results, same
 from nn_common import alike, disturb, random
 from torch import nn
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer.described import choice
 
 SPACETIME = flashcliff.Algebra(1, 3, 0)
 METRIC = torch.tensor([1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
@@ -21,11 +20,6 @@ OPTIONS = [
     {"attention": {"heads": 4, "ratio": 2, "bias": False}},
     {"dropout": 0.5},
 ]
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    return count_functions(monkeypatch)
 
 
 def lorentz(*batch, seed=0):
@@ -153,12 +147,8 @@ def test_outputs_of_one_kind_alone(nothing, functions):
 def test_dropout_drops_in_training(functions, monkeypatch):
     net = network(dropout=0.3).train()
     given = inputs(3, 6)
-    monkeypatch.setattr(choice, "draw_on", lambda device: 12345)
-    got = results(net, *given)
-    assert functions == [("FrameTransformer", 1)]
-    want = by_layers_that_drop(12345, lambda: results(net, *given))
-    alike(got, want, 1e-12)
-    assert not torch.equal(got[0], net.eval()(*given)[0])
+    check_dropout(monkeypatch, net, *given)
+    assert functions == [("FrameTransformer", 1)] * 2
 
 
 def test_a_hook_of_a_layer_is_called(functions):

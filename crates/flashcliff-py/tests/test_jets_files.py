@@ -39,17 +39,6 @@ def path(tmp_path):
     return tmp_path / "network.safetensors"
 
 
-@pytest.fixture
-def loaded(path):
-    """Saves a module, and loads the file."""
-
-    def load(module):
-        flashcliff.save_network(module, path)
-        return flashcliff.load_network(path)
-
-    return load
-
-
 def logits(net, momenta, scalars):
     """The result of a file."""
     relations = dict(zip(("receivers", "senders", "graphs"), (*ENDS, GRAPHS)))

@@ -132,17 +132,6 @@ def path(tmp_path):
     return tmp_path / "network.safetensors"
 
 
-@pytest.fixture
-def loaded(path):
-    """Saves a module, and loads the file."""
-
-    def load(module, *options, **more):
-        flashcliff.save_network(module, path, **more)
-        return flashcliff.load_network(path, *options)
-
-    return load
-
-
 def gradients(out, leaves, module, create_graph=False):
     """The gradients of leaves, and of parameters by their names; those that no result depends on are left out."""
     own = {**leaves, **{name: p for name, p in module.named_parameters() if p.numel() and p.requires_grad}}
