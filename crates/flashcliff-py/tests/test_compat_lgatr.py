@@ -15,6 +15,7 @@ from lgatr_reference import (
     maps,
 )
 from nn_common import SIZES, difference, disturb, random, xformers_mask
+from test_compat_gatr import check, inputs, made
 from transformer_reference import on_multivectors
 
 from flashcliff.compat import lgatr
@@ -34,21 +35,8 @@ SLIM = {
 }
 
 
-def made(kind, **arguments):
-    return disturb(kind(**arguments).double())
-
-
-def inputs(channels=2, scalars=3, items=5, seed=0):
-    return random(2, items, channels, 16, seed=seed), random(2, items, scalars, seed=seed + 1)
-
-
 def parameters(net):
     return {name: p.detach() for name, p in net.state_dict().items()}
-
-
-def check(got, want, tolerance=1e-12):
-    for g, w in zip(got, want, strict=True):
-        assert difference(g, w) < tolerance
 
 
 @pytest.fixture(autouse=True)

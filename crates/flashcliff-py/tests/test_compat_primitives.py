@@ -21,27 +21,8 @@ def close(got, want):
 
 
 def by_table(table, x, y):
-    """The geometric product by a list of all pairs of blades."""
-    x, y = torch.broadcast_tensors(x, y)
-    out = torch.zeros_like(x)
-    for i in range(16):
-        for j in range(16):
-            k, sign = blades(table, i, j)
-            out[..., k] += sign * x[..., i] * y[..., j]
-    return out
-
-
-def blades(table, i, j):
-    """Index and sign of the product of two blades, by counting swaps."""
-    from itertools import combinations
-
-    sets = [c for k in range(5) for c in combinations(range(4), k)]
-    squares = (0, 1, 1, 1) if table is GATR else (1, -1, -1, -1)
-    left, right = sets[i], sets[j]
-    sign = (-1) ** sum(a > b for a in left for b in right)
-    for common in set(left) & set(right):
-        sign *= squares[common]
-    return sets.index(tuple(sorted(set(left) ^ set(right)))), sign
+    """The geometric product by a dense table."""
+    return torch.einsum("...i,ijk,...k->...j", x, table.cayley, y)
 
 
 def test_products():

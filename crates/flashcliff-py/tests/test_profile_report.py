@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+import reference
 import torch
 from profile_common import (
     BATCH,
@@ -92,19 +93,6 @@ def test_times_by_a_clock_that_ticks(monkeypatch):
 # Bytes, operations, memory
 
 
-def signs(p, q, r):
-    """The square of each vector, null first."""
-    return [0] * r + [1] * p + [-1] * q
-
-
-def terms(signature):
-    """How many pairs of blades have a product that is not zero, by bits alone."""
-    squares = signs(*signature)
-    blades = range(1 << len(squares))
-    null = sum(1 << at for at, square in enumerate(squares) if square == 0)
-    return sum(not (a & b & null) for a in blades for b in blades)
-
-
 @pytest.mark.parametrize("signature", [(2, 0, 0), (3, 0, 0), (3, 0, 1), (1, 3, 0)])
 def test_operations_of_a_product(signature):
     blades = 1 << sum(signature)
@@ -113,7 +101,7 @@ def test_operations_of_a_product(signature):
     with flashcliff.profile() as p:
         F.geometric_product(x, y, signature).sum().backward()
     forward, backward = only(p, "product", "forward"), only(p, "product", "backward")
-    assert forward.flops == LANES * (2 * terms(signature) - blades)
+    assert forward.flops == LANES * (2 * len(reference.terms(signature)) - blades)
     assert forward.bytes == 3 * blades * LANES * 4
     # One gradient of two, from the gradient of the output and both inputs.
     assert backward.flops == forward.flops
