@@ -120,15 +120,11 @@ def whole(signature, grades, x):
     return full
 
 
-def multiplied(signature, x, y, kind="geometric"):
-    """A product of multivectors with all blades, by the dense table."""
-    return torch.einsum("ikj,ibc,kbc->jbc", reference.table(signature, kind), x, y)
-
-
 def moved_line(motor, p, q):
     motor, p, q = (whole(PLANE, g, x) for g, x in (((0, 2), motor), ((2,), p), ((2,), q)))
-    line = multiplied(PLANE, p, q, "regressive")
-    moved = multiplied(PLANE, multiplied(PLANE, motor, line), reference.reverse(PLANE, motor))
+    line = reference.product(PLANE, p, q, "regressive")
+    moved = reference.product(PLANE, motor, line)
+    moved = reference.product(PLANE, moved, reference.reverse(PLANE, motor))
     return moved[reference.basis(PLANE).carried((1,))]
 
 
