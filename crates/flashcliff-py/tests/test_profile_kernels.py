@@ -1,4 +1,4 @@
-"""Networks of layers, and the kernel of attention, as rows of a profile."""
+"""Networks of layers, the kernel of attention, and messages, as rows of a profile."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from nn_common import random
 from profile_common import check_nothing_left, check_sums, places
 
 import flashcliff
+from flashcliff import Algebra
 from flashcliff._ops import attention
+from flashcliff._ops import messages as _messages
 from flashcliff._profile import kernels
 from flashcliff._profile.costs import cost
+from flashcliff.graphs import Graph, messages
 from flashcliff.nn import transformer as gt
+from flashcliff.operators import Multivector, operator
 
 
 def test_each_pass_of_a_network_is_in_a_row(monkeypatch):
@@ -78,10 +82,31 @@ def test_costs_of_attention():
     assert backward.bytes == 4 * (8 * 800 + 20)
 
 
+def test_messages_are_rows_of_both_passes():
+    @operator(Algebra(3))
+    def scaled(x: Multivector, y: Multivector.of(0)):
+        return x * y
+
+    graph = Graph(torch.tensor([[0, 1, 2], [1, 1, 0]]), 4)
+    x, y = random(8, 4, 2).requires_grad_(), random(1, 3, 1, seed=1).requires_grad_()
+    with flashcliff.profile(rates=(1e9, 1e9)) as p:
+        messages(scaled, graph, x, y, ends=("senders", "edges")).sum().backward()
+    check_sums(p)
+    forward, *back = (row for row in p.rows if row.operator == "messages")
+    assert (forward.phase, forward.calls) == ("forward", 1)
+    # The gradients of nodes, and of edges.
+    assert sum(row.calls for row in back) == 2 and {row.phase for row in back} == {"backward"}
+    relations = 4 * 2 * (3 + 5 + 3)
+    assert forward.bytes == 8 * (8 * 4 * 2 + 3 + 8 * 4 * 2) + relations
+    assert forward.flops == 8 * 3 * 2
+    assert "scaled" in p.table()
+
+
 def test_every_function_that_launches_kernels_has_a_row():
     """A function that launches and is not described would be a part of the rest."""
     described = {(place.__name__, name) for place, name, _ in kernels.places()}
-    for name, function in vars(attention).items():
-        code = getattr(function, "__code__", None)
-        if code is not None and "launch" in code.co_names and name != "launch":
-            assert (attention.__name__, name) in described, name
+    for module in (attention, _messages):
+        for name, function in vars(module).items():
+            code = getattr(function, "__code__", None)
+            if code is not None and "launch" in code.co_names and name != "launch":
+                assert (module.__name__, name) in described, name

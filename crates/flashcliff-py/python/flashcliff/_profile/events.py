@@ -24,7 +24,7 @@ class Cost(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A network of layers, or the kernel of attention, that one function launches."""
+    """A network of layers, the kernel of attention, or messages, that one function launches."""
 
     name: str
     algebra: Any

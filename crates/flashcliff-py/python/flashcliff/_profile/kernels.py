@@ -1,5 +1,5 @@
-"""The calls of networks of layers, and of the kernel of attention, as rows: which they are and what they cost, by the arguments of the
-functions that launch them. A network is one call in each pass."""
+"""The calls of networks of layers, of the kernel of attention and of messages on graphs, as rows: which they are and what they cost, by the
+arguments of the functions that launch them. A network is one call in each pass, and messages are a call for the arguments of each end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._ops import attention
+from .._ops import attention, derived, messages, segments
 from .._ops.tensor_types import NAMES
 from .clock import timed
 from .events import Cost, Kernel, Key
@@ -26,6 +26,7 @@ def places() -> list[tuple[Any, str, Callable[..., Described]]]:
     return [
         (attention, "forward", attend),
         (attention, "backward", attend_gradient),
+        (messages, "_run", message),
         (Run, "forward", network),
         (Run, "backward", network_gradient),
     ]
@@ -92,6 +93,25 @@ def _attention(phase: str, call: attention.Call, given: Any) -> Described:
     shapes = [tuple(x.shape) for x in (query, key, value)]
     cost = _cost(phase, moved + log_sums, flops, log_sums)
     return _described("attention", None, phase, query, shapes, details, cost)
+
+
+def message(form: messages.Form, tensors: Sequence[Tensor], relations: Sequence[Tensor]) -> Described:
+    """Messages move each tensor once, and their operator computes each row. A call within a backward pass is one of its gradients."""
+    operator = derived.operator_of(form.of)
+    lanes = [t.shape[-1] for t, end in zip(tensors, form.ends) if end != messages.PARAMETER]
+    rows, channels = relations[0].shape[0], max(lanes)
+    items = rows if form.to < 0 else relations[segments.LISTS * form.to + 1].shape[0] - 1
+    made = sum(
+        int(axes[0]) * items * (1 if over_channels else channels)
+        for (_, axes), over_channels in zip(operator.outputs, form.sums)
+    )
+    first = tensors[0]
+    moved = sum(t.nbytes for t in (*tensors, *relations)) + made * first.element_size()
+    flops = operator.flops(rows, channels, channels)[0]
+    phase = "forward" if torch._C._current_graph_task_id() < 0 else "backward"
+    details = [("operator", operator.name)]
+    shapes = [tuple(t.shape) for t in tensors]
+    return _described("messages", None, phase, first, shapes, details, _cost(phase, moved, flops, 0))
 
 
 def _cost(phase: str, moved: int, flops: int, kept: int) -> Cost:
