@@ -186,19 +186,19 @@ impl Messages {
         target.device.make_current()?;
         let function = kernels::get(key, self.name, source, target.device)?;
         let ctas = (raw.items as usize).div_ceil(items * (THREADS / (threads * groups)));
-        let Ok(ctas) = u32::try_from(ctas) else {
+        if ctas > i32::MAX as usize {
             return Err(Error::Cuda {
                 call: "messages",
                 name: "FC_ERROR_TOO_LARGE".to_owned(),
-                description: format!("expected fewer than 2^32 CTAs, got {ctas}"),
+                description: format!("expected fewer than 2^31 CTAs, got {ctas}"),
             });
-        };
+        }
         let mut arguments = [ptr::from_mut(&mut raw).cast::<c_void>()];
         // SAFETY: the kernel takes this structure, which lives during the call; the caller promises the rest.
         let launched = unsafe {
             result::launch_kernel(
                 function,
-                (ctas, 1, 1),
+                (ctas as u32, 1, 1),
                 (THREADS as u32, 1, 1),
                 0,
                 target.stream,
@@ -225,16 +225,13 @@ impl Messages {
     }
 
     fn check(&self, call: &MessageCall<'_>) -> Result<(), Error> {
-        let most = self.ends.inputs.iter().chain([&self.ends.to]).max();
+        let ends = self.ends.inputs.iter().chain([&self.ends.to]);
+        // The first relation tells the number of rows in any case.
+        let relations = ends.copied().max().unwrap_or(0).max(1);
         let counts = [
             ("inputs", self.arguments.len(), call.inputs.len()),
             ("outputs", self.ends.sums.len(), call.outputs.len()),
-            // Rows alone have the number of the first relation.
-            (
-                "relations",
-                most.copied().unwrap_or(0).max(1),
-                call.relations.len().min(most.copied().unwrap_or(0).max(1)),
-            ),
+            ("relations", relations, call.relations.len().min(relations)),
         ];
         let wrong = counts
             .into_iter()
