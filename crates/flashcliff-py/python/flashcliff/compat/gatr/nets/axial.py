@@ -32,8 +32,7 @@ class AxialGATr(nn.Module):
     The modules within take ``[16, *batch, items_1, items_2, channels]``. The state dict is GATr's.
 
     Args:
-        in_mv_channels, out_mv_channels, hidden_mv_channels, in_s_channels, out_s_channels, hidden_s_channels, attention,
-            mlp, num_blocks: as for :class:`GATr`.
+        num_blocks: this argument and all before it are as for :class:`GATr`.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
         pos_encodings: whether attention along the first and along the second axis sees rotary positions.
         collapse_dims: whether the first axis of the tensor is merged with the next one in the first, third, ... block,
