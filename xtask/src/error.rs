@@ -57,6 +57,11 @@ pub(crate) enum Error {
     /// New lines of Markdown or comments have habits of which CONTRIBUTING.md warns.
     #[error("prose:\n{}", faults.join("\n"))]
     Prose { faults: Vec<String> },
+    /// The tree has more bad habits of English than it may have.
+    #[error(
+        "bad habits of English in all files: expected at most {expected}, got {found}; `cargo xtask prose main` lists those of a change and says what to write"
+    )]
+    MoreProse { found: usize, expected: usize },
     /// A tool failed.
     #[error("`{command}` failed: {output}")]
     Tool { command: String, output: String },

@@ -66,6 +66,9 @@ enum Task {
         /// Fail if there are any.
         #[arg(long)]
         check: bool,
+        /// Count the lines of all files; with `--check` fail if there are more bad habits than the tree may have.
+        #[arg(long, conflicts_with = "base")]
+        all: bool,
     },
     /// Install a CUDA toolkit into the build folder, for machines without one, and print its nvcc.
     CudaToolkit,
@@ -131,7 +134,10 @@ fn main() -> ExitCode {
         Task::Figures { check } => figures::run(&root, check),
         Task::Layering => layering::run(&root),
         Task::Guide => guide::run(&root),
-        Task::Prose { base, check } => prose::run(&root, &base, check),
+        Task::Prose {
+            all: true, check, ..
+        } => prose::all(&root, check),
+        Task::Prose { base, check, .. } => prose::run(&root, &base, check),
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
         Task::CudaCheck {

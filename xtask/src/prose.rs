@@ -1,4 +1,5 @@
-//! `prose`: finds the worst habits of CONTRIBUTING's table of words in the lines that a change adds to Markdown and to comments.
+//! `prose`: finds the worst habits of CONTRIBUTING's table of words in the lines that a change adds to Markdown and to comments, and counts
+//! them in all files, where they must not become more.
 
 use std::fs;
 use std::ops::Range;
@@ -53,6 +54,33 @@ const HABITS: [Habit; 7] = [
 ];
 /// The longest line of a comment, in characters.
 const LONGEST: usize = 140;
+
+/// The most bad habits that the tree may have. A change that mends some lowers it.
+const MOST: usize = 2680;
+
+/// Counts the bad habits of all files that git knows.
+pub(crate) fn all(root: &Path, check: bool) -> Result<String, Error> {
+    at_most(root, check, MOST)
+}
+
+fn at_most(root: &Path, check: bool, expected: usize) -> Result<String, Error> {
+    let mut found = 0;
+    for name in git(root, &["ls-files"])?.lines() {
+        let Some(prose) = prose_of(name) else {
+            continue;
+        };
+        let path = root.join(name);
+        let text = fs::read_to_string(&path).map_err(Error::at(&path))?;
+        let lines = 1..text.lines().count() + 1;
+        found += faults_in(name, &text, &prose(&text), &[lines]).len();
+    }
+    match check && found > expected {
+        true => Err(Error::MoreProse { found, expected }),
+        false => Ok(format!(
+            "bad habits in all files: {found} of at most {expected}"
+        )),
+    }
+}
 
 /// Looks at the lines that differ from the last commit that `base` and the checked out one share.
 pub(crate) fn run(root: &Path, base: &str, check: bool) -> Result<String, Error> {
@@ -310,6 +338,11 @@ mod tests {
         assert_eq!(run(root, "HEAD", false)?, said);
         let error = run(root, "HEAD", true).unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");
+        let said = "bad habits in all files: 2 of at most 2";
+        assert_eq!(at_most(root, true, 2)?, said);
+        let error = at_most(root, true, 1).unwrap_err().to_string();
+        assert!(error.contains("at most 1, got 2"), "{error}");
+        assert!(at_most(root, false, 1).is_ok());
         write("End.\n")?;
         assert_eq!(
             run(root, "HEAD", true)?,
