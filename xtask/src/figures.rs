@@ -1,7 +1,7 @@
 //! `figures`: computes what the documents say of speed and accuracy from measured data, or checks it.
 //!
-//! All of `benches/README.md` is written, tables of all shapes and heat maps beside the data, and in `README.md` and a page of the guide what stands between two
-//! markers.
+//! All of `benches/README.md` is written, tables of all shapes and heat maps beside the data, and in `README.md` and
+//! a page of the guide what stands between two markers.
 
 mod bodies;
 mod compiled;

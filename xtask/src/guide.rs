@@ -1,7 +1,8 @@
 //! `guide`: checks the pages of the guide, `docs/guide`, without mdBook, which takes minutes to compile.
 //!
-//! Every chapter is in the table of contents and every entry there exists; the first chapter links all others; links and pictures lead somewhere; every block of
-//! code has a language that a test runs; no measured number is typed into the text.
+//! Every chapter is in the table of contents and every entry there exists; the first chapter links all others; links
+//! and pictures lead somewhere; every block of code has a language that a test runs; no measured number is typed into
+//! the text.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Does what `docs/add-an-operator.md` says, with the text of the page, in a copy of the repository: one file and one line, then `cargo xtask
-//! gen`. The operator is then looked for in every host, and in the tests that loop over operators.
+//! Does what `docs/add-an-operator.md` says, with the text of the page, in a copy of the repository: one file and one
+//! line, then `cargo xtask gen`. The operator is then looked for in every host, and in the tests that loop over
+//! operators.
 
 use std::fs;
 use std::path::{Path, PathBuf};

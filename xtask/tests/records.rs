@@ -1,5 +1,5 @@
-//! The records of decisions, `docs/decisions`: each says in one line whether it holds, links to records that exist, and is listed once, in the
-//! list of the index that belongs to what it says.
+//! The records of decisions, `docs/decisions`: each says in one line whether it holds, links to records that exist,
+//! and is listed once, in the list of the index that belongs to what it says.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -236,7 +236,8 @@ fn with_rows() -> Program {
     p
 }
 
-/// Row values and totals have their places behind those of lane tensors. A stage with sums that others wait for may have totals behind them.
+/// Row values and totals have their places behind those of lane tensors. A stage with sums that others wait for may
+/// have totals behind them.
 #[test]
 fn kernels_read_row_values_and_collect_totals() {
     let walker = cuda::Walker {

@@ -154,7 +154,8 @@ pub fn stored<'a>(before: &'a Report, name: &str) -> Result<&'a Row, String> {
     }
 }
 
-/// Repeats a case until there is a verdict, or the sweep ends. `repeats` holds the repeats that were made already, and gets those that are made, of one more sweep.
+/// Repeats a case until there is a verdict, or the sweep ends. `repeats` holds the repeats that were made already,
+/// and gets those that are made, of one more sweep.
 ///
 /// # Errors
 /// The errors of `next`.
@@ -228,8 +229,8 @@ fn undecided(interval: Option<Interval>, before: &Row) -> String {
     }
 }
 
-/// The ratios of the medians of all pairs of sweeps of now and before. If one of them contradicts the others, the machine changed from sweep to
-/// sweep by more than the times of a sweep show.
+/// The ratios of the medians of all pairs of sweeps of now and before. If one of them contradicts the others, the
+/// machine changed from sweep to sweep by more than the times of a sweep show.
 fn sweeps(now: &[Repeat], before: &[Repeat]) -> Vec<f64> {
     let medians = |repeats: &[Repeat]| -> Vec<f64> {
         let mut all: BTreeMap<usize, Vec<f64>> = BTreeMap::new();

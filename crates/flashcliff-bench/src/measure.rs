@@ -67,8 +67,8 @@ pub struct Repeat {
     /// Wall seconds of the work on a GPU, replayed as a captured graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured_seconds: Option<f64>,
-    /// The number of the sweep over all cases that the repeat belongs to. Repeats of one sweep follow each other, so that what else the machine
-    /// does may slow all of them.
+    /// The number of the sweep over all cases that the repeat belongs to. Repeats of one sweep follow each other, so
+    /// that what else the machine does may slow all of them.
     pub sweep: usize,
 }
 
@@ -76,8 +76,8 @@ pub struct Repeat {
 pub const SWEEPS: usize = 3;
 
 impl Repeat {
-    /// The time of the work in times of what the machine could reach in the same moments: of the floor or of the operations, whichever takes
-    /// longer.
+    /// The time of the work in times of what the machine could reach in the same moments: of the floor or of the
+    /// operations, whichever takes longer.
     pub fn relative(&self) -> f64 {
         self.seconds / self.floor_seconds.max(self.compute_seconds)
     }
@@ -98,8 +98,8 @@ pub fn repetitions<E>(
     Ok((duration.as_secs_f64() / once).ceil().clamp(1.0, 1e6) as usize)
 }
 
-/// The least seconds that work takes once, of some rounds that each last for a duration. Other work of the machine makes times longer, never
-/// shorter.
+/// The least seconds that work takes once, of some rounds that each last for a duration. Other work of the machine
+/// makes times longer, never shorter.
 ///
 /// # Errors
 /// The errors of the work.

@@ -1,7 +1,8 @@
 //! The interval of a ratio of two sets of times, without a model of their noise.
 //!
-//! The ratio is the median of the ratios of all pairs (Hodges and Lehmann). The interval comes from the exact distribution of the statistic of
-//! Mann and Whitney: it holds for times of any distribution, as long as both sets differ by a factor alone.
+//! The ratio is the median of the ratios of all pairs (Hodges and Lehmann). The interval comes from the exact
+//! distribution of the statistic of Mann and Whitney: it holds for times of any distribution, as long as both sets
+//! differ by a factor alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,8 @@ pub fn ratio(now: &[f64], before: &[f64], confidence: f64) -> Option<Interval> {
     })
 }
 
-/// The largest rank, counted from 1, of a pair that may be the end of an interval which misses with probability `alpha`. `None` if there is none.
+/// The largest rank, counted from 1, of a pair that may be the end of an interval which misses with probability
+/// `alpha`. `None` if there is none.
 fn rank(m: usize, n: usize, alpha: f64) -> Option<usize> {
     let mut below = 0.0;
     let mut rank = 0;

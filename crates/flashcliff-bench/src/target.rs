@@ -42,8 +42,9 @@ pub trait Target {
     /// [`Error::NoSuchType`]; the errors of the library.
     fn buffers(&self, case: &Case) -> Result<Box<dyn Buffers>, Error>;
 
-    /// Times work in turns with its floor: for each call an addition that moves as many bytes, one after another. A GPU captures the work as a graph
-    /// where it can; the reason is returned where it cannot, and the time is then that of single launches.
+    /// Times work in turns with its floor: for each call an addition that moves as many bytes, one after another. A
+    /// GPU captures the work as a graph where it can; the reason is returned where it cannot, and the time is then
+    /// that of single launches.
     ///
     /// # Errors
     /// The errors of the work; the errors of the library.

@@ -39,15 +39,15 @@
 //!
 //! # What counts
 //! - The crate depends on `flashcliff` under this name, in the version of `flashcliff-build`. Another version is an error of the build.
-//! - `Operator::of` finds kernels by what a program computes. The build script and the crate call one function that builds it: it stands in a
-//!   module of both. This crate has the names of the builder that `flashcliff` has, so that
-//!   `extern crate flashcliff_build as flashcliff;` makes the module mean the same in both. Operators that were made before
-//!   `register()` stay interpreted.
-//! - A request has the adjoint, which `Operator::backward` runs. A program whose gradient is run as an operator, as networks do, is asked for by
-//!   [`Request::and_gradient`].
-//! - Kernels are compiled for `f32`, and for `f64` if `flashcliff` has its feature `f64`, for all vector units of the target, with the profile
-//!   of the crate. What is not optimised is many times slower. A small crate for the programs alone saves time in builds, and
-//!   `[profile.dev.package.NAME]` optimises it in debug builds too.
+//! - `Operator::of` finds kernels by what a program computes. The build script and the crate call one function that
+//!   builds it: it stands in a module of both. This crate has the names of the builder that `flashcliff` has, so that
+//!   `extern crate flashcliff_build as flashcliff;` makes the module mean the same in both. Operators that were made
+//!   before `register()` stay interpreted.
+//! - A request has the adjoint, which `Operator::backward` runs. A program whose gradient is run as an operator, as
+//!   networks do, is asked for by [`Request::and_gradient`].
+//! - Kernels are compiled for `f32`, and for `f64` if `flashcliff` has its feature `f64`, for all vector units of the
+//!   target, with the profile of the crate. What is not optimised is many times slower. A small crate for the
+//!   programs alone saves time in builds, and `[profile.dev.package.NAME]` optimises it in debug builds too.
 //! - Stages are unsafe functions, so the crate cannot forbid unsafe code. A small crate for the programs can be the one that does not.
 //! - The kernels are for CPUs. On CUDA a program is compiled at its first call, with the feature `jit` of `flashcliff`.
 
@@ -75,14 +75,14 @@ pub mod program {
     pub use flashcliff_program::spec::Multivector;
 }
 
-/// Writes the kernels of programs into a file in the folder `OUT_DIR` of the build script, and returns its path. An unchanged file keeps its
-/// date. The text is the same, byte for byte, for the same requests.
+/// Writes the kernels of programs into a file in the folder `OUT_DIR` of the build script, and returns its path. An
+/// unchanged file keeps its date. The text is the same, byte for byte, for the same requests.
 ///
 /// The file has a function `register`, by which the library finds the kernels.
 ///
 /// # Errors
-/// [`Error::NoFolder`] outside of a build script, [`Error::FileName`] for a name with folders, [`Error::Programs`] for what is no operator or has no room in
-/// kernels, and [`Error::File`] for a file that cannot be written.
+/// [`Error::NoFolder`] outside of a build script, [`Error::FileName`] for a name with folders, [`Error::Programs`]
+/// for what is no operator or has no room in kernels, and [`Error::File`] for a file that cannot be written.
 pub fn compile(file: &str, requests: impl IntoIterator<Item = Request>) -> Result<PathBuf, Error> {
     let folder = env::var_os("OUT_DIR").ok_or(Error::NoFolder)?;
     compile_into(path::Path::new(&folder), file, requests)

@@ -57,8 +57,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) shapes: Vec<&'a [usize]>,
 }
 
-/// The inputs of an operator. Their number and that of their axes are compared with what the operator has before anything is read: a number that is
-/// wrong leads beyond the memory of the caller.
+/// The inputs of an operator. Their number and that of their axes are compared with what the operator has before
+/// anything is read: a number that is wrong leads beyond the memory of the caller.
 ///
 /// # Safety
 /// At `inputs` there are `count` tensors, whose shapes are as long as they say.

@@ -329,9 +329,9 @@ pub unsafe extern "C" fn fc_network_runner_free(runner: *mut NetworkRunner) {
 /// Runs a network.
 ///
 /// # Safety
-/// `runner` is alive, and no other thread uses it; `call` is a call with as many pointers and offsets as it says. At each input and output there
-/// is as much as [`fc_network_input`] and [`fc_network_output`] say for the batch of the runner, of its type. Nobody else uses what is written
-/// during the call.
+/// `runner` is alive, and no other thread uses it; `call` is a call with as many pointers and offsets as it says. At
+/// each input and output there is as much as [`fc_network_input`] and [`fc_network_output`] say for the batch of the
+/// runner, of its type. Nobody else uses what is written during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_run(
     runner: *mut NetworkRunner,
@@ -355,9 +355,9 @@ pub unsafe extern "C" fn fc_network_run(
 /// Writes gradients of the last run.
 ///
 /// # Safety
-/// The promises of [`fc_network_run`] hold for the call, which is that of the last run, but that nobody writes to its outputs. `gradients` has as many
-/// pointers as it says: at those of outputs there is as much as in the outputs, and at those that are wanted as much as in the input or parameter, which
-/// nobody else uses during the call.
+/// The promises of [`fc_network_run`] hold for the call, which is that of the last run, but that nobody writes to its
+/// outputs. `gradients` has as many pointers as it says: at those of outputs there is as much as in the outputs, and
+/// at those that are wanted as much as in the input or parameter, which nobody else uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_backward(
     runner: *mut NetworkRunner,

@@ -1,5 +1,5 @@
-//! Wrong calls from C: null pointers, numbers that lead nowhere, memory that overlaps. Each is an error with a message, and nothing of the caller's is
-//! read or written beyond what it promised.
+//! Wrong calls from C: null pointers, numbers that lead nowhere, memory that overlaps. Each is an error with a
+//! message, and nothing of the caller's is read or written beyond what it promised.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -41,8 +41,8 @@ pub fn cuda(ordinal: usize) -> Result<Device, Error> {
     cuda_observed(ordinal, &mut |_| {})
 }
 
-/// Does the same as [`cuda`], and calls a function at the begin of each part of the work, in their order. A device that is there already has no
-/// parts.
+/// Does the same as [`cuda`], and calls a function at the begin of each part of the work, in their order. A device
+/// that is there already has no parts.
 ///
 /// # Errors
 /// The errors of [`cuda`].
@@ -100,9 +100,9 @@ fn untracked(device: &candle_core::CudaDevice) -> Result<(), Error> {
         unsafe_code,
         reason = "an event of before a capture would spoil it, and work in order needs none"
     )]
-    // SAFETY: the context object belongs to this device alone, and no memory was allocated with it yet. All work of candle and of this
-    // crate on memory of the device is launched on its one stream, or on streams that wait for it and that it waits for: branches of captured
-    // steps, averages of ranks. So every use comes after those before it.
+    // SAFETY: the context object belongs to this device alone, and no memory was allocated with it yet. All work of
+    // candle and of this crate on memory of the device is launched on its one stream, or on streams that wait for it
+    // and that it waits for: branches of captured steps, averages of ranks. So every use comes after those before it.
     unsafe {
         device.disable_event_tracking();
     }

@@ -7,8 +7,9 @@
 //! bivectors hold the blades of grade 2, rotors those of the even grades. A versor of odd [`Parity`], such as a reflection,
 //! holds the blades of the odd grades.
 //!
-//! A map is an operator ([`Rotors::operator`]) on the CPU and on GPUs, where it is compiled at the first call. It has derivatives of every order
-//! ([`op::gradients`](crate::op::gradients())). All types are computed in `f64`, and results rounded once. [`action`] is one node on the CPU, and composed of
+//! A map is an operator ([`Rotors::operator`]) on the CPU and on GPUs, where it is compiled at the first call. It has
+//! derivatives of every order ([`op::gradients`](crate::op::gradients())). All types are computed in `f64`, and
+//! results rounded once. [`action`] is one node on the CPU, and composed of
 //! [`functional::sandwich`](crate::functional::sandwich) and a matrix product on a GPU.
 //!
 //! The formulas, where a logarithm is unique, and the accuracy: [`flashcliff::rotor`]. An item without a result is not finite,

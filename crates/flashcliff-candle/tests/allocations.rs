@@ -168,7 +168,8 @@ fn later_steps_take_no_memory_of_ours() {
             all.join("\n\n")
         );
     }
-    // The count finds one short list of a step, and the gradients that candle's graph takes, such as that of a map of 96 channels in 4 grades.
+    // The count finds one short list of a step, and the gradients that candle's graph takes, such as that of a map of
+    // 96 channels in 4 grades.
     let (_, planted) = later_steps(Architecture::Hulls, Way::Planted);
     let sizes: Vec<usize> = planted.iter().map(|note| note.bytes).collect();
     assert_eq!(sizes, [8; COUNTED]);

@@ -15,7 +15,8 @@ use flashcliff_candle::op::{GpuOptions, apply, apply_with};
 const BATCH: usize = 7;
 const CHANNELS: usize = 5;
 
-/// CAN's interaction of two multivectors, `w (x y + x ^ y)`, where the larger of the scalars of `x` and `y` scales it: an operator that a user writes.
+/// CAN's interaction of two multivectors, `w (x y + x ^ y)`, where the larger of the scalars of `x` and `y` scales
+/// it: an operator that a user writes.
 fn interaction(algebra: Algebra) -> Operator {
     let all = GradeSet::full(algebra.dim());
     let mut p = Program::new("interaction", "o = w max(x_1, y_1) (x y + x ^ y)");

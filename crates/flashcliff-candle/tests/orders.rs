@@ -1,5 +1,5 @@
-//! Losses on gradients of networks, where candle keeps the graph of gradients. It asks the environment once in a process, so each test runs itself again
-//! with the variable.
+//! Losses on gradients of networks, where candle keeps the graph of gradients. It asks the environment once in a
+//! process, so each test runs itself again with the variable.
 
 mod kept;
 

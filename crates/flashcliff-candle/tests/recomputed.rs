@@ -203,7 +203,8 @@ fn a_second_run_that_differs_is_an_error() {
     assert!(own.contains("planted"), "{own}");
 }
 
-/// Output and gradients of a network of blocks within a scope, of all parameters, the input and the reference of joins, and the gradients of all.
+/// Output and gradients of a network of blocks within a scope, of all parameters, the input and the reference of
+/// joins, and the gradients of all.
 fn of_network(
     geometry: Geometry,
     dtype: DType,

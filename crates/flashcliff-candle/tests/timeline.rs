@@ -62,8 +62,8 @@ fn calls(operations: &[Arc<Operation>]) -> BTreeMap<(&str, Option<&'static str>)
 #[test]
 fn a_planned_step_reports_each_operation_of_its_plan_once_a_pass() {
     let (forward, backward) = (Some("forward"), Some("backward"));
-    // The embedding, two maps of each of four layers, and two maps of the head are linear. The gradients of their parameters come apart from those
-    // of their inputs, which the embedding has not.
+    // The embedding, two maps of each of four layers, and two maps of the head are linear. The gradients of their
+    // parameters come apart from those of their inputs, which the embedding has not.
     let expected = [
         (("adam", None), 1),
         (("blade_norm", backward), 1),

@@ -110,9 +110,10 @@ impl Drop for Count {
     }
 }
 
-/// Makes the C library keep what is freed, so that the next step gets memory whose pages are there. By default it gives large blocks back to
-/// the system, and the pages of a step through candle's graph are then made anew in every step, which takes longer than the step's arithmetic.
-/// Must be called before threads are started. Other libraries keep their own rule.
+/// Makes the C library keep what is freed, so that the next step gets memory whose pages are there. By default it
+/// gives large blocks back to the system, and the pages of a step through candle's graph are then made anew in every
+/// step, which takes longer than the step's arithmetic. Must be called before threads are started. Other libraries
+/// keep their own rule.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn keep_freed() {
     use std::ffi::c_int;
@@ -120,8 +121,8 @@ pub(crate) fn keep_freed() {
     unsafe extern "C" {
         fn mallopt(option: c_int, value: c_int) -> c_int;
     }
-    /// The options, as `malloc.h` numbers them: memory at the end of the heap beyond which it is given back, and the size from which on blocks
-    /// are no part of the heap. The library allows no more than 32 MiB for the latter.
+    /// The options, as `malloc.h` numbers them: memory at the end of the heap beyond which it is given back, and the
+    /// size from which on blocks are no part of the heap. The library allows no more than 32 MiB for the latter.
     const OPTIONS: [(c_int, c_int); 2] = [(-1, c_int::MAX), (-3, 32 << 20)];
     for (option, value) in OPTIONS {
         // SAFETY: the function is that of the C library that this program is linked to; it takes any numbers, and no other thread allocates
@@ -136,8 +137,9 @@ pub(crate) fn keep_freed() {}
 
 /// The most bytes that training holds at once beyond what is held before, with its result.
 ///
-/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of it.
-/// `warm`, a small step, runs on every thread and makes these buffers before the count starts.
+/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small
+/// products use none of it. `warm`, a small step, runs on every thread and makes these buffers before the count
+/// starts.
 ///
 /// # Errors
 /// The errors of both functions.

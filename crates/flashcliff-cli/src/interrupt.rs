@@ -33,8 +33,8 @@ pub(crate) fn end_now(status: i32) -> ! {
     system::end_now(status)
 }
 
-/// Makes a file that reaches the limit on sizes an error of the write, which is reported. Without this call it would be a signal, which ends the
-/// program in the middle of its work.
+/// Makes a file that reaches the limit on sizes an error of the write, which is reported. Without this call it would
+/// be a signal, which ends the program in the middle of its work.
 ///
 /// # Errors
 /// [`Error::Signal`].

@@ -1,10 +1,12 @@
-//! The `flashcliff` program: trains the published models, measures what they learnt, writes their data, runs single operators on files, shows algebras, measures, tunes.
+//! The `flashcliff` program: trains the published models, measures what they learnt, writes their data, runs single
+//! operators on files, shows algebras, measures, tunes.
 //!
-//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error, also when
-//! Ctrl-C ended a training run before there was anything to save; 2 on wrong usage;
-//! 5 of a rank of a training run on several GPUs that ended because another was lost;
-//! 3 and 4 when `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once.
-//! Results go to standard output, everything else to standard error. Messages are lost where standard error cannot be written; the work goes on.
+//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with
+//! its causes on standard error, also when Ctrl-C ended a training run before there was anything to save; 2 on wrong
+//! usage; 5 of a rank of a training run on several GPUs that ended because another was lost; 3 and 4 when
+//! `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once. Results go to
+//! standard output, everything else to standard error. Messages are lost where standard error cannot be written; the
+//! work goes on.
 
 mod algebra;
 mod bench;

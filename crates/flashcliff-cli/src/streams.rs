@@ -1,7 +1,7 @@
 //! Standard streams as the program got them.
 //!
-//! The runtime of Rust opens `/dev/null` in place of a stream that is closed, before `main`, so that no other file gets its number. Results would be
-//! lost without a word. What runs before the runtime can still see it.
+//! The runtime of Rust opens `/dev/null` in place of a stream that is closed, before `main`, so that no other file
+//! gets its number. Results would be lost without a word. What runs before the runtime can still see it.
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod system {

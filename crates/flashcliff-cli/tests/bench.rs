@@ -137,8 +137,8 @@ fn the_memory_of_a_training_step_is_counted() {
     let report = report(&folder, "--only \"hulls training step\"");
     let memory = &cases(&report)[0]["memory"];
     let bytes = |name: &str| memory[name].as_u64().unwrap();
-    // Parameters with gradients and two moments, 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8; and the four gradients of
-    // the backward pass of a product.
+    // Parameters with gradients and two moments, 13 tensors of 32 blades and 3 tensors of one blade, for a batch of
+    // 8; and the four gradients of the backward pass of a product.
     let elements = 4 * 58_849 + (17 * 32 + 3) * 8 * 32;
     let counted = bytes("counted_bytes") as f64 / f64::from(4 * elements);
     // Besides there are points as multivectors, row sums, and predictions.
@@ -200,8 +200,8 @@ fn rotors_are_measured() {
         "rotors::interpolate cl300 32x8 forward+backward"
     );
     assert_eq!(both["network"]["calls"], 8);
-    // Two normalisations, the logarithm of two rotors, and a rotor times the exponential of a number of bivectors: inputs are read twice and
-    // their gradients written, outputs are written and their gradients read.
+    // Two normalisations, the logarithm of two rotors, and a rotor times the exponential of a number of bivectors:
+    // inputs are read twice and their gradients written, outputs are written and their gradients read.
     let inputs = 2 * rotor + 2 * rotor + rotor + bivector + number;
     let outputs = 2 * rotor + bivector + rotor;
     assert_eq!(both["bytes"], 3 * inputs + 2 * outputs);
@@ -246,8 +246,9 @@ const PAIRS: usize = 5;
 
 /// Runs the product with vectors, then with the scalar tier, until every case has the verdict that is wanted.
 ///
-/// A pair of runs may say of a case that it cannot be compared, no other wrong verdict, and its exit status must be that of its verdicts. If noise leaves
-/// a case without a verdict in all pairs, its times still prove the loss: the median of its ratios is beyond a failure.
+/// A pair of runs may say of a case that it cannot be compared, no other wrong verdict, and its exit status must be
+/// that of its verdicts. If noise leaves a case without a verdict in all pairs, its times still prove the loss: the
+/// median of its ratios is beyond a failure.
 fn finds_lost_vectors(wanted: &str, more: &str) {
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut decided = BTreeSet::new();
@@ -304,8 +305,8 @@ fn a_lost_vectorisation_fails() {
     finds_lost_vectors("slower-warning", "--fail 100000");
 }
 
-/// A stored run whose times are changed by far more than any noise. The status follows from the limits; what runs beside the test can only make the
-/// floors of both runs differ too much, so that it is tried again.
+/// A stored run whose times are changed by far more than any noise. The status follows from the limits; what runs
+/// beside the test can only make the floors of both runs differ too much, so that it is tried again.
 #[test]
 fn the_status_is_3_after_a_warning_and_4_after_a_failure() {
     let gate = "--operator gate --shape 512x64 --dtype f32 --algebra cl300";

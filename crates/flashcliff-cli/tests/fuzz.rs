@@ -1,4 +1,5 @@
-//! Random input for everything that parses: signatures on the command line, and safetensors files through `op`, valid ones with bytes changed.
+//! Random input for everything that parses: signatures on the command line, and safetensors files through `op`, valid
+//! ones with bytes changed.
 //!
 //! For any input the program must end with a result or with an error that says what was wrong: no panic, no signal, no file left behind.
 //! The ordinary tests do this for a second; `cargo test -- --ignored` runs longer from a new seed. A failure prints the seed of its case.

@@ -27,8 +27,8 @@ fn sum(report: &Value, name: &str) -> f64 {
     rows(report).iter().map(|row| number(row, name)).sum()
 }
 
-/// Rows that left out a part of the step, or counted it twice, would differ from the step without a profile by the share of that part. A step with a
-/// profile takes about as long as one without.
+/// Rows that left out a part of the step, or counted it twice, would differ from the step without a profile by the
+/// share of that part. A step with a profile takes about as long as one without.
 #[test]
 fn the_rows_add_up_to_a_step_without_a_profile() {
     let folder = Folder::new();

@@ -170,8 +170,8 @@ fn older_results_are_not_replaced_without_being_asked() {
     assert_ne!(std::fs::read(out.join("metrics.json")).unwrap(), before);
 }
 
-/// Interrupts a run, whose state is `before`, and which goes on to the same results as those of a run that was not interrupted. `options` are
-/// those of its command line besides.
+/// Interrupts a run, whose state is `before`, and which goes on to the same results as those of a run that was not
+/// interrupted. `options` are those of its command line besides.
 #[cfg(unix)]
 fn interrupt_and_resume(folder: &Folder, task: &str, steps: usize, options: &str) {
     use std::io::{BufRead, BufReader};

@@ -5,8 +5,9 @@
 //! cargo run --release --package flashcliff-network --example store -- FOLDER
 //! ```
 //!
-//! `network.safetensors` and `bodies.safetensors` are the networks. `tensors.f64` has the inputs, then the output, for three samples of four items, and
-//! `bodies.f64` for two graphs of three bodies, all of which are neighbours: numbers of `f64` in the order of bytes of this machine.
+//! `network.safetensors` and `bodies.safetensors` are the networks. `tensors.f64` has the inputs, then the output,
+//! for three samples of four items, and `bodies.f64` for two graphs of three bodies, all of which are neighbours:
+//! numbers of `f64` in the order of bytes of this machine.
 
 use std::path::Path;
 

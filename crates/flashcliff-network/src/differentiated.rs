@@ -35,8 +35,8 @@ impl Network {
         }
     }
 
-    /// Does the same where results need not depend on all that is wanted. Gradients of gradients often do not: no force depends on the last bias of an
-    /// energy.
+    /// Does the same where results need not depend on all that is wanted. Gradients of gradients often do not: no
+    /// force depends on the last bias of an energy.
     ///
     /// # Errors
     /// Those of [`Self::differentiated`], except for values that no result depends on.

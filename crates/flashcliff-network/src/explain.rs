@@ -46,11 +46,13 @@ impl Plan {
         }
     }
 
-    /// The modelled seconds of a call: those of its bytes or of its operations, whichever are more, and those of a call. 0 for calls of values in one memory.
+    /// The modelled seconds of a call: those of its bytes or of its operations, whichever are more, and those of a
+    /// call. 0 for calls of values in one memory.
     ///
-    /// It is a lower bound if no rate is below what the machine reaches, and it is not calibrated: a kernel may take several times as long. `flashcliff profile`
-    /// measures. A call can be faster where a cache holds its values, and where [`Size::flops`] counts more than runs, as in attention over ragged batches.
-    /// Times by rates that are not above 0 mean nothing.
+    /// It is a lower bound if no rate is below what the machine reaches, and it is not calibrated: a kernel may take
+    /// several times as long. `flashcliff profile` measures. A call can be faster where a cache holds its values, and
+    /// where [`Size::flops`] counts more than runs, as in attention over ragged batches. Times by rates that are not
+    /// above 0 mean nothing.
     pub fn modelled_seconds(&self, call: usize, machine: &Machine) -> f64 {
         if self.is_idle(call) {
             return 0.0;
@@ -119,8 +121,8 @@ impl Plan {
         }
     }
 
-    /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations; then the memory, and the
-    /// [advice](Self::advice).
+    /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations;
+    /// then the memory, and the [advice](Self::advice).
     pub fn explain(&self) -> String {
         self.page(None)
     }

@@ -1,9 +1,11 @@
 //! Gradients as nodes of the same network.
 //!
-//! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A value with several readers
-//! has a sum: where an operator can, it adds to the gradient that is there. No gradient is cleared first.
+//! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A
+//! value with several readers has a sum: where an operator can, it adds to the gradient that is there. No gradient is
+//! cleared first.
 //!
-//! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators; `steps` - steps on tokens.
+//! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators;
+//!   `steps` - steps on tokens.
 
 mod derived;
 mod functions;
@@ -22,15 +24,16 @@ pub enum Keep {
     /// All that a gradient reads.
     #[default]
     All,
-    /// Those between [blocks](Network::block). The others are computed again, by copies of their nodes in front of the gradients of their
-    /// block, from the same numbers: gradients are the same bit for bit. Gradients of such gradients differ by rounding from those of gradients that kept all,
-    /// because the copies are values of their own.
+    /// Those between [blocks](Network::block). The others are computed again, by copies of their nodes in front of
+    /// the gradients of their block, from the same numbers: gradients are the same bit for bit. Gradients of such
+    /// gradients differ by rounding from those of gradients that kept all, because the copies are values of their
+    /// own.
     BetweenBlocks,
 }
 
 impl Network {
-    /// Adds the nodes that compute the gradients of all parameters that a value depends on, from the gradient of that value. The pairs are a parameter
-    /// and its gradient, in the order of the parameters.
+    /// Adds the nodes that compute the gradients of all parameters that a value depends on, from the gradient of that
+    /// value. The pairs are a parameter and its gradient, in the order of the parameters.
     ///
     /// ```
     /// use flashcliff::ops::{self, LinearOptions};
@@ -97,8 +100,10 @@ impl Network {
         self.gradients_from(&[(of, seed)], by, keep)
     }
 
-    /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be a gradient itself: derivatives of networks of
-    /// operators have every order, those of [transformers](crate::tokens) the second. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
+    /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be
+    /// a gradient itself: derivatives of networks of operators have every order, those of
+    /// [transformers](crate::tokens) the second. Forces are the gradient of an energy, and a loss of both is trained
+    /// by the gradient of their sum:
     ///
     /// ```
     /// use flashcliff::{Algebra, Dtype, ProductKind, Signature, ops};
@@ -325,8 +330,8 @@ impl Back<'_> {
         Ok(())
     }
 
-    /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of their own, and nothing
-    /// waits for them, so they come apart from those of its values.
+    /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of
+    /// their own, and nothing waits for them, so they come apart from those of its values.
     fn shares(&self, node: &Node, wanted: Vec<bool>) -> Vec<Vec<bool>> {
         let is_parameter = |value: &Value| self.network.is_of_parameters(*value);
         let of = |parameters: bool| -> Vec<bool> {
@@ -417,7 +422,8 @@ impl Back<'_> {
         may.then_some(so_far)
     }
 
-    /// Whether a gradient so far of a value is also one that this node or nodes in front of it read, or that stays, as it is or as other channels.
+    /// Whether a gradient so far of a value is also one that this node or nodes in front of it read, or that stays,
+    /// as it is or as other channels.
     fn is_read_later(&self, at: usize, value: Value, so_far: Value) -> bool {
         let shows = |gradient: &Value| {
             let mut shown = Some(*gradient);

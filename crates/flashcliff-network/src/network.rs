@@ -245,9 +245,9 @@ pub(crate) struct Node {
 
 /// A network as a graph: values with shapes, and nodes that compute them, in an order in which they can run.
 ///
-/// The number of rows is open until a network is [planned](Self::plan). Multivectors are `[blades, rows, channels]`. The methods add nodes and
-/// check shapes; [`gradients`](Self::gradients) adds the nodes that compute gradients. It displays as text, a line for each node, and
-/// [`dot`](Self::dot) writes it for Graphviz.
+/// The number of rows is open until a network is [planned](Self::plan). Multivectors are `[blades, rows, channels]`.
+/// The methods add nodes and check shapes; [`gradients`](Self::gradients) adds the nodes that compute gradients. It
+/// displays as text, a line for each node, and [`dot`](Self::dot) writes it for Graphviz.
 ///
 /// ```
 /// use flashcliff::ops::{self, LinearOptions};
@@ -387,8 +387,8 @@ impl Network {
         self.values.get(value.0).is_some_and(|info| info.is_tracked)
     }
 
-    /// Begins a block. With [`Keep::BetweenBlocks`](crate::Keep::BetweenBlocks), values that one block alone reads are computed again by the
-    /// nodes of gradients. Without this call a network is one block.
+    /// Begins a block. With [`Keep::BetweenBlocks`](crate::Keep::BetweenBlocks), values that one block alone reads
+    /// are computed again by the nodes of gradients. Without this call a network is one block.
     pub fn block(&mut self) {
         let used = self
             .nodes
@@ -432,8 +432,8 @@ impl Network {
         Ok(made)
     }
 
-    /// For each row of the first axis of a relation what it belongs to: for each edge the value of its node. The value has the second axis once, and
-    /// else only sizes.
+    /// For each row of the first axis of a relation what it belongs to: for each edge the value of its node. The
+    /// value has the second axis once, and else only sizes.
     ///
     /// # Errors
     /// [`Error::Shape`]; [`Error::Unknown`] for a relation of another network.
@@ -442,7 +442,8 @@ impl Network {
         self.one(Work::Gather(Along::new(relation, Reduction::Sum)), &[x])
     }
 
-    /// The difference of what each row belongs to by two relations of the same axes: for each edge the value of one of its nodes less that of the other.
+    /// The difference of what each row belongs to by two relations of the same axes: for each edge the value of one
+    /// of its nodes less that of the other.
     ///
     /// # Errors
     /// The errors of [`Self::gather`]; [`Error::Shape`] for relations of other axes.
@@ -488,8 +489,8 @@ impl Network {
         self.push(Work::Split(Sides::new(axis, sizes.iter().copied())), &[x])
     }
 
-    /// For each row of the second axis of a relation the sum over the rows that belong to it, in ascending order: for each node the sum of its edges. The
-    /// sum of none is 0.
+    /// For each row of the second axis of a relation the sum over the rows that belong to it, in ascending order: for
+    /// each node the sum of its edges. The sum of none is 0.
     ///
     /// # Errors
     /// [`Error::Shape`]; [`Error::Unknown`] for a relation of another network.
@@ -587,8 +588,8 @@ impl Network {
         self.one(work, &[x])
     }
 
-    /// The blades of each channel side by side: `[blades, rows, channels]`, of at most 8 blades, as `[1, rows, channels x blades]`. Numbers of grades become
-    /// scalars so.
+    /// The blades of each channel side by side: `[blades, rows, channels]`, of at most 8 blades, as
+    /// `[1, rows, channels x blades]`. Numbers of grades become scalars so.
     ///
     /// # Errors
     /// [`Error::Shape`].
@@ -632,8 +633,8 @@ impl Network {
         self.one(Work::Concatenate(parts.iter().map(len).collect()), parts)
     }
 
-    /// The squared error of predictions, `scale sum of (y - target)^2`, and its gradient by the predictions. A run gives the scale. Both values have the
-    /// same number of elements, in any shape.
+    /// The squared error of predictions, `scale sum of (y - target)^2`, and its gradient by the predictions. A run
+    /// gives the scale. Both values have the same number of elements, in any shape.
     ///
     /// # Errors
     /// [`Error::Shape`].

@@ -1,8 +1,10 @@
 //! Relations between rows: which node an edge comes from or goes to, which graph a node belongs to.
 //!
-//! A network declares a relation between two axes. A run gives its [`Segments`]: for each row of one axis the row of the other axis that it belongs to, and
-//! for each of these the rows that belong to it. [Gathering](crate::Network::gather) copies to each row what it belongs to, and
-//! [segment sums](crate::Network::segment_sum) add up what belongs to each row. Each is the gradient of the other, so both have derivatives of every order.
+//! A network declares a relation between two axes. A run gives its [`Segments`]: for each row of one axis the row of
+//! the other axis that it belongs to, and for each of these the rows that belong to it.
+//! [Gathering](crate::Network::gather) copies to each row what it belongs to, and
+//! [segment sums](crate::Network::segment_sum) add up what belongs to each row. Each is the gradient of the other, so
+//! both have derivatives of every order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +70,8 @@ impl Along {
     }
 }
 
-/// The content of a relation in a run, sorted once: the rows of each segment lie one after another in `order`, in ascending order. Cheap to clone.
+/// The content of a relation in a run, sorted once: the rows of each segment lie one after another in `order`, in
+/// ascending order. Cheap to clone.
 ///
 /// ```
 /// use flashcliff_network::Segments;
@@ -91,7 +94,8 @@ struct Lists {
 }
 
 impl Segments {
-    /// The segments of rows, each of which belongs to one of `count` targets. The order of rows does not matter to results but for the rounding of sums.
+    /// The segments of rows, each of which belongs to one of `count` targets. The order of rows does not matter to
+    /// results but for the rounding of sums.
     ///
     /// # Errors
     /// [`Error::Index`] for a target that is not there, and for more rows or targets than 2^32 - 1.

@@ -1,5 +1,5 @@
-//! Reusable buffers for values that never become tensors of a host: workspaces, saved rows, inner activations. Networks on the CPU and hosts share one
-//! pool.
+//! Reusable buffers for values that never become tensors of a host: workspaces, saved rows, inner activations.
+//! Networks on the CPU and hosts share one pool.
 //!
 //! A scratch buffer lives for one call or for one graph. Taking it from the system each time costs a page fault for every
 //! 4 KiB, which takes longer than the arithmetic for the activations of a small model. A returned buffer keeps its old

@@ -260,8 +260,8 @@ impl Operator {
         Ok((shapes.collect::<PyResult<_>>()?, plan.workspace))
     }
 
-    /// Does the same as [`Self::run`] on a GPU, on tensors with strides of their own: of components and of rows for each input; outputs are an
-    /// address, the stride of components and that of rows.
+    /// Does the same as [`Self::run`] on a GPU, on tensors with strides of their own: of components and of rows for
+    /// each input; outputs are an address, the stride of components and that of rows.
     ///
     /// Not for users: memory is not checked, as for `forward`.
     #[cfg(feature = "cuda")]

@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyAnyMethods, PyTuple};
 use pyo3::{Bound, intern};
 
-/// The addresses of tensors, 0 for `None`, which has no shape. No list if one of them is not of a class in `kinds`, of the type and on the device of the first one, and
-/// contiguous with all of its memory; if one has no elements, or another shape than its own in `shapes`.
+/// The addresses of tensors, 0 for `None`, which has no shape. No list if one of them is not of a class in `kinds`,
+/// of the type and on the device of the first one, and contiguous with all of its memory; if one has no elements, or
+/// another shape than its own in `shapes`.
 #[pyfunction]
 #[pyo3(signature = (tensors, kinds, shapes=None))]
 pub(crate) fn addresses(

@@ -9,7 +9,8 @@ use crate::cuda::Devices;
 use crate::error::caught;
 use crate::operator::Operator;
 
-/// The operator of a map by its name, of odd versors or of even ones; `None` if the algebra has no blades of a grade that it reads or writes.
+/// The operator of a map by its name, of odd versors or of even ones; `None` if the algebra has no blades of a grade
+/// that it reads or writes.
 #[pyfunction]
 pub(crate) fn rotor_operator(
     algebra: &Algebra,

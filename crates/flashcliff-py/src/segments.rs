@@ -32,8 +32,8 @@ pub(crate) fn run_segments(
 ) -> PyResult<()> {
     let reduction = reduction_of(reduction)?;
     detached(py, || {
-        // SAFETY: the caller's, who is the Python package itself: it checked that these are tensors of the sizes and the type, whose memory is
-        // there and, where it is written, that of no other.
+        // SAFETY: the caller's, who is the Python package itself: it checked that these are tensors of the sizes and
+        // the type, whose memory is there and, where it is written, that of no other.
         unsafe {
             match is_f64 {
                 true => run::<f64>(sums, places, relations, sizes, reduction),
@@ -187,8 +187,8 @@ pub(crate) mod on_cuda {
 
     /// Gatherings and sums of segments, on GPUs.
     ///
-    /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::segments` says, and nobody else uses what is written until the stream is
-    /// done.
+    /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::segments` says, and nobody
+    /// else uses what is written until the stream is done.
     #[pyclass(frozen, module = "flashcliff._core")]
     #[derive(Default)]
     pub(crate) struct Segments {

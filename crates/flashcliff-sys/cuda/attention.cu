@@ -37,8 +37,8 @@ extern __shared__ __align__(16) float shared[];
 
 // ---- forward ----
 
-// The numbers behind a row of values that the columns of the forward kernel reach. In the backward kernel the last rows of a buffer are no factors
-// of sums over rows.
+// The numbers behind a row of values that the columns of the forward kernel reach. In the backward kernel the last
+// rows of a buffer are no factors of sums over rows.
 __host__ __device__ inline int behind_values(int columns, int value_width) { return columns * kEight - whole_eights(value_width); }
 
 // The heads that one CTA counts as rows, and its first head, of those of keys.

@@ -1,9 +1,10 @@
-// Attention within short sequences, forward and backward. A CTA has a sequence and some heads: it copies their features to shared memory, and attends on tensor
-// cores (m16n8k8 of TF32).
+// Attention within short sequences, forward and backward. A CTA has a sequence and some heads: it copies their
+// features to shared memory, and attends on tensor cores (m16n8k8 of TF32).
 //
-// A warp owns 16 rows of a head at a time: queries, or keys where gradients of keys and values are summed. Rows behind the last are copies of it, whose
-// weights are zero. As in attention.cu a result becomes the factor A of the next product without a shuffle. Loops over tiles stay loops, and are the same for
-// any length: a CTA is done before it has read a longer kernel.
+// A warp owns 16 rows of a head at a time: queries, or keys where gradients of keys and values are summed. Rows
+// behind the last are copies of it, whose weights are zero. As in attention.cu a result becomes the factor A of the
+// next product without a shuffle. Loops over tiles stay loops, and are the same for any length: a CTA is done before
+// it has read a longer kernel.
 #include "attention_whole.h"
 
 #include <cuda_runtime.h>
@@ -69,8 +70,8 @@ struct Rows {
   }
 };
 
-// The numbers that a row of a head needs: queries have features and, backwards, the gradient of the result, and two sums. The result takes the place of
-// queries.
+// The numbers that a row of a head needs: queries have features and, backwards, the gradient of the result, and two
+// sums. The result takes the place of queries.
 template <bool Backward>
 __host__ __device__ inline int of_queries(const Strides &strides) {
   return Backward ? strides.query + strides.value + 2 : strides.query;
@@ -130,8 +131,8 @@ struct Others {
   }
 };
 
-// sums[n] = own . others of block n, over all features, a multiple of four. Features behind the last are those of the next row, or what follows in shared memory:
-// the last four are a product of their own.
+// sums[n] = own . others of block n, over all features, a multiple of four. Features behind the last are those of the
+// next row, or what follows in shared memory: the last four are a product of their own.
 template <bool Exact, int Blocks>
 FC_INLINE void dot_products(float (&sums)[Blocks][4], const Own &own, const Others<Blocks> &others, int width) {
   const float *pairs[Blocks / 2];
@@ -159,8 +160,8 @@ FC_INLINE void dot_products(float (&sums)[Blocks][4], const Own &own, const Othe
   if (k < width) step(k, std::false_type{});
 }
 
-// sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the features get what follows in shared memory, and
-// nobody reads them.
+// sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the
+// features get what follows in shared memory, and nobody reads them.
 template <bool Exact, int Blocks, int Columns>
 FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[Blocks][4], const Others<Blocks> &others) {
 #pragma unroll
@@ -358,8 +359,8 @@ __global__ void __launch_bounds__(kThreads) whole_forward_kernel(const __grid_co
 
 // ---- backward ----
 
-// The gradient of 16 queries of a head, and for each the logarithm of its sum of exponentials and the mean of the gradients of its weights. What a tile has stays
-// in registers if there is one.
+// The gradient of 16 queries of a head, and for each the logarithm of its sum of exponentials and the mean of the
+// gradients of its weights. What a tile has stays in registers if there is one.
 template <int Columns, bool Exact>
 FC_INLINE void query_gradient(const Call &call, const Part (&parts)[4], const Rows &rows, const Part &stats, int head, int first_head, int start) {
   constexpr int kBlocks = Columns > kNarrow ? 4 : 8, kTile = kBlocks * kEight;

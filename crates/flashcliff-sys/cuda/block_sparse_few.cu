@@ -3,8 +3,9 @@
 // With few rows, time is that of waiting for memory. So a CTA has a small part of the result, [kTile, kTile], and its warps share the
 // sum: each reads its part of the factors straight to registers, all at once, and the sums of all warps are added in order.
 //
-// A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread reads
-// words of 8 or 16 bytes: the row or column 8 j + g of a tile is the number 4 g + j of its 32, and index t of a step is 2 t, t + 4 is 2 t + 1.
+// A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so
+// a thread reads words of 8 or 16 bytes: the row or column 8 j + g of a tile is the number 4 g + j of its 32, and
+// index t of a step is 2 t, t + 4 is 2 t + 1.
 #include <cuda_runtime.h>
 
 #include "block_sparse.cuh"

@@ -13,8 +13,8 @@ namespace {
 constexpr int kMostThreads = 128;
 // The most threads that share a head.
 constexpr int kMostLanes = 8;
-// Loads that a thread has under way at once. A thread has a few scalars and features; what it does for those that it does not have costs as much as
-// for others.
+// Loads that a thread has under way at once. A thread has a few scalars and features; what it does for those that it
+// does not have costs as much as for others.
 constexpr int kAhead = 4;
 constexpr int kSharedBytes = 48 * 1024;
 
@@ -171,8 +171,9 @@ struct Head {
 
   // Whether the thread has channels. Others take part in sums over the head.
   FC_INLINE bool has_channels() const { return lane < channels; }
-  // Calls f with the turn and the channel, for all channels of the thread, or once with the last channel if it has none. Where there is a norm, turns up
-  // to 0 form its sums, from the last channel to the first, which stays in registers.
+  // Calls f with the turn and the channel, for all channels of the thread, or once with the last channel if it has
+  // none. Where there is a norm, turns up to 0 form its sums, from the last channel to the first, which stays in
+  // registers.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
     if (channels == 0) return;

@@ -1,7 +1,8 @@
 // Grade-wise linear maps of few channels: a matrix of weights and some rows fit in shared memory, so each CTA multiplies them as a whole.
 //
-// A forward pass has CTAs for rows of a blade by a map. A backward pass has two kinds in one launch: those of the gradient of x, for rows of a
-// blade, and those of parts of gradients of weights and biases, for more rows of a blade by a map.
+// A forward pass has CTAs for rows of a blade by a map. A backward pass has two kinds in one launch: those of the
+// gradient of x, for rows of a blade, and those of parts of gradients of weights and biases, for more rows of a blade
+// by a map.
 #include "linear_few.h"
 
 #include <cuda_runtime.h>
@@ -28,7 +29,8 @@ __host__ __device__ constexpr int quads(int64_t columns) { return int((columns +
 // The elements from one row to the next in shared memory: an odd number of quads, so that neighbouring rows lie in other banks.
 __host__ __device__ constexpr int padded(int64_t columns) { return kQuad * (quads(columns) | 1); }
 
-// The threads that work on parts of gradients: some groups, with a thread for each quad of columns of x by a quad of columns of the gradient.
+// The threads that work on parts of gradients: some groups, with a thread for each quad of columns of x by a quad of
+// columns of the gradient.
 struct Groups {
   int columns, tiles, count;
   __host__ __device__ Groups(int64_t in, int64_t out)
@@ -83,8 +85,8 @@ __device__ void bring_rows(T *to, const S *from, int there, int columns, int dty
   }
 }
 
-// Brings the matrix of a grade to shared memory, [in, out] as a forward pass multiplies rows by it or [out, in] as a backward pass does, with
-// zeros up to a whole quad of rows.
+// Brings the matrix of a grade to shared memory, [in, out] as a forward pass multiplies rows by it or [out, in] as a
+// backward pass does, with zeros up to a whole quad of rows.
 template <class T, class P>
 __device__ void bring_matrix(T *to, const P *from, const fc_linear_few &call, int grade, bool forward) {
   const int in = int(call.in), out = int(call.out), step = padded(forward ? out : in);
@@ -189,7 +191,8 @@ __device__ T over_groups(const T *own, int count, int step) {
   return sum;
 }
 
-// A part of the gradients of the weight and of the bias of a map, over some rows of a blade. Each group of threads adds the products of rows of its own.
+// A part of the gradients of the weight and of the bias of a map, over some rows of a blade. Each group of threads
+// adds the products of rows of its own.
 template <class T, class S>
 __device__ void add_up_rows(const fc_linear_few &call, int part, int blade, int map) {
   using V = Lanes<T, kQuad>;

@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const __grid_constant__ f
   store_lanes<S, T, N>(static_cast<S *>(call.o) + at * N, sums, call.dtype);
 }
 
-// The threads of a CTA are `width` groups of elements, a power of two, times the parts of the rows of one target. Parts are halved in a fixed order.
+// The threads of a CTA are `width` groups of elements, a power of two, times the parts of the rows of one target.
+// Parts are halved in a fixed order.
 template <class T, class S, int N>
 __global__ void __launch_bounds__(kThreads) shared_sum_kernel(const __grid_constant__ fc_segments call, int width) {
   take_turn();

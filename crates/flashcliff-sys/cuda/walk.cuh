@@ -74,8 +74,8 @@ int components_of(const Shape &shape, int width) {
   return count;
 }
 
-// The threads that share a row: those that leave the fewest of their lanes without a channel; more of them where there are few rows. 0 if the row
-// is more tiles than the kernel has.
+// The threads that share a row: those that leave the fewest of their lanes without a channel; more of them where
+// there are few rows. 0 if the row is more tiles than the kernel has.
 int threads_of_row(const fc_kernel *kernel, const Walk &a) {
   const int lanes = kernel->shape.lanes;
   const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];

@@ -1,7 +1,9 @@
-//! Convex hulls with their simplicial complexes: the volume of the hull of 8 normal points in R^5, from the vertices, edges and triangles of its facets.
+//! Convex hulls with their simplicial complexes: the volume of the hull of 8 normal points in R^5, from the vertices,
+//! edges and triangles of its facets.
 //!
-//! The generator follows CSMPN's (arXiv 2402.10011): points are drawn from N(0, I_5), all of them are vertices of the complex, also those inside of the hull, and
-//! targets are not scaled. A sample has a row for each vertex, edge and triangle of 8 points, whether it is in the complex or not, so all samples have one shape.
+//! The generator follows CSMPN's (arXiv 2402.10011): points are drawn from N(0, I_5), all of them are vertices of the
+//! complex, also those inside of the hull, and targets are not scaled. A sample has a row for each vertex, edge and
+//! triangle of 8 points, whether it is in the complex or not, so all samples have one shape.
 
 use rand_distr::{Distribution, StandardNormal};
 
@@ -13,8 +15,9 @@ use crate::{Dataset, Observer, Sizes, Task, TaskError};
 const VERTICES: usize = 8;
 /// Vertices, edges and triangles of them.
 pub(crate) const SIMPLICES: usize = 8 + 28 + 56;
-/// Numbers of a simplex: the position of a vertex, zeros for others; whether it is in the complex; 1 divided by the number of its messages, if there are any;
-/// 1 divided by the number of simplices, if it is one of them; 1 at its dimension.
+/// Numbers of a simplex: the position of a vertex, zeros for others; whether it is in the complex; 1 divided by the
+/// number of its messages, if there are any; 1 divided by the number of simplices, if it is one of them; 1 at its
+/// dimension.
 pub(crate) const ROW: usize = DIM + 3 + DIMENSIONS;
 const DIMENSIONS: usize = 3;
 

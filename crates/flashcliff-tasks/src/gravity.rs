@@ -3,13 +3,15 @@
 //! The distribution is that of GATr's simulator (arXiv 2305.18415), with G = 1:
 //!
 //! - The star's mass is log-uniform in [1, 10], those of the planets in [0.01, 0.1].
-//! - The star is at the origin, at rest. Planets are uniform in the annulus of radii 0.1 and 1 of the xy plane. Each goes around the star on a
-//!   circle, either way, with a velocity that is disturbed by N(0, 0.01^2).
-//! - The bodies are permuted. One rotation, uniform among all, turns positions and velocities, and a translation from N(0, 20^2) moves positions.
+//! - The star is at the origin, at rest. Planets are uniform in the annulus of radii 0.1 and 1 of the xy plane. Each
+//!   goes around the star on a circle, either way, with a velocity that is disturbed by N(0, 0.01^2).
+//! - The bodies are permuted. One rotation, uniform among all, turns positions and velocities, and a translation from
+//!   N(0, 20^2) moves positions.
 //! - 100 steps of semi-implicit Euler, 0.001 each, move the bodies. A sample in which a body moved by more than 2 is dropped.
 //!
-//! The published program draws a tenth more samples than it needs, drops, and keeps the first ones. Here a dropped sample is drawn again, which
-//! is the same distribution. The random numbers are others, so the samples are not those of the published files.
+//! The published program draws a tenth more samples than it needs, drops, and keeps the first ones. Here a dropped
+//! sample is drawn again, which is the same distribution. The random numbers are others, so the samples are not those
+//! of the published files.
 
 use std::array::from_fn;
 use std::f64::consts::LN_10;

@@ -4,14 +4,15 @@
 //!
 //! - It has 20 to 80 particles, each number as likely as all others.
 //! - The energy of a particle is from the gamma distribution of shape 2 and mean 1. It has no mass.
-//! - Directions of a *background* jet are uniform on the sphere. A *signal* jet has an axis, uniform on the sphere, and the density of a direction at
-//!   the angle `t` to it is `(1 + STRENGTH P2(cos t)) / 4 pi`, with the Legendre polynomial `P2(x) = (3 x^2 - 1) / 2`.
-//! - Both kinds are equally likely. A boost along a direction that is uniform on the sphere, of a rapidity that is uniform in [0, 1.5], moves all
-//!   particles of the jet.
+//! - Directions of a *background* jet are uniform on the sphere. A *signal* jet has an axis, uniform on the sphere,
+//!   and the density of a direction at the angle `t` to it is `(1 + STRENGTH P2(cos t)) / 4 pi`, with the Legendre
+//!   polynomial `P2(x) = (3 x^2 - 1) / 2`.
+//! - Both kinds are equally likely. A boost along a direction that is uniform on the sphere, of a rapidity that is
+//!   uniform in [0, 1.5], moves all particles of the jet.
 //!
-//! Whoever knew the frame could do no better than to compare the two densities. The logarithm of their ratio comes with each jet: the mean, over all
-//! axes, of the product over particles of `1 + STRENGTH P2`. A classifier of the boosted particles does not know the frame, so the error of this one is a
-//! bound of all.
+//! Whoever knew the frame could do no better than to compare the two densities. The logarithm of their ratio comes
+//! with each jet: the mean, over all axes, of the product over particles of `1 + STRENGTH P2`. A classifier of the
+//! boosted particles does not know the frame, so the error of this one is a bound of all.
 
 mod ratio;
 

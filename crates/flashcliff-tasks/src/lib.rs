@@ -98,10 +98,11 @@ pub enum Task {
     ///
     /// Source: GATr (Brehmer et al., NeurIPS 2023, arXiv 2305.18415), the simulator of its repository.
     Gravity,
-    /// Positions of five charged bodies after a unit of time, from their charges, positions and velocities: [`bodies`] has the data with parts of their own.
+    /// Positions of five charged bodies after a unit of time, from their charges, positions and velocities:
+    /// [`bodies`] has the data with parts of their own.
     ///
-    /// A sample has five rows of charge, three coordinates and three components of the velocity, and fifteen targets: three coordinates for each body. With
-    /// the seed [`bodies::SEED`] the data are those of the published files.
+    /// A sample has five rows of charge, three coordinates and three components of the velocity, and fifteen targets:
+    /// three coordinates for each body. With the seed [`bodies::SEED`] the data are those of the published files.
     ///
     /// Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844).
     Bodies,
@@ -116,9 +117,9 @@ pub enum Task {
     Bodies5d,
     /// Volume of the convex hull of 8 points in R^5, from the simplicial complex of the hull. Targets are in units of the volume.
     ///
-    /// A sample has a row of 11 numbers for each vertex, edge and triangle of 8 points, each in the order of their corners: the position of a vertex, zeros for
-    /// others; 1 if the simplex is in the complex, and then 1 divided by the number of its messages and 1 divided by the number of simplices, else
-    /// zeros; 1 at its dimension.
+    /// A sample has a row of 11 numbers for each vertex, edge and triangle of 8 points, each in the order of their
+    /// corners: the position of a vertex, zeros for others; 1 if the simplex is in the complex, and then 1 divided by
+    /// the number of its messages and 1 divided by the number of simplices, else zeros; 1 at its dimension.
     ///
     /// Source: CSMPN (Liu et al., ICLR 2024, arXiv 2402.10011).
     Complexes,

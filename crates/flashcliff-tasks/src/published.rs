@@ -13,19 +13,22 @@
 //! 1.5 and 3.0 at 30 samples and 0.008 at 30,000 in the target's units, against 0.05 and 0.16, and 0.0002, in
 //! standardised units, and only the latter are near the published 0.01 to 0.20 and 0.0001 to 0.0005.
 //!
-//! The regression rows of 3000 samples and 300 steps are not reproduced at the batch of 15 that their file states, with no learning rate from 0.001 to
-//! 0.01: the median of 35 seeds is 0.009. The file also gives training losses, for CGENN 0.030 to 0.052; the first 256 steps (GLGENN's trainer logs
-//! means of 256) have the median 0.11 here. The data file of GLGENN draws 100 validation samples by default: few of these have the long vectors whose
-//! errors are large, and on as many the median is 0.005. A larger batch explains the rest: with 100 validation samples and batches of 64 and 128 the
-//! medians are 0.0023 and 0.0009, of the training loss 0.08 and 0.037. `benches/results/accuracy.json` has all of these runs.
-//! CGENN's own code does not reproduce that row either: `benches/results/cgenn-cpu.json` has its errors at this budget and at others.
+//! The regression rows of 3000 samples and 300 steps are not reproduced at the batch of 15 that their file states,
+//! with no learning rate from 0.001 to 0.01: the median of 35 seeds is 0.009. The file also gives training losses,
+//! for CGENN 0.030 to 0.052; the first 256 steps (GLGENN's trainer logs means of 256) have the median 0.11 here. The
+//! data file of GLGENN draws 100 validation samples by default: few of these have the long vectors whose errors are
+//! large, and on as many the median is 0.005. A larger batch explains the rest: with 100 validation samples and
+//! batches of 64 and 128 the medians are 0.0023 and 0.0009, of the training loss 0.08 and 0.037.
+//! `benches/results/accuracy.json` has all of these runs. CGENN's own code does not reproduce that row either:
+//! `benches/results/cgenn-cpu.json` has its errors at this budget and at others.
 //!
 //! The errors of gravity are from the table in the README of GATr's repository: one training each, on 1000 of its 100,000 samples, with the
 //! error on 5000 samples of the `eval` set, printed with four digits. "5000 steps" are the 5001 steps 0 to 5000 of GATr's trainer. It keeps
 //! the weights with the least validation error by reference, so the error is that of the last weights.
 //!
-//! The errors of charged bodies are those of [`bodies::REPORTED`](crate::bodies::REPORTED) whose budget is known. That of CGENN is quoted by later papers, and was not
-//! compared with its own; that of MVN is the mean of three trainings. Both are on the test set, at the best validation of every 128 steps.
+//! The errors of charged bodies are those of [`bodies::REPORTED`](crate::bodies::REPORTED) whose budget is known.
+//! That of CGENN is quoted by later papers, and was not compared with its own; that of MVN is the mean of three
+//! trainings. Both are on the test set, at the best validation of every 128 steps.
 //!
 //! The errors of charged bodies in five dimensions are from GLGENN too: three trainings each, on
 //! the test set. The file has the samples, steps, batch and parameters, not the optimiser, the

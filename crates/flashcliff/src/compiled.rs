@@ -1,7 +1,8 @@
 //! Functions that are compiled in this crate for each type of elements.
 //!
-//! A generic function is compiled in every crate that calls it, at the level of that crate: in a debug build a caller would run the whole library
-//! unoptimised. Generic functions of the API are therefore one call each of a function that belongs to the type of elements.
+//! A generic function is compiled in every crate that calls it, at the level of that crate: in a debug build a caller
+//! would run the whole library unoptimised. Generic functions of the API are therefore one call each of a function
+//! that belongs to the type of elements.
 
 /// Declares a sealed trait of functions, and implements it for `f32` and `f64`.
 macro_rules! compiled_here {

@@ -1,7 +1,7 @@
 //! Dropout of the grades of items: random numbers that are a function of a key, of a step and of a place.
 //!
-//! Nothing is drawn in order, so the CPU and GPUs drop the same, in any number of threads, and a backward pass drops what the forward pass dropped
-//! without a mask in memory. `flashcliff::cuda::dropout` does it on GPUs.
+//! Nothing is drawn in order, so the CPU and GPUs drop the same, in any number of threads, and a backward pass drops
+//! what the forward pass dropped without a mask in memory. `flashcliff::cuda::dropout` does it on GPUs.
 //!
 //! ```text
 //! base   = number `step` of the stream of `key`

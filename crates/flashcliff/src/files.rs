@@ -1,7 +1,8 @@
 //! The cache folder, and files that are written whole or not at all.
 //!
-//! A file is written beside its place, and then gets its name. A process that is killed leaves what it has written so far. The next one that
-//! writes into the folder removes it: files that are being written are locked, and a lock ends with its process.
+//! A file is written beside its place, and then gets its name. A process that is killed leaves what it has written so
+//! far. The next one that writes into the folder removes it: files that are being written are locked, and a lock ends
+//! with its process.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, TryLockError};
@@ -36,8 +37,8 @@ pub(crate) fn cache_folder_of(
     folder.map(|folder| folder.join(name))
 }
 
-/// Writes a new file beside the old one and gives it the name. Readers see the old file or the new one. What killed processes have left beside it is
-/// removed.
+/// Writes a new file beside the old one and gives it the name. Readers see the old file or the new one. What killed
+/// processes have left beside it is removed.
 ///
 /// # Errors
 /// The errors of the system. The former contents are untouched then.
@@ -81,8 +82,8 @@ fn is_beside(name: &str, of: &str) -> bool {
     numbers.is_some_and(|(process, count)| is_number(process) && is_number(count))
 }
 
-/// Marks a new file as one that this process writes, until it is closed. Returns whether it may be written: if not, another process has taken it for one that
-/// nobody writes, and another file is to be made.
+/// Marks a new file as one that this process writes, until it is closed. Returns whether it may be written: if not,
+/// another process has taken it for one that nobody writes, and another file is to be made.
 pub fn hold(file: &File, path: &Path) -> bool {
     match file.try_lock() {
         Ok(()) => is_at(file, path),
@@ -92,8 +93,8 @@ pub fn hold(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes unfinished files that killed processes have left in a folder: regular files whose name and properties are those of unfinished files, and which
-/// nobody [holds](hold). What cannot be removed stays.
+/// Removes unfinished files that killed processes have left in a folder: regular files whose name and properties are
+/// those of unfinished files, and which nobody [holds](hold). What cannot be removed stays.
 pub fn remove_unheld(folder: &Path, is_unfinished: impl Fn(&str, &Metadata) -> bool) {
     // The parent of a bare name is empty.
     let here = Path::new(".");

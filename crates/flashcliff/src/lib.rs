@@ -29,9 +29,9 @@
 //! the default, `all-algebras` has nine) and the variable `FLASHCLIFF_ALGEBRAS="1,1,1;2,1,0"` say, when the crate is
 //! built, which algebras get compiled kernels. The default features `plain-products` (products without weights, the
 //! sandwich product) and `fully-connected` (`fcgp_norm`) say for which operators. Kernels are compiled for `f32`, and
-//! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
-//! calls it. A build script compiles [programs](program) of one's own. Everything else is interpreted on the CPU: this is slower, but the
-//! results are the same. See [`Algebra`].
+//! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the
+//! kernels of a signature in the crate that calls it. A build script compiles [programs](program) of one's own.
+//! Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
 //!
 //! # Arrays
 //! With the feature `ndarray`, `Tensor::try_from(&array)?` borrows an array of the crate ndarray in standard layout,
@@ -48,8 +48,8 @@
 //! [`threads`] says. Environment variables are read as [`environment`] says.
 //!
 //! # Debug builds
-//! Functions of elements are compiled in this crate, for `f32` and for `f64`. A debug build of a program is nearly as fast as a release build if it
-//! optimises its dependencies, and hundreds of times slower if it does not:
+//! Functions of elements are compiled in this crate, for `f32` and for `f64`. A debug build of a program is nearly as
+//! fast as a release build if it optimises its dependencies, and hundreds of times slower if it does not:
 //!
 //! ```toml
 //! [profile.dev.package."*"]

@@ -35,10 +35,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Tensors are of the channels, or of scalar channels beside them ([`Width`]), whose number is another one: [`Program::input_of`],
-//! [`param_of`](Program::param_of), [`output_of`](Program::output_of). Values of both meet in [`Program::row_sum`], the sum over the channels
-//! that a value has. [`Program::row_value`] is one number for each row, which its lanes share, and [`Program::total`] a result with one number for
-//! each row, as the gradient of such a value is one.
+//! Tensors are of the channels, or of scalar channels beside them ([`Width`]), whose number is another one:
+//! [`Program::input_of`], [`param_of`](Program::param_of), [`output_of`](Program::output_of). Values of both meet in
+//! [`Program::row_sum`], the sum over the channels that a value has. [`Program::row_value`] is one number for each
+//! row, which its lanes share, and [`Program::total`] a result with one number for each row, as the gradient of such
+//! a value is one.
 //!
 //! # Compiled ahead
 //! On the CPU such a program is interpreted. A build script with the crate `flashcliff-build` compiles it, with its adjoint, and on request

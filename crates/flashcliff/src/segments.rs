@@ -1,7 +1,9 @@
-//! Rows by their relations on the CPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other.
+//! Rows by their relations on the CPU: copies of what rows belong to, and sums over what belongs to rows. Each is the
+//! gradient of the other.
 //!
-//! Values are `[outer, rows, inner]` and `[outer, targets, inner]`. Each row of a result is computed by one thread, in the order of its segment, so results
-//! do not depend on threads. The maximum of a segment is the value of one of its rows, which is kept.
+//! Values are `[outer, rows, inner]` and `[outer, targets, inner]`. Each row of a result is computed by one thread,
+//! in the order of its segment, so results do not depend on threads. The maximum of a segment is the value of one of
+//! its rows, which is kept.
 //!
 //! ```
 //! use flashcliff::segments::{self, Lists, Reduction, Related};

@@ -33,7 +33,8 @@ pub(super) fn text(root: &Path, features: &[&str]) -> Result<String, Error> {
     Ok(serde_json::to_string_pretty(&bill)? + "\n")
 }
 
-/// The crates that a build of the extension links. The metadata of cargo have the features that any package of the workspace asks for, and so further crates.
+/// The crates that a build of the extension links. The metadata of cargo have the features that any package of the
+/// workspace asks for, and so further crates.
 fn linked(root: &Path, features: &str) -> Result<BTreeSet<String>, Error> {
     let mut cargo = command::cargo(root);
     cargo.args([

@@ -1,4 +1,5 @@
-//! Heat maps of a sweep beside one other library, as an SVG file: a row for each operator, a column for each quantity, a cell for each shape.
+//! Heat maps of a sweep beside one other library, as an SVG file: a row for each operator, a column for each
+//! quantity, a cell for each shape.
 //!
 //! ```text
 //! sgp_norm, 3-D: forward   with backward   memory

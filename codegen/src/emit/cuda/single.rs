@@ -26,8 +26,8 @@ pub struct Single {
     pub kernels: Vec<Kernel>,
     /// The facts for launches.
     pub shape: Shape,
-    /// Of kernels on rows of tensors with strides, and with scalar channels: the most tiles of the channels and of the scalar channels of a row; 0 if
-    /// there may be any number.
+    /// Of kernels on rows of tensors with strides, and with scalar channels: the most tiles of the channels and of
+    /// the scalar channels of a row; 0 if there may be any number.
     pub tiles: Option<[usize; 2]>,
 }
 
@@ -50,8 +50,9 @@ const VARIANTS_OF_BLOCKS: usize = 7;
 /// The namespace of what is emitted for one program.
 const NAMESPACE: &str = "program";
 
-/// Emits the kernels of a program without scalar channels and numbers of rows for contiguous tensors. Programs that differ in names alone give the same text. If lanes
-/// do not depend on each other, the kernels take tensors with strides too.
+/// Emits the kernels of a program without scalar channels and numbers of rows for contiguous tensors. Programs that
+/// differ in names alone give the same text. If lanes do not depend on each other, the kernels take tensors with
+/// strides too.
 ///
 /// # Errors
 /// A program that kernels have no room for.
@@ -86,7 +87,8 @@ pub fn strided(program: &Program, walker: Walker) -> Result<Single, Error> {
     Ok(single)
 }
 
-/// Joins the functions of a program with its struct. `kernels` gives the file of the skeleton, the contents of the struct, kernels, and tiles.
+/// Joins the functions of a program with its struct. `kernels` gives the file of the skeleton, the contents of the
+/// struct, kernels, and tiles.
 pub(super) fn emitted(
     program: &Program,
     is_f64: bool,

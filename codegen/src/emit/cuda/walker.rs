@@ -15,13 +15,14 @@ const THREADS: usize = 32;
 /// The registers of a thread for what it keeps: operands, parameters and sums over the batch.
 const MOST_KEPT: usize = 160;
 
-/// The components of lane tensors, of all its channels together, up to which a thread takes more channels. Threads with less wait for memory less often
-/// where a row has many: on an H200, gradients of norms with 52 components a channel took 11.3 us with one channel a thread and 12.7 with two; those
-/// with 15, 10.6, 9.5 and 10.8 with one, two and four.
+/// The components of lane tensors, of all its channels together, up to which a thread takes more channels. Threads
+/// with less wait for memory less often where a row has many: on an H200, gradients of norms with 52 components a
+/// channel took 11.3 us with one channel a thread and 12.7 with two; those with 15, 10.6, 9.5 and 10.8 with one, two
+/// and four.
 const MOST_TOGETHER: usize = 48;
 
-/// The same where rows are read again in each pass, so that fewer threads hide less: norms and gates of 16 blades took 1.35 times as long at 136
-/// as at 68.
+/// The same where rows are read again in each pass, so that fewer threads hide less: norms and gates of 16 blades
+/// took 1.35 times as long at 136 as at 68.
 const MOST_WALKED: usize = 104;
 
 /// A kernel on rows of tensors with strides of their own, and with scalar channels.
@@ -103,8 +104,8 @@ impl Walkers {
         })
     }
 
-    /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes. Channels, strides and addresses are multiples of
-    /// `whole` elements.
+    /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes. Channels, strides
+    /// and addresses are multiples of `whole` elements.
     ///
     /// A row stays in registers if that is possible. If it is too long, a thread takes more channels; if it is no multiple, fewer.
     pub fn choose(&self, channels: [usize; 2], whole: usize, bytes: usize) -> Walker {

@@ -39,8 +39,8 @@ impl Request {
         }
     }
 
-    /// A program and its gradient as an operator, `Operator::gradient`, for operators with a gate. Programs that call no gate have one gradient
-    /// for all gates. Without row sums it is the adjoint, too.
+    /// A program and its gradient as an operator, `Operator::gradient`, for operators with a gate. Programs that call
+    /// no gate have one gradient for all gates. Without row sums it is the adjoint, too.
     pub fn and_gradient(program: Program, gate: Gate) -> Self {
         Self {
             backward: Backward::Gradient(gate),

@@ -91,7 +91,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The sums that are formed together, by level and width, and parts of totals behind all others: the number of the row, and the summand.
+    /// The sums that are formed together, by level and width, and parts of totals behind all others: the number of
+    /// the row, and the summand.
     fn waiting(&self) -> BTreeMap<(usize, Width), Vec<(usize, Id)>> {
         let mut all: BTreeMap<_, Vec<(usize, Id)>> = BTreeMap::new();
         for (level, sums) in &self.sums {
@@ -202,7 +203,8 @@ impl<'a> Emitter<'a> {
         text
     }
 
-    /// A kernel of all results: of whole rows, which forms sums over the row itself, or of one block of channels of a width, which reads them.
+    /// A kernel of all results: of whole rows, which forms sums over the row itself, or of one block of channels of a
+    /// width, which reads them.
     fn sweep(&self, name: &str, widths: &[Width], is_whole: bool) -> String {
         let mut kernel = Kernel::new(self, name);
         let results = self.results(widths);

@@ -1,13 +1,13 @@
 //! The Triton emitter: lane programs as text of `@triton.jit` kernels, for accelerators that have no CUDA kernels.
 //!
-//! The text is Python. It calls `fc`, the functions of `flashcliff/_triton/functions.py` (gates and the like), as emitted CUDA C calls those of
-//! the skeleton. It names tensors by their positions, so programs of one digest have one text, and it says nothing of sizes: numbers
-//! of channels, tiles and stages are constants that a launch gives.
+//! The text is Python. It calls `fc`, the functions of `flashcliff/_triton/functions.py` (gates and the like), as
+//! emitted CUDA C calls those of the skeleton. It names tensors by their positions, so programs of one digest have
+//! one text, and it says nothing of sizes: numbers of channels, tiles and stages are constants that a launch gives.
 //!
 //! # How a row is computed
-//! An instance of a kernel sweeps over tiles of `ROWS` rows. A value of lanes is a tensor `[ROWS, BLOCK]`, a parameter `[1, BLOCK]`, a number of a row
-//! `[ROWS, 1]`. Storage is of any type, arithmetic is in `f32`. Cuts are not stored: a value that two places need is computed once and stays in
-//! registers.
+//! An instance of a kernel sweeps over tiles of `ROWS` rows. A value of lanes is a tensor `[ROWS, BLOCK]`, a
+//! parameter `[1, BLOCK]`, a number of a row `[ROWS, 1]`. Storage is of any type, arithmetic is in `f32`. Cuts are
+//! not stored: a value that two places need is computed once and stays in registers.
 //!
 //! | kernels | rows | where sums over a row come from |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! Arguments of every kind: grades of no algebra, sets above the dimension, counts that overflow. Functions whose documentation names no panic have none.
+//! Arguments of every kind: grades of no algebra, sets above the dimension, counts that overflow. Functions whose
+//! documentation names no panic have none.
 
 use cayley::{Algebra, Blade, Error, GradeSet, Group, ProductKind, Signature};
 

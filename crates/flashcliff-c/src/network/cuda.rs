@@ -113,7 +113,8 @@ pub unsafe extern "C" fn fc_cuda_network_plan(
 /// Frees a network on a GPU. Null is left alone.
 ///
 /// # Safety
-/// `network` comes from [`fc_cuda_network_plan`], was not freed, nobody uses it from now on, and the work of its runs is done; or it is null.
+/// `network` comes from [`fc_cuda_network_plan`], was not freed, nobody uses it from now on, and the work of its runs
+/// is done; or it is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_cuda_network_free(network: *mut CudaNetwork) {
     if !network.is_null() {
@@ -146,9 +147,10 @@ pub unsafe extern "C" fn fc_cuda_network_sizes_of(
 /// Launches a run.
 ///
 /// # Safety
-/// `network` is alive; `call` is a call with as many pointers and offsets as it says, in memory of the CPU. All data are addresses on the GPU of as much
-/// as the ends of the network and [`fc_cuda_network_sizes_of`] say, and stay so until the work of the stream is done; nobody else uses what is written, and
-/// nobody writes what is read, but for work in the order of the stream. The stream belongs to the primary context of the GPU.
+/// `network` is alive; `call` is a call with as many pointers and offsets as it says, in memory of the CPU. All data
+/// are addresses on the GPU of as much as the ends of the network and [`fc_cuda_network_sizes_of`] say, and stay so
+/// until the work of the stream is done; nobody else uses what is written, and nobody writes what is read, but for
+/// work in the order of the stream. The stream belongs to the primary context of the GPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_cuda_network_run(
     network: *const CudaNetwork,
@@ -166,8 +168,8 @@ pub unsafe extern "C" fn fc_cuda_network_run(
 /// Launches the gradients of a run.
 ///
 /// # Safety
-/// The promises of [`fc_cuda_network_run`] hold, which has written the outputs and what is kept. `gradients` has as many pointers as it says, in memory of
-/// the CPU, to as much on the GPU as in the tensors that they are of.
+/// The promises of [`fc_cuda_network_run`] hold, which has written the outputs and what is kept. `gradients` has as
+/// many pointers as it says, in memory of the CPU, to as much on the GPU as in the tensors that they are of.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_cuda_network_backward(
     network: *const CudaNetwork,

@@ -132,8 +132,8 @@ pub unsafe extern "C" fn fc_relation_new_i64(
 /// Frees a relation. Null is left alone.
 ///
 /// # Safety
-/// `relation` comes from [`fc_relation_new`] or [`fc_relation_new_i64`], was not freed, nobody uses it from now on, and the work of runs on GPUs that read
-/// it is done; or it is null.
+/// `relation` comes from [`fc_relation_new`] or [`fc_relation_new_i64`], was not freed, nobody uses it from now on,
+/// and the work of runs on GPUs that read it is done; or it is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_relation_free(relation: *mut Relation) {
     if !relation.is_null() {

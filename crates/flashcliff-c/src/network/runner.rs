@@ -74,8 +74,8 @@ impl<T: Number> Runner<T> {
     /// Runs the plan, and keeps what its gradients need.
     ///
     /// # Safety
-    /// At each input, parameter and output there are the elements of the plan, of the type `T`. Nobody writes to inputs and parameters, and nobody
-    /// else uses outputs, during the call.
+    /// At each input, parameter and output there are the elements of the plan, of the type `T`. Nobody writes to
+    /// inputs and parameters, and nobody else uses outputs, during the call.
     pub(super) unsafe fn run(&mut self, given: &Given<'_>) -> Result<(), Failure> {
         let tensors = &self.tensors;
         tensors.check(given)?;
@@ -109,8 +109,9 @@ impl<T: Number> Runner<T> {
     /// Writes gradients, from what the last run kept.
     ///
     /// # Safety
-    /// The promises of [`Self::run`] hold, but that outputs have what the last run wrote, and nobody writes there. At each gradient there are the elements
-    /// of what it is of, and nobody else uses those that are written, during the call.
+    /// The promises of [`Self::run`] hold, but that outputs have what the last run wrote, and nobody writes there. At
+    /// each gradient there are the elements of what it is of, and nobody else uses those that are written, during the
+    /// call.
     pub(super) unsafe fn backward(
         &mut self,
         given: &Given<'_>,

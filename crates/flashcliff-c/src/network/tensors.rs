@@ -185,8 +185,8 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The tensors that a run reads: inputs of the caller, and behind them the gradients of outputs; parameters of the caller, or else of the network; and outputs of
-/// the run before.
+/// The tensors that a run reads: inputs of the caller, and behind them the gradients of outputs; parameters of the
+/// caller, or else of the network; and outputs of the run before.
 pub(super) struct Lent<'a, T> {
     pub(super) inputs: [Read<'a>; 2],
     pub(super) given: Read<'a>,

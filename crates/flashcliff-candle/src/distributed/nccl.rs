@@ -131,12 +131,12 @@ impl Communicator {
         objective.with_gradients(loss, |buffers| self.mean(&stream, buffers))
     }
 
-    /// Computes the error of a rank's share of a batch and its gradients, as [`Objective::evaluate`] does, and makes them their means over the
-    /// ranks, as [`Communicator::average`] does. Nothing waits.
+    /// Computes the error of a rank's share of a batch and its gradients, as [`Objective::evaluate`] does, and makes
+    /// them their means over the ranks, as [`Communicator::average`] does. Nothing waits.
     ///
-    /// Gradients are averaged in at most so many buckets of about the same size: each as soon as the backward pass has completed it, on a
-    /// stream beside that of the pass, also in a captured step. With one bucket, and for models without a [plan](Objective::is_planned), that
-    /// is after the backward pass.
+    /// Gradients are averaged in at most so many buckets of about the same size: each as soon as the backward pass
+    /// has completed it, on a stream beside that of the pass, also in a captured step. With one bucket, and for
+    /// models without a [plan](Objective::is_planned), that is after the backward pass.
     ///
     /// # Errors
     /// The errors of both functions.
@@ -176,9 +176,9 @@ impl Communicator {
 
     /// Calls a function for each buffer, as one group: NCCL makes one launch of it.
     ///
-    /// The buffers are memory of candle, which lends it for reading. They are alive and locked, so their memory stays; work on it is launched
-    /// on the stream of the device, or on one that waits for it and that it waits for, so writing to it comes after earlier work and
-    /// before later work.
+    /// The buffers are memory of candle, which lends it for reading. They are alive and locked, so their memory
+    /// stays; work on it is launched on the stream of the device, or on one that waits for it and that it waits for,
+    /// so writing to it comes after earlier work and before later work.
     fn each(
         &self,
         stream: &CudaStream,

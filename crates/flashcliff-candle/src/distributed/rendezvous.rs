@@ -168,9 +168,10 @@ pub(super) fn come(
     }
 }
 
-/// The listener of rank 0: on this machine alone if its address says so, else at all addresses of the machine. Other hosts may know the machine
-/// by another address than it knows itself: a name of its own is often one of the loopback (127.0.1.1 in Debian's `/etc/hosts`), and
-/// behind a translation of addresses no interface has the address that others use.
+/// The listener of rank 0: on this machine alone if its address says so, else at all addresses of the machine. Other
+/// hosts may know the machine by another address than it knows itself: a name of its own is often one of the loopback
+/// (127.0.1.1 in Debian's `/etc/hosts`), and behind a translation of addresses no interface has the address that
+/// others use.
 fn listener(world: &World) -> io::Result<TcpListener> {
     let address = (&*world.host, world.port);
     let literal: Option<IpAddr> = world.host.parse().ok();

@@ -22,10 +22,11 @@ pub(super) const fn targets(dim: usize) -> usize {
     dim * POINTS
 }
 
-/// Where charged bodies are after some time, from their charges, positions and velocities. It commutes with rotations, reflections and translations.
+/// Where charged bodies are after some time, from their charges, positions and velocities. It commutes with
+/// rotations, reflections and translations.
 ///
-/// Bodies are the nodes of complete graphs, of which each sample is one. [`messages::Bodies`] describes the network: 28 channels, three layers of messages,
-/// 134,625 parameters, named as in CGENN; in five dimensions 210,113.
+/// Bodies are the nodes of complete graphs, of which each sample is one. [`messages::Bodies`] describes the network:
+/// 28 channels, three layers of messages, 134,625 parameters, named as in CGENN; in five dimensions 210,113.
 /// [`messages::MultivectorNeurons`] is MVN's in its place, of 144,657 parameters, named as there.
 ///
 /// Source: CGENN, its n-body experiment (arXiv 2305.11141, section 5); MVN (arXiv 2406.04052); the

@@ -107,8 +107,9 @@ impl GatrOptions {
 /// GATr: a linear layer, blocks of attention and perceptrons, a linear layer. It commutes with rotations, translations and reflections of
 /// space.
 ///
-/// Parameters have the names of GATr's state dict: `linear_in`, `blocks.0`, ..., `linear_out`. The reference of joins is the mean of the input,
-/// as in GATr. Over other algebras the network is that of L-GATr, E-GATr or C-GATr, see [`Geometry::of`].
+/// Parameters have the names of GATr's state dict: `linear_in`, `blocks.0`, ..., `linear_out`. The reference of joins
+/// is the mean of the input, as in GATr. Over other algebras the network is that of L-GATr, E-GATr or C-GATr, see
+/// [`Geometry::of`].
 ///
 /// Source: Brehmer, de Haan, Behrends and Cohen, NeurIPS 2023, arXiv 2305.18415.
 ///
@@ -184,9 +185,11 @@ impl Gatr {
         })
     }
 
-    /// The network as JSON, for [`Checkpoint::set_network`](crate::checkpoint::Checkpoint::set_network): a file with it and the parameters opens in
-    /// Rust, C, PyTorch and JAX. Its inputs are `tokens` and, with joins, the `reference` of each item, which [`Self::forward`] makes as
-    /// [`join_reference`](crate::layers::transformer::join_reference) does; with reinserted channels these are the input `extra`. Its output is `output`.
+    /// The network as JSON, for [`Checkpoint::set_network`](crate::checkpoint::Checkpoint::set_network): a file with
+    /// it and the parameters opens in Rust, C, PyTorch and JAX. Its inputs are `tokens` and, with joins, the
+    /// `reference` of each item, which [`Self::forward`] makes as
+    /// [`join_reference`](crate::layers::transformer::join_reference) does; with reinserted channels these are the
+    /// input `extra`. Its output is `output`.
     ///
     /// # Errors
     /// The errors of the description.
@@ -210,8 +213,9 @@ impl Gatr {
         Ok(network_to_json(&network, &[("output", ends.output)])?)
     }
 
-    /// With gradient checkpointing the forward pass keeps only the inputs of blocks, and the backward pass runs each block again. A step takes less
-    /// memory and more time; results and gradients are the same bit for bit. [`op::recomputed`](crate::op::recomputed) does it for any function.
+    /// With gradient checkpointing the forward pass keeps only the inputs of blocks, and the backward pass runs each
+    /// block again. A step takes less memory and more time; results and gradients are the same bit for bit.
+    /// [`op::recomputed`](crate::op::recomputed) does it for any function.
     #[must_use]
     pub fn with_gradient_checkpointing(self, gradient_checkpointing: bool) -> Self {
         Self {
@@ -250,8 +254,9 @@ impl Gatr {
         self.call(x, &Call::within(reference, scope))
     }
 
-    /// Applies the network with all that a call may have. In training that is the random numbers of dropout, of which each block takes its own. The
-    /// network makes the reference of joins if there is none, and the extra tokens of its blocks.
+    /// Applies the network with all that a call may have. In training that is the random numbers of dropout, of which
+    /// each block takes its own. The network makes the reference of joins if there is none, and the extra tokens of
+    /// its blocks.
     ///
     /// # Errors
     /// The errors of [`Self::forward_within`]; extra tokens; random numbers on another device.

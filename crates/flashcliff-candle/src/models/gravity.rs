@@ -26,8 +26,9 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// The sizes of the published run.
 const OPTIONS: GatrOptions = GatrOptions::new(ENDS, ENDS, Channels::new(16, 128));
 
-/// Where bodies are after some time, from their masses, positions and velocities. It commutes with rotations and translations; with reflections
-/// only the network does, since the weight of an embedded point is 1 and that of a reflected one -1.
+/// Where bodies are after some time, from their masses, positions and velocities. It commutes with rotations and
+/// translations; with reflections only the network does, since the weight of an embedded point is 1 and that of a
+/// reflected one -1.
 ///
 /// Each body is one multivector: the sum of its mass as a scalar, its position `x` as the point `e123 - z e012 + y e013 - x e023`, and its
 /// velocity `v` as the translation `1 - e0 v / 2`; and one scalar, 0. A [`Gatr`] of 10 blocks with 16 multivector and 128 scalar channels
@@ -50,8 +51,8 @@ impl Gravity {
         Self::with_dropout(None, vb)
     }
 
-    /// The model with dropout of grades in its blocks, if there is a probability: see [`GatrOptions::dropout`]. The names of parameters count layers
-    /// of dropout, as in GATr.
+    /// The model with dropout of grades in its blocks, if there is a probability: see [`GatrOptions::dropout`]. The
+    /// names of parameters count layers of dropout, as in GATr.
     ///
     /// # Errors
     /// [`Error::Option`] for what is no probability, and the errors of [`Self::new`].
@@ -90,8 +91,8 @@ impl Gravity {
         Self { net, ..self }
     }
 
-    /// The [description](Gatr::description) of the transformer. Its `tokens` are bodies as multivectors, its `reference` is 1, the mean of their weights, and its
-    /// `output` has the points.
+    /// The [description](Gatr::description) of the transformer. Its `tokens` are bodies as multivectors, its
+    /// `reference` is 1, the mean of their weights, and its `output` has the points.
     ///
     /// # Errors
     /// The errors of the description.
@@ -107,8 +108,8 @@ impl Gravity {
         positions(&self.tokens(bodies, None)?)
     }
 
-    /// Positions, and the regulariser of the output: the mean over samples of the sum of the squares of what is not a point of weight 1 or -1. A model
-    /// with dropout drops grades if there are random numbers.
+    /// Positions, and the regulariser of the output: the mean over samples of the sum of the squares of what is not a
+    /// point of weight 1 or -1. A model with dropout drops grades if there are random numbers.
     ///
     /// # Errors
     /// The errors of [`Self::forward`].

@@ -68,7 +68,8 @@ pub enum Architecture {
 /// Options of a [`Model`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ModelOptions {
-    /// The probability of dropout of grades in the blocks of [`Gravity`], see [`Gravity::with_dropout`]. `None` for none, the default. No other network has dropout.
+    /// The probability of dropout of grades in the blocks of [`Gravity`], see [`Gravity::with_dropout`]. `None` for
+    /// none, the default. No other network has dropout.
     pub dropout: Option<f64>,
 }
 
@@ -81,8 +82,8 @@ const REGULARISER: f64 = 0.01;
 pub struct Losses {
     /// The loss to minimise.
     pub objective: Tensor,
-    /// The mean squared error of the predictions. It is the objective too, but for [`Architecture::Gravity`], whose objective adds 0.01 times the
-    /// regulariser.
+    /// The mean squared error of the predictions. It is the objective too, but for [`Architecture::Gravity`], whose
+    /// objective adds 0.01 times the regulariser.
     pub error: Tensor,
 }
 
@@ -341,7 +342,8 @@ impl Model {
         Ok(network_to_json(&own.network, &[("output", own.ends[0])])?)
     }
 
-    /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph. Networks that have a plan are as before.
+    /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph.
+    /// Networks that have a plan are as before.
     pub(crate) fn recomputing(&self) -> Self {
         let mut model = self.clone();
         if let Network::Gravity(network) = model.network {

@@ -13,8 +13,8 @@ pub(super) struct Bucket {
     pub(super) outputs: Vec<usize>,
 }
 
-/// The gradients of a plan, which are all outputs but the first, in at most so many buckets of about the same size, in the order of the calls. The last
-/// one is there even without gradients.
+/// The gradients of a plan, which are all outputs but the first, in at most so many buckets of about the same size,
+/// in the order of the calls. The last one is there even without gradients.
 pub(super) fn buckets(plan: &Plan, most: usize) -> Vec<Bucket> {
     let len = |output: usize| {
         let tensor = plan.tensor(plan.outputs()[output]);

@@ -48,7 +48,8 @@ impl Described {
     /// A network with the variables of its parameters.
     ///
     /// # Errors
-    /// [`Error::InputCount`], [`Error::Shape`], [`Error::InputDevice`], [`Error::InputType`]: variables that are not those of the parameters.
+    /// [`Error::InputCount`], [`Error::Shape`], [`Error::InputDevice`], [`Error::InputType`]: variables that are not
+    /// those of the parameters.
     pub(super) fn of(
         network: &Network,
         ends: [Value; 2],
@@ -127,8 +128,8 @@ impl Description {
         Ok(self.network.parameter(name, shape))
     }
 
-    /// An operator of values and then parameters, each of these with the shape in which the operator sees it. Values without rows come behind those with
-    /// rows.
+    /// An operator of values and then parameters, each of these with the shape in which the operator sees it. Values
+    /// without rows come behind those with rows.
     ///
     /// # Errors
     /// Shapes that do not fit the operator.

@@ -106,8 +106,8 @@ impl OnGpu {
         self.sums.get(output.checked_sub(1)?)
     }
 
-    /// Launches the error of a batch, part by part, and its gradients. Buckets of them are complete in the last part. Gradients are multiplied by
-    /// the scale of the loss.
+    /// Launches the error of a batch, part by part, and its gradients. Buckets of them are complete in the last part.
+    /// Gradients are multiplied by the scale of the loss.
     pub(super) fn run(
         &mut self,
         (parameters, graphs): (&[Tensor], Option<&Graphs>),
@@ -215,8 +215,9 @@ impl OnGpu {
             unsafe_code,
             reason = "candle lends the memory of a tensor for reading only"
         )]
-        // SAFETY: the error is alive and locked for reading, so its memory stays; gradients are memory of this objective, which stays where it
-        // is. All work on both is launched on this stream, so the plan comes after earlier work and before later work.
+        // SAFETY: the error is alive and locked for reading, so its memory stays; gradients are memory of this
+        // objective, which stays where it is. All work on both is launched on this stream, so the plan comes after
+        // earlier work and before later work.
         unsafe {
             gpu.run(memory, &stream, lent, course, &mut hear)?;
         }

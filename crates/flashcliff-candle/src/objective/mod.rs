@@ -49,9 +49,9 @@ use planned::{Batch, Planned, check_rows};
 /// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
 /// parameters: those of [`Losses::objective`](crate::models::Losses).
 ///
-/// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both in the type and on the device of
-/// the model. Models that have a plan ([`Objective::is_planned`]) are computed in buffers that are taken once; all others through candle's graph.
-/// Both give the same numbers up to rounding.
+/// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both
+/// in the type and on the device of the model. Models that have a plan ([`Objective::is_planned`]) are computed in
+/// buffers that are taken once; all others through candle's graph. Both give the same numbers up to rounding.
 ///
 /// A batch may be computed in *parts*, one after the other, in the memory of one part. The error and the gradients are
 /// those of the whole batch up to rounding.
@@ -104,8 +104,8 @@ impl Objective {
     /// The error of a model for batches of so many rows, each computed in so many parts.
     ///
     /// # Errors
-    /// No row, or parts of unequal size; [`flashcliff::Error::OutOfMemory`] with the largest batch if the buffers of a plan do not fit; the errors of
-    /// the core and of candle.
+    /// No row, or parts of unequal size; [`flashcliff::Error::OutOfMemory`] with the largest batch if the buffers of
+    /// a plan do not fit; the errors of the core and of candle.
     pub fn new(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
         Self::with_options(model, rows, parts, &ObjectiveOptions::default())
     }
@@ -174,9 +174,10 @@ impl Objective {
         }
     }
 
-    /// The mean squared error of a network of one's own: the sum of the squares of `prediction - target`, divided by the rows. `parameters` are the variables of the
-    /// network's parameters, in their order, with as many elements each. A batch has a tensor for each input of the network, in their order,
-    /// the target among them; the first axis of each is that of rows.
+    /// The mean squared error of a network of one's own: the sum of the squares of `prediction - target`, divided by
+    /// the rows. `parameters` are the variables of the network's parameters, in their order, with as many elements
+    /// each. A batch has a tensor for each input of the network, in their order, the target among them; the first
+    /// axis of each is that of rows.
     ///
     /// ```
     /// use candle_core::{DType, Device, Tensor, Var};
@@ -209,9 +210,9 @@ impl Objective {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InputCount`] and [`Error::Shape`] for variables that are not those of the parameters, and for inputs without rows as their first axis;
-    /// [`Error::InputDevice`] and [`Error::InputType`] for variables of several devices or types; [`Error::Features`]; the errors of
-    /// [`Objective::new`] and of networks.
+    /// [`Error::InputCount`] and [`Error::Shape`] for variables that are not those of the parameters, and for inputs
+    /// without rows as their first axis; [`Error::InputDevice`] and [`Error::InputType`] for variables of several
+    /// devices or types; [`Error::Features`]; the errors of [`Objective::new`] and of networks.
     pub fn of_network(
         network: &Network,
         ends: [Value; 2],
@@ -260,7 +261,8 @@ impl Objective {
         matches!(self.work, Work::Planned(_))
     }
 
-    /// The number of bytes of the memory of values, of their gradients and of sums that operators save, which is taken once; `None` without a plan.
+    /// The number of bytes of the memory of values, of their gradients and of sums that operators save, which is
+    /// taken once; `None` without a plan.
     pub fn buffer_bytes(&self) -> Option<usize> {
         match &self.work {
             Work::Planned(planned) => Some(planned.plan().arena_bytes()),
@@ -277,8 +279,9 @@ impl Objective {
         }
     }
 
-    /// Computes the error of a batch, and its gradients multiplied by the scale of the loss. Gradients stay until a step of an optimiser or the
-    /// next batch. On a GPU the error is memory that the next batch overwrites, and nothing waits.
+    /// Computes the error of a batch, and its gradients multiplied by the scale of the loss. Gradients stay until a
+    /// step of an optimiser or the next batch. On a GPU the error is memory that the next batch overwrites, and
+    /// nothing waits.
     ///
     /// # Errors
     /// Tensors of another number, shape, type or device; the errors of candle.
@@ -286,8 +289,8 @@ impl Objective {
         self.compute(batch, |planned| planned.place.error())
     }
 
-    /// Evaluates a batch as [`Objective::evaluate`] does, but on the CPU too the error is memory that the next call overwrites. With a plan, calls
-    /// after the first allocate nothing of ours there.
+    /// Evaluates a batch as [`Objective::evaluate`] does, but on the CPU too the error is memory that the next call
+    /// overwrites. With a plan, calls after the first allocate nothing of ours there.
     ///
     /// # Errors
     /// The errors of [`Objective::evaluate`].
@@ -315,9 +318,10 @@ impl Objective {
         done
     }
 
-    /// Does the same as [`Objective::evaluate`], in buffers of a plan on a GPU, and calls a function in the middle of it, with memory that it may
-    /// change: the gradients of parameters in at most so many buckets, each as soon as the work that completes it is launched. The loss
-    /// comes with the last bucket. Each memory has its number of elements beside it.
+    /// Does the same as [`Objective::evaluate`], in buffers of a plan on a GPU, and calls a function in the middle of
+    /// it, with memory that it may change: the gradients of parameters in at most so many buckets, each as soon as
+    /// the work that completes it is launched. The loss comes with the last bucket. Each memory has its number of
+    /// elements beside it.
     #[cfg(feature = "cuda")]
     pub(crate) fn evaluate_in_buckets(
         &mut self,

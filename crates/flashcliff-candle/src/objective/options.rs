@@ -9,9 +9,10 @@ use crate::optim::LossScale;
 
 /// The type of the features of a training step: of the values between layers, and of their gradients.
 ///
-/// Parameters, their gradients and the moments of an optimiser keep the type of the model, so the parameters are the master weights. Kernels
-/// compute in `f32` and round what they write. Matrix products take operands of the type of the features, into which they round a copy of
-/// their weights, and add in `f32`. The last linear map, the prediction and the error are `f32`.
+/// Parameters, their gradients and the moments of an optimiser keep the type of the model, so the parameters are the
+/// master weights. Kernels compute in `f32` and round what they write. Matrix products take operands of the type of
+/// the features, into which they round a copy of their weights, and add in `f32`. The last linear map, the prediction
+/// and the error are `f32`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Features {
@@ -111,15 +112,17 @@ impl Features {
 pub struct ObjectiveOptions {
     /// The type of the features. Default: [`Features::default`].
     pub features: Features,
-    /// Whether the forward pass keeps the values between the blocks of the network only. The backward pass then computes those within a block
-    /// again: in buffers of a plan, or by [`Gatr::with_gradient_checkpointing`](crate::models::Gatr::with_gradient_checkpointing). Gradients are
-    /// the same bit for bit; a step takes less memory and more time. Default: no.
+    /// Whether the forward pass keeps the values between the blocks of the network only. The backward pass then
+    /// computes those within a block again: in buffers of a plan, or by
+    /// [`Gatr::with_gradient_checkpointing`](crate::models::Gatr::with_gradient_checkpointing). Gradients are the
+    /// same bit for bit; a step takes less memory and more time. Default: no.
     pub gradient_checkpointing: bool,
-    /// The scale of the loss, of the optimiser that takes the gradients: [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients
-    /// are multiplied by it; the error is not. Default: `None`.
+    /// The scale of the loss, of the optimiser that takes the gradients:
+    /// [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients are multiplied by it; the error is not.
+    /// Default: `None`.
     pub loss_scale: Option<LossScale>,
-    /// The random numbers of a network with [dropout](crate::models::ModelOptions::dropout). Each part of a batch takes the next ones. Without them
-    /// nothing is dropped, as by default.
+    /// The random numbers of a network with [dropout](crate::models::ModelOptions::dropout). Each part of a batch
+    /// takes the next ones. Without them nothing is dropped, as by default.
     pub draws: Option<Draws>,
 }
 

@@ -1,4 +1,5 @@
-//! Whether a device has room for the memory of a plan. The question comes before the memory is taken, once, so no step waits for the answer.
+//! Whether a device has room for the memory of a plan. The question comes before the memory is taken, once, so no
+//! step waits for the answer.
 
 use candle_core::Device;
 use flashcliff::memory;

@@ -241,8 +241,8 @@ fn batches_are_checked() {
     );
 }
 
-/// The memory has room for the values that the documentation counts and for gradients that live at once, and for little more: sums that operators
-/// save, and multiples of 256 bytes.
+/// The memory has room for the values that the documentation counts and for gradients that live at once, and for
+/// little more: sums that operators save, and multiples of 256 bytes.
 #[test]
 fn buffers_are_those_that_are_counted() {
     let rows = 4;
@@ -286,7 +286,8 @@ fn gradients_with_checkpointing_are_the_same_bit_for_bit() {
     }
 }
 
-/// Hulls keep the points in the full algebra and the outputs of four products; two linear maps of one product at a time, and gradients, share memory.
+/// Hulls keep the points in the full algebra and the outputs of four products; two linear maps of one product at a
+/// time, and gradients, share memory.
 #[test]
 fn checkpointing_keeps_the_values_between_blocks() {
     let rows = 4;

@@ -35,7 +35,8 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// Number of inputs.
     fn arity(&self) -> usize;
 
-    /// A pass for a timeline; `None` if the parts of the function report themselves. `wanted` says for each input whether its gradient is computed.
+    /// A pass for a timeline; `None` if the parts of the function report themselves. `wanted` says for each input
+    /// whether its gradient is computed.
     fn operation(
         &self,
         shapes: &[Vec<usize>],

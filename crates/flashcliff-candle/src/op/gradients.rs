@@ -5,11 +5,13 @@ use candle_core::{Result, Tensor};
 use super::once;
 use crate::Error;
 
-/// The gradients of a scalar by some tensors, as tensors that can be differentiated again: forces are the gradients of an energy by positions, with
-/// the sign changed. A tensor on which the scalar does not depend has a gradient of zeros.
+/// The gradients of a scalar by some tensors, as tensors that can be differentiated again: forces are the gradients
+/// of an energy by positions, with the sign changed. A tensor on which the scalar does not depend has a gradient of
+/// zeros.
 ///
-/// candle keeps the graph of gradients only where the variable `CANDLE_GRAD_DO_NOT_DETACH` of the environment is 1 when a thread first runs a
-/// backward pass: set it before the program starts, or in `.cargo/config.toml` under `[env]`. Backward passes then hold more memory. The orders of derivatives are
+/// candle keeps the graph of gradients only where the variable `CANDLE_GRAD_DO_NOT_DETACH` of the environment is 1
+/// when a thread first runs a backward pass: set it before the program starts, or in `.cargo/config.toml` under
+/// `[env]`. Backward passes then hold more memory. The orders of derivatives are
 ///
 /// | | |
 /// |---|---|
@@ -19,8 +21,9 @@ use crate::Error;
 /// | masks whose numbers depend on variables | one |
 /// | what runs again in the backward pass: [`recomputed`](super::recomputed()), gradient checkpointing | one |
 ///
-/// A loss on the gradients of one node runs its forward pass and the first gradients again, within a network of second order. A loss on a last gradient is
-/// [`Error::SecondDerivative`], which names what ends there; an order that kernels have no room for is an error of the core.
+/// A loss on the gradients of one node runs its forward pass and the first gradients again, within a network of
+/// second order. A loss on a last gradient is [`Error::SecondDerivative`], which names what ends there; an order that
+/// kernels have no room for is an error of the core.
 ///
 /// # Errors
 /// [`Error::DetachedGradients`] where candle does not keep the graph; the errors of candle.

@@ -38,7 +38,8 @@ impl Graphs {
         }))
     }
 
-    /// So many graphs of so many nodes each, all of which are neighbours of all others: the receivers and the senders of edges, and the graphs of nodes.
+    /// So many graphs of so many nodes each, all of which are neighbours of all others: the receivers and the senders
+    /// of edges, and the graphs of nodes.
     ///
     /// # Errors
     /// [`flashcliff_network::Error::Index`] for more nodes or edges than relations can have.

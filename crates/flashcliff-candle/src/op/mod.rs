@@ -65,14 +65,14 @@ impl GpuOptions {
 
 /// Applies a core operator to candle tensors, differentiably.
 ///
-/// The operator may be one of a program of your own ([`Operator::of`]). The inputs come in its own order ([`Operator::inputs`] names them and
-/// their shapes). On the CPU all are `f32` or all are `f64`. On a GPU (feature `cuda`) they may also be `bf16` or `f16`, with parameters
-/// in `f32` too.
-/// Inputs that are not contiguous are copied first, on their device; others are read in place. Gradients are computed
-/// for the inputs that depend on a variable. On a GPU the call does not wait, and copies nothing to the host.
+/// The operator may be one of a program of your own ([`Operator::of`]). The inputs come in its own order
+/// ([`Operator::inputs`] names them and their shapes). On the CPU all are `f32` or all are `f64`. On a GPU (feature
+/// `cuda`) they may also be `bf16` or `f16`, with parameters in `f32` too. Inputs that are not contiguous are copied
+/// first, on their device; others are read in place. Gradients are computed for the inputs that depend on a variable.
+/// On a GPU the call does not wait, and copies nothing to the host.
 ///
-/// The result has the bits of the core's result, and is as deterministic. There are further derivatives where candle keeps the graph of [`gradients`](gradients()):
-/// [`first_order`] says what happens to a loss on gradients elsewhere.
+/// The result has the bits of the core's result, and is as deterministic. There are further derivatives where candle
+/// keeps the graph of [`gradients`](gradients()): [`first_order`] says what happens to a loss on gradients elsewhere.
 ///
 /// # Errors
 /// A wrong number of inputs, an unsupported type or device, mixed types or devices, and the core's errors about shapes;

@@ -1,7 +1,8 @@
 //! A described network as one node of candle's graph.
 //!
-//! Its forward pass and its gradients are the two stages of a plan. What the second stage reads of the first lies in memory of the node; all other
-//! memory is there while a stage runs. Gradients that nobody wants have no calls, and a network without any keeps nothing.
+//! Its forward pass and its gradients are the two stages of a plan. What the second stage reads of the first lies in
+//! memory of the node; all other memory is there while a stage runs. Gradients that nobody wants have no calls, and a
+//! network without any keeps nothing.
 //!
 //! * `again` - its gradients as nodes that can be differentiated again.
 //! * `cpu` - as a function on slices; [`super::gpu`] has it on GPUs.
@@ -246,7 +247,8 @@ impl NetworkFunction {
         timeline::around(|| work(&mut |call| reports.call(call)))
     }
 
-    /// A pass on tokens for a timeline, to which a layer of tokens is one operation: it moves inputs, result and parameters once, and what is kept.
+    /// A pass on tokens for a timeline, to which a layer of tokens is one operation: it moves inputs, result and
+    /// parameters once, and what is kept.
     fn operation_of(&self, plan: &Plan, stage: usize, wanted: &[bool]) -> Operation {
         let Shared {
             name,

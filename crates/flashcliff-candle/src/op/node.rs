@@ -205,7 +205,8 @@ pub(super) trait Backward: Send + Sync + 'static {
     /// Name, for error messages.
     fn name(&self) -> &str;
 
-    /// The gradients of the inputs that are `tracked`, in that order. Where candle keeps their graph, those that can be differentiated again are nodes.
+    /// The gradients of the inputs that are `tracked`, in that order. Where candle keeps their graph, those that can
+    /// be differentiated again are nodes.
     fn gradients(
         &self,
         inputs: &[Tensor],

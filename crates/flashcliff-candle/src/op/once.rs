@@ -1,13 +1,13 @@
 //! Gradients that cannot be differentiated again.
 //!
-//! candle takes gradients out of the graph before it hands them from one operation to the next, unless the variable `CANDLE_GRAD_DO_NOT_DETACH` of
-//! the environment says otherwise. Where it keeps them, gradients of operators are operators, and those of networks are networks ([`super::gradients`]). All other
-//! gradients end here.
+//! candle takes gradients out of the graph before it hands them from one operation to the next, unless the variable
+//! `CANDLE_GRAD_DO_NOT_DETACH` of the environment says otherwise. Where it keeps them, gradients of operators are
+//! operators, and those of networks are networks ([`super::gradients`]). All other gradients end here.
 //!
-//! A gradient that leaves a node for a variable is then itself the result of a node, whose backward pass
-//! is an error: candle goes there from every loss that is made of the gradient. Without that node the gradient would be a constant, and a loss on
-//! it would have no gradients, or those of candle's part alone, without a word. Gradients of tensors that are no variables need such a node only where candle
-//! keeps the graph.
+//! A gradient that leaves a node for a variable is then itself the result of a node, whose backward pass is an error:
+//! candle goes there from every loss that is made of the gradient. Without that node the gradient would be a
+//! constant, and a loss on it would have no gradients, or those of candle's part alone, without a word. Gradients of
+//! tensors that are no variables need such a node only where candle keeps the graph.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -65,8 +65,8 @@ pub(crate) enum Gradient {
 }
 
 impl Gradient {
-    /// The gradients by tensors, of which some are found, in order. A result does not depend on the others: their gradients, and all gradients of these,
-    /// are zeros.
+    /// The gradients by tensors, of which some are found, in order. A result does not depend on the others: their
+    /// gradients, and all gradients of these, are zeros.
     pub(crate) fn among<'a>(
         found: impl IntoIterator<Item = Self>,
         by: impl IntoIterator<Item = (&'a Tensor, bool)>,
@@ -190,13 +190,14 @@ impl CustomOp1 for Once {
     }
 }
 
-/// Marks a variable whose gradient must not be differentiated, such as positions whose gradient is a force: a loss on that gradient is then an error.
+/// Marks a variable whose gradient must not be differentiated, such as positions whose gradient is a force: a loss on
+/// that gradient is then an error.
 ///
 /// Where candle keeps the graph of gradients the mark changes nothing: [`gradients`](super::gradients()) can be differentiated.
 ///
-/// The result has the numbers of the tensor, in memory of its own. Operators and layers of this crate need no mark. It is for variables that
-/// operations of candle read first: candle takes the gradient out of the graph on its way through these, so a loss on it would have gradients of
-/// candle's last operation at most, or none, without an error.
+/// The result has the numbers of the tensor, in memory of its own. Operators and layers of this crate need no mark.
+/// It is for variables that operations of candle read first: candle takes the gradient out of the graph on its way
+/// through these, so a loss on it would have gradients of candle's last operation at most, or none, without an error.
 ///
 /// # Errors
 /// The errors of candle.

@@ -9,8 +9,8 @@
 //!            give the node the gradients of the copies and of the variables
 //! ```
 //!
-//! The variables are arguments of the node, so that candle adds their gradients to those of their other uses, and knows which nodes come first.
-//! Nobody lists them: the graph of the first run knows them.
+//! The variables are arguments of the node, so that candle adds their gradients to those of their other uses, and
+//! knows which nodes come first. Nobody lists them: the graph of the first run knows them.
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var};
@@ -26,14 +26,16 @@ const NAME: &str = "recomputed";
 
 /// Applies a function to tensors and keeps none of its inner values: the backward pass runs it again.
 ///
-/// A network of blocks then holds the values of one block at a time besides the inputs of all blocks, for the time of a second forward pass. The
-/// variables that the function reads are found in its graph, and get their gradients as without this call. Where each variable is read by one
-/// block, gradients are the same bit for bit as without it, if all operations in the function are deterministic.
+/// A network of blocks then holds the values of one block at a time besides the inputs of all blocks, for the time of
+/// a second forward pass. The variables that the function reads are found in its graph, and get their gradients as
+/// without this call. Where each variable is read by one block, gradients are the same bit for bit as without it, if
+/// all operations in the function are deterministic.
 ///
-/// The function must compute the same from the same inputs whenever it is called, and variables must keep their values until the backward pass has run.
-/// It gets its inputs contiguous and apart from the graph. A tensor that leads to variables should be an input: if the function holds it instead,
-/// they get their gradients too, but candle goes the way to them once more for this node. A call may be inside the function of another. If
-/// nothing leads to a variable, this is a plain call. It works on the CPU, on CUDA devices, and in captured steps.
+/// The function must compute the same from the same inputs whenever it is called, and variables must keep their
+/// values until the backward pass has run. It gets its inputs contiguous and apart from the graph. A tensor that
+/// leads to variables should be an input: if the function holds it instead, they get their gradients too, but candle
+/// goes the way to them once more for this node. A call may be inside the function of another. If nothing leads to a
+/// variable, this is a plain call. It works on the CPU, on CUDA devices, and in captured steps.
 ///
 /// A function that draws random numbers must draw the same ones in both runs, as the layers of this crate do with those of a
 /// [`Draw`](crate::layers::transformer::Draw).

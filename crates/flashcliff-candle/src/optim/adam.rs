@@ -47,13 +47,14 @@ const LION_OPERATIONS: usize = 12;
 /// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
 /// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5. The records are a part of the state.
 ///
-/// With [`loss_scale`](AdamOptions::loss_scale), gradients come multiplied by the scale of the loss, and are divided by it. If the norm is
-/// not finite though the loss is, the step is *skipped*: it changes nothing but the scale, which falls. After some steps without overflow it
-/// rises. Scale and counts are a part of the state.
+/// With [`loss_scale`](AdamOptions::loss_scale), gradients come multiplied by the scale of the loss, and are divided
+/// by it. If the norm is not finite though the loss is, the step is *skipped*: it changes nothing but the scale,
+/// which falls. After some steps without overflow it rises. Scale and counts are a part of the state.
 ///
-/// A step is *refused* if the norm is not finite (and the step is not skipped), or the loss that it was given: it then changes nothing, and
-/// [`Adam::refusals`] counts it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
-/// that type. Parameters change in place. A parameter without a gradient is left unchanged.
+/// A step is *refused* if the norm is not finite (and the step is not skipped), or the loss that it was given: it
+/// then changes nothing, and [`Adam::refusals`] counts it. Coefficients and the norm are computed in `f64`;
+/// coefficients are rounded to the type of the parameter; the rest is computed in that type. Parameters change in
+/// place. A parameter without a gradient is left unchanged.
 ///
 /// All parameters are on one device. On the CPU a step is one pass over each parameter on the calling thread, after a pass over the
 /// gradients for their norm; it allocates nothing, and results do not depend on the number of threads. On a GPU a step is three
@@ -205,7 +206,8 @@ impl Adam {
         Ok(())
     }
 
-    /// Computes the gradients of a loss, multiplied by its scale if there is one, and makes a step that is refused if the loss is not finite.
+    /// Computes the gradients of a loss, multiplied by its scale if there is one, and makes a step that is refused if
+    /// the loss is not finite.
     ///
     /// # Errors
     /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].

@@ -13,8 +13,8 @@
 //! Symbolic links are followed and stay. Writing in place extends the file first, so that a full disk is found while
 //! the old contents are whole, and puts them back if writing fails later. Only a crash in between leaves a mixture.
 //!
-//! A process that is killed while it writes beside a place leaves an unfinished file there, `.flashcliff-` and six letters. The next process that
-//! writes into the folder removes it, unless another one still writes it.
+//! A process that is killed while it writes beside a place leaves an unfinished file there, `.flashcliff-` and six
+//! letters. The next process that writes into the folder removes it, unless another one still writes it.
 //!
 //! The kernel decides who may write a file, when it is opened. It lets root write everything, so for root the
 //! permission bits decide as they would for another user: those of the owner if the file belongs to root, those of the
@@ -82,8 +82,9 @@ impl OutputFile {
         Self::decide(path.as_ref(), true)
     }
 
-    /// Does the same as [`Self::create`], but refuses the name of a regular file that is there, or of a link to one. FIFOs, devices and open descriptors
-    /// lose nothing. A file that gets the name later, before the commit, is replaced: it would be the results of this process that are lost.
+    /// Does the same as [`Self::create`], but refuses the name of a regular file that is there, or of a link to one.
+    /// FIFOs, devices and open descriptors lose nothing. A file that gets the name later, before the commit, is
+    /// replaced: it would be the results of this process that are lost.
     ///
     /// # Errors
     /// [`Error::Exists`]; the errors of [`Self::create`].

@@ -1,9 +1,10 @@
 //! Timelines of training steps: the operations of a step, and the time that each takes.
 //!
-//! While [`record`] runs work, the parts of this crate report what they do: nodes of candle's graph, the operations of an
-//! [`Objective`](crate::objective::Objective), passes of candle, the optimiser. A report is a *mark*: a moment, and the operation that runs from then
-//! on. So the times of all operations add up to the whole exactly, and an operation within another one takes its time from it. Without a recording
-//! an operation asks once whether there is one.
+//! While [`record`] runs work, the parts of this crate report what they do: nodes of candle's graph, the operations
+//! of an [`Objective`](crate::objective::Objective), passes of candle, the optimiser. A report is a *mark*: a moment,
+//! and the operation that runs from then on. So the times of all operations add up to the whole exactly, and an
+//! operation within another one takes its time from it. Without a recording an operation asks once whether there is
+//! one.
 //!
 //! * [`Operation`] - an operation, with its bytes and floating-point operations.
 //! * [`Timeline`] - the slices of time between marks.
@@ -89,11 +90,11 @@ impl Timeline {
     }
 }
 
-/// Runs work, and records what the operations of this crate that it calls on this thread take, on a device. On a GPU the call waits before and
-/// behind the work. Time that no operation reports belongs to [`Operation::rest`].
+/// Runs work, and records what the operations of this crate that it calls on this thread take, on a device. On a GPU
+/// the call waits before and behind the work. Time that no operation reports belongs to [`Operation::rest`].
 ///
-/// A recording within another one takes its calls. A step that is [captured](crate::capture) reports nothing when it is replayed, and while it is
-/// captured its events have no times: record eager steps.
+/// A recording within another one takes its calls. A step that is [captured](crate::capture) reports nothing when it
+/// is replayed, and while it is captured its events have no times: record eager steps.
 ///
 /// # Errors
 /// The errors of CUDA.

@@ -4,14 +4,15 @@ use std::sync::{Arc, LazyLock};
 
 use flashcliff::{Dims, Dtype, Operator, Pass};
 
-/// An operation of a training step. Bytes and operations are a model: each tensor is moved once, and all operations of the operator are done.
+/// An operation of a training step. Bytes and operations are a model: each tensor is moved once, and all operations
+/// of the operator are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Operation {
     /// The name of an operator of the core, or of another part of a step.
     pub operator: String,
-    /// Whether this crate computes it with kernels of the core or functions of its own. The others are candle's operations, the optimiser, and
-    /// what nothing reports.
+    /// Whether this crate computes it with kernels of the core or functions of its own. The others are candle's
+    /// operations, the optimiser, and what nothing reports.
     pub is_ours: bool,
     /// The algebra, as `cl300`; empty where there is none.
     pub algebra: String,
@@ -150,8 +151,8 @@ impl Operation {
         }
     }
 
-    /// A pass of a function from tensors of some shapes to one of another. A backward pass reads what a forward pass does and the gradient of the
-    /// output, and writes gradients as large as the inputs that are `wanted`.
+    /// A pass of a function from tensors of some shapes to one of another. A backward pass reads what a forward pass
+    /// does and the gradient of the output, and writes gradients as large as the inputs that are `wanted`.
     pub(crate) fn of_function(
         name: &str,
         shapes: &[Vec<usize>],

@@ -48,8 +48,8 @@ pub(crate) fn is_recording() -> bool {
     RECORDER.with_borrow(Option::is_some)
 }
 
-/// Notes that an operation begins, which runs until another one does, or until the end of [`within`]. The operation is made before the moment
-/// is taken.
+/// Notes that an operation begins, which runs until another one does, or until the end of [`within`]. The operation
+/// is made before the moment is taken.
 pub(crate) fn begin(operation: impl FnOnce() -> Arc<Operation>) {
     if is_recording() {
         note(operation, true);

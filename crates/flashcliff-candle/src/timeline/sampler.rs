@@ -1,7 +1,8 @@
 //! A timeline that is put together from equal steps.
 //!
-//! A mark takes time: on a GPU the host records an event, and often the GPU waits for it. A step with all its marks may take a tenth longer than
-//! one without. So each of many equal steps carries the marks of one window, and the windows together are a step: see `windows`.
+//! A mark takes time: on a GPU the host records an event, and often the GPU waits for it. A step with all its marks
+//! may take a tenth longer than one without. So each of many equal steps carries the marks of one window, and the
+//! windows together are a step: see `windows`.
 
 use std::sync::Arc;
 
@@ -43,8 +44,9 @@ pub struct Sampler {
     plain: Plain,
 }
 
-/// The result of a [`Sampler`]. Steps with marks count by their relation to those without that ran just before and behind them; of each window the
-/// middle half, and of steps without marks the faster half: other work of the machine slows steps, and never makes one faster.
+/// The result of a [`Sampler`]. Steps with marks count by their relation to those without that ran just before and
+/// behind them; of each window the middle half, and of steps without marks the faster half: other work of the machine
+/// slows steps, and never makes one faster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sampled {

@@ -136,8 +136,9 @@ fn windows_of_equal_steps_are_one_step() {
     }
 }
 
-/// A window that was shifted by a slice would give one operation the time of another, in every attempt. Lengths are relative to steps without marks, whose
-/// sleeps last longer at times on a busy machine, so one attempt of a few is enough.
+/// A window that was shifted by a slice would give one operation the time of another, in every attempt. Lengths are
+/// relative to steps without marks, whose sleeps last longer at times on a busy machine, so one attempt of a few is
+/// enough.
 #[test]
 fn windows_have_the_times_of_their_operations() {
     let ((), whole) = record_on_cpu(naps);

@@ -1,12 +1,13 @@
 //! Windows of marks, and the step that they make together.
 //!
-//! A *window* is some slices of a step in a row. A step carries the marks of one window. *Dense* windows are short, with all their marks, and are
-//! a step together. *Sparse* windows are a step together too, with every fourth mark. Both last longer than the step by what their marks take, at
-//! their places between the operations. So the difference of both, divided by the marks that sparse windows leave out, is what a mark takes, and
-//! it is taken off each slice. The mark at the end of a step belongs to steps without a profile as well, and stays.
+//! A *window* is some slices of a step in a row. A step carries the marks of one window. *Dense* windows are short,
+//! with all their marks, and are a step together. *Sparse* windows are a step together too, with every fourth mark.
+//! Both last longer than the step by what their marks take, at their places between the operations. So the difference
+//! of both, divided by the marks that sparse windows leave out, is what a mark takes, and it is taken off each slice.
+//! The mark at the end of a step belongs to steps without a profile as well, and stays.
 //!
-//! A machine is faster or slower for some time, so a sample counts by its relation to the steps without marks that ran just before and behind it:
-//! see [`Plain`]. Of the samples of a window the middle half counts.
+//! A machine is faster or slower for some time, so a sample counts by its relation to the steps without marks that
+//! ran just before and behind it: see [`Plain`]. Of the samples of a window the middle half counts.
 
 #[cfg(test)]
 mod tests;
@@ -152,7 +153,8 @@ impl Plain {
         mean(&sorted[..sorted.len().div_ceil(2)])
     }
 
-    /// The seconds of what lasts as long as the steps around it: those of the faster half, by what steps without marks are beside each other.
+    /// The seconds of what lasts as long as the steps around it: those of the faster half, by what steps without
+    /// marks are beside each other.
     fn scale(&self) -> f64 {
         let steps = self.0.iter().enumerate();
         let beside = steps.map(|(at, seconds)| seconds / self.near(at, Some(at)));
@@ -209,8 +211,8 @@ pub(super) fn join(windows: &[Window], plain: &Plain) -> Joined {
     }
 }
 
-/// What a mark takes, in parts of a step: the difference of dense and sparse windows, for each mark that sparse ones leave out. Nothing as long as a
-/// window has no sample.
+/// What a mark takes, in parts of a step: the difference of dense and sparse windows, for each mark that sparse ones
+/// leave out. Nothing as long as a window has no sample.
 fn mark(windows: &[Window], means: &[Mean]) -> Time {
     if means.iter().any(|mean| mean.lengths.is_empty()) {
         return Time::ZERO;

@@ -80,7 +80,8 @@ impl Reference {
         }
     }
 
-    /// The output of an operator with some settings, for a batch with channels of inputs and of the output. Tensors are `[blades, batch, channels]`.
+    /// The output of an operator with some settings, for a batch with channels of inputs and of the output. Tensors
+    /// are `[blades, batch, channels]`.
     pub fn of(
         &self,
         name: &str,

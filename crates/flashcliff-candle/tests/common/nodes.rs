@@ -454,7 +454,8 @@ pub fn all(device: &Device) -> Vec<(&'static str, Made)> {
     all.into_iter().flat_map(|of| of(device)).collect()
 }
 
-/// Checks that the gradient of a loss on the gradient of any variable is an error of the node, or finite. `tests/gradients.rs` has the numbers.
+/// Checks that the gradient of a loss on the gradient of any variable is an error of the node, or finite.
+/// `tests/gradients.rs` has the numbers.
 pub fn check_where_kept(name: &str, (vars, output): &Made) {
     let energy = output.sin().unwrap().sum_all().unwrap();
     let gradients = energy.backward().unwrap();

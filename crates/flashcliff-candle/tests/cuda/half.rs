@@ -1,12 +1,14 @@
 //! Training with features of 16 bits: gradients within bounds, skipped steps, captured steps, resumption, refused models.
 //!
 //! # Bounds of gradients
-//! Let `u` be the unit roundoff of the type, `2^-8` for `bf16` and `2^-11` for `f16`, and let `r = u / 2` bound the root mean square of the
-//! relative error of a rounding. Errors of roundings are independent, so their squares add. A layer of a product doubles the error of what
-//! it gets, since both factors have it, and adds four roundings. From three roundings before the first layer, the squares after four layers
-//! are 16, 68, 276, 1108 times `r^2`. A gradient has the errors of the values that it is multiplied by at each layer, and the roundings on
-//! its way: 50 `r` = 25 `u` at the first layer, relative to the norm of the gradient of a parameter. A computation in `f64` that rounds where
-//! the GPU does gave 2 to 8 `u` for hulls. Volumes have two such layers and three gates, which less than double an error. The test demands `u / 8` too, far above the errors of `f32`.
+//! Let `u` be the unit roundoff of the type, `2^-8` for `bf16` and `2^-11` for `f16`, and let `r = u / 2` bound the
+//! root mean square of the relative error of a rounding. Errors of roundings are independent, so their squares add. A
+//! layer of a product doubles the error of what it gets, since both factors have it, and adds four roundings. From
+//! three roundings before the first layer, the squares after four layers are 16, 68, 276, 1108 times `r^2`. A
+//! gradient has the errors of the values that it is multiplied by at each layer, and the roundings on its way: 50 `r`
+//! = 25 `u` at the first layer, relative to the norm of the gradient of a parameter. A computation in `f64` that
+//! rounds where the GPU does gave 2 to 8 `u` for hulls. Volumes have two such layers and three gates, which less than
+//! double an error. The test demands `u / 8` too, far above the errors of `f32`.
 //!
 //! A rectifier adds to this: a value within its error of 0 may change the side, and its gradient is then lost, or one too many. With an
 //! error of 6 `u` these are about 5 `u` of all values, which is an error of `sqrt(5 u)` of the norm of all gradients together.
@@ -340,8 +342,9 @@ fn overflow(architecture: Architecture) {
     assert_eq!(adam.refusals().unwrap().count, 1);
 }
 
-/// Losses follow those in `f32`: a step of Adam moves a weight by the rate, whatever the gradient's size, so the runs stay together. No step is
-/// skipped, since the scale is small and does not grow; a run that skips steps falls behind.
+/// Losses follow those in `f32`: a step of Adam moves a weight by the rate, whatever the gradient's size, so the runs
+/// stay together. No step is skipped, since the scale is small and does not grow; a run that skips steps falls
+/// behind.
 fn learns(architecture: Architecture) {
     let scale = LossScaleOptions {
         initial: 512.0,

@@ -317,9 +317,9 @@ fn rounding() {
     }
 }
 
-/// The graph of a step of the hulls model has kernels and next to nothing else. Through candle's graph it had 913 nodes, of which
-/// 207 were kernels, 86 fills, and 618 allocations and frees. When each pass of a linear map packed its weights and unpacked its gradients, and each
-/// bias took two kernels, it had 96 kernels at batch 128.
+/// The graph of a step of the hulls model has kernels and next to nothing else. Through candle's graph it had 913
+/// nodes, of which 207 were kernels, 86 fills, and 618 allocations and frees. When each pass of a linear map packed
+/// its weights and unpacked its gradients, and each bias took two kernels, it had 96 kernels at batch 128.
 fn nodes() {
     let device = gpu();
     for (architecture, most, fills) in [

@@ -1,4 +1,5 @@
-//! Transformers over several algebras, with masks and ragged batches, against the CPU in `f64`: outputs, and gradients of inputs and parameters.
+//! Transformers over several algebras, with masks and ragged batches, against the CPU in `f64`: outputs, and
+//! gradients of inputs and parameters.
 
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Signature};
@@ -176,8 +177,8 @@ fn compare<L>(
         let what = format!("gradient of input {at}");
         assert_close(got.get(a).unwrap(), expected.get(b).unwrap(), bound, &what);
     }
-    // Beside the gradients of its layer's other parameters: attention does not depend on what is added to all keys, so that gradients of such biases are
-    // sums of rounding errors alone.
+    // Beside the gradients of its layer's other parameters: attention does not depend on what is added to all keys,
+    // so that gradients of such biases are sums of rounding errors alone.
     let variables = wide.variables();
     let layer = |name: &str| {
         name.rsplit_once("_linear")

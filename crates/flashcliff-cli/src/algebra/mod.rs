@@ -14,13 +14,15 @@ use clap::Args;
 use crate::error::Error;
 use crate::output::print;
 
-/// Show an algebra: blades, paths, product tables, what operators commute with, and what they cost. Any signature of up to 8 dimensions, compiled or not.
+/// Show an algebra: blades, paths, product tables, what operators commute with, and what they cost. Any signature of
+/// up to 8 dimensions, compiled or not.
 #[derive(Debug, Args)]
 pub(crate) struct AlgebraArgs {
     /// Vectors that square to +1, -1 and 0: 3,0,1 or cl301.
     signature: Signature,
 
-    /// Print JSON: blades, grades, paths [left, output, right], products [left, right, output, sign], signs of the involutions, dual [from, to, sign].
+    /// Print JSON: blades, grades, paths [left, output, right], products [left, right, output, sign], signs of the
+    /// involutions, dual [from, to, sign].
     #[arg(long, conflicts_with_all = ["dot", "table"])]
     json: bool,
 

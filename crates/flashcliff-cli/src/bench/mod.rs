@@ -1,6 +1,7 @@
 //! `flashcliff bench`: times operators, layers and networks beside what the machine reaches in the same run.
 //!
-//! Operators with their checks, floors and models are of the crate `flashcliff-bench`, which knows no framework. Layers and networks are made here.
+//! Operators with their checks, floors and models are of the crate `flashcliff-bench`, which knows no framework.
+//! Layers and networks are made here.
 //!
 //! * `run` - measures the chosen cases.
 //! * `suite` - what is measured, however it is made; the operators.

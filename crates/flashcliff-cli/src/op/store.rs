@@ -95,7 +95,8 @@ impl TensorFile {
         Ok(file)
     }
 
-    /// Checks names and element types: exactly the tensors of an operator, all f32 or all f64. A `grad_o` is required if `grad`, and allowed else.
+    /// Checks names and element types: exactly the tensors of an operator, all f32 or all f64. A `grad_o` is required
+    /// if `grad`, and allowed else.
     ///
     /// # Errors
     /// [`Error::MissingTensor`], [`Error::UnexpectedTensor`], [`Error::TensorType`].

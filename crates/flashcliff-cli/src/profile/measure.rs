@@ -16,7 +16,8 @@ const ROW: (f64, usize) = (0.1, 8);
 
 /// The share of a step that its marks may take.
 const SHARE: f64 = 0.01;
-/// The seconds that a trial takes about, and the least and the largest number of its rounds. It says what a mark takes, before the steps that count.
+/// The seconds that a trial takes about, and the least and the largest number of its rounds. It says what a mark
+/// takes, before the steps that count.
 const TRIAL: (f64, usize, usize) = (0.1, 4, 40);
 /// The same of the steps that count, if nobody says how many.
 const STEPS: (f64, usize, usize) = (2.0, 20, 100);

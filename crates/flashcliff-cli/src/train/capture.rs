@@ -16,8 +16,8 @@ pub(super) struct StepArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(super) capture: CaptureName,
 
-    /// Keep only the values between the blocks of the network, and compute the others again in the backward pass: less memory, more time, the
-    /// same results.
+    /// Keep only the values between the blocks of the network, and compute the others again in the backward pass:
+    /// less memory, more time, the same results.
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
 

@@ -164,8 +164,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --model -NAME after the task, with --data-seed -dSEED at the end, or the
-    /// folder of the resumed state].
+    /// Folder for the results
+    /// [default: runs/TASK-SAMPLES-sSEED, with --model -NAME after the task, with --data-seed -dSEED at the end, or the folder of the resumed state].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -243,8 +243,8 @@ pub(crate) fn default_sizes(task: TaskName) -> Sizes {
 /// Runs the command.
 ///
 /// # Errors
-/// Settings out of range, an output folder that cannot be written, holds results or is in use, a state that does not fit, an error that is not finite,
-/// a last state that cannot be saved.
+/// Settings out of range, an output folder that cannot be written, holds results or is in use, a state that does not
+/// fit, an error that is not finite, a last state that cannot be saved.
 pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let role = Role::of(args)?;
     match &role {

@@ -311,8 +311,8 @@ impl Settings {
         )
     }
 
-    /// The learning rate of a step counted from 0, before the schedule, and the first step with another. As in the published run it falls after
-    /// the steps that a multiple of the interval counts.
+    /// The learning rate of a step counted from 0, before the schedule, and the first step with another. As in the
+    /// published run it falls after the steps that a multiple of the interval counts.
     pub(super) fn learning_rate(&self, step: usize) -> (f64, Option<usize>) {
         let rate = self.optimiser.learning_rate;
         if self.ramps {

@@ -4,8 +4,8 @@
 //! others do what it says, with the same settings, so all ranks make the same collective calls. They say when they got Ctrl-C; rank 0 then
 //! ends the run as if it had got it.
 //!
-//! While a rank is lost, the thread of the work may wait for it on the GPU for ever. So the loss is noticed on another thread, which ends the
-//! process; on rank 0 it saves the last state that was kept in memory before.
+//! While a rank is lost, the thread of the work may wait for it on the GPU for ever. So the loss is noticed on
+//! another thread, which ends the process; on rank 0 it saves the last state that was kept in memory before.
 
 use std::cell::Cell;
 use std::path::PathBuf;

@@ -33,8 +33,9 @@ pub struct Scales<'a> {
     pub gradient: f64,
     /// The random numbers of dropout. Without them nothing is dropped.
     pub draw: Option<Draw>,
-    /// Where the sequences of a ragged batch begin among its rows, and the number of rows; and the same of their contexts, or nothing without a context. Items
-    /// attend within their sequence. The plan has one sample then. Without sequences each sample of the plan is one.
+    /// Where the sequences of a ragged batch begin among its rows, and the number of rows; and the same of their
+    /// contexts, or nothing without a context. Items attend within their sequence. The plan has one sample then.
+    /// Without sequences each sample of the plan is one.
     pub sequences: Option<[&'a [usize]; 2]>,
     /// The segments of each [relation](Network::relation), in their order.
     pub relations: &'a [Segments],
@@ -52,8 +53,8 @@ impl Default for Scales<'_> {
     }
 }
 
-/// Memory that a host lends to a stage of a plan on the CPU: at least as many elements as [`Plan::room`] says. What is in it before the run does not
-/// matter, but for what is kept.
+/// Memory that a host lends to a stage of a plan on the CPU: at least as many elements as [`Plan::room`] says. What
+/// is in it before the run does not matter, but for what is kept.
 #[derive(Debug)]
 pub struct Room<'m, T> {
     /// Values that several stages need.
@@ -137,7 +138,8 @@ impl<T: Number> Cpu<T> {
     /// Takes the memory of a plan.
     ///
     /// # Errors
-    /// [`Error::OtherPlan`] for a plan with other types than `T`, and for one of several stages; [`flashcliff::Error::OutOfMemory`] if there is no room.
+    /// [`Error::OtherPlan`] for a plan with other types than `T`, and for one of several stages;
+    /// [`flashcliff::Error::OutOfMemory`] if there is no room.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         check_types::<T>(plan)?;
         if plan.stage_count() != 1 {
@@ -161,8 +163,9 @@ impl<T: Number> Cpu<T> {
         [self.arena.len(), self.workspace.len()]
     }
 
-    /// Runs a plan: the one that the memory was taken for. `outputs` has a vector or a slice for each output, of its length. `watch` hears of each call before it
-    /// runs, by its number, of the first one of calls that run chunk by chunk together, and of the number of calls behind the last one.
+    /// Runs a plan: the one that the memory was taken for. `outputs` has a vector or a slice for each output, of its
+    /// length. `watch` hears of each call before it runs, by its number, of the first one of calls that run chunk by
+    /// chunk together, and of the number of calls behind the last one.
     ///
     /// # Errors
     /// [`Error::Length`] for tensors of another length, [`Error::OtherPlan`]; errors of the sources and of operators.
@@ -177,8 +180,8 @@ impl<T: Number> Cpu<T> {
         self.run_with(plan, None, sources, outputs, scales, watch)
     }
 
-    /// Runs a plan as [`Self::run`] does, with parameters that were settled for it. The sources lend the parameters that operators and other
-    /// nodes read.
+    /// Runs a plan as [`Self::run`] does, with parameters that were settled for it. The sources lend the parameters
+    /// that operators and other nodes read.
     ///
     /// # Errors
     /// The errors of [`Self::run`]; [`Error::OtherPlan`] for what was settled for another plan.
@@ -251,12 +254,14 @@ impl Plan {
         [kept, arena, workspaces.max().unwrap_or(0)]
     }
 
-    /// Runs a stage on the CPU, in memory that the host lends. `outputs` has room for each output of the stage. `watch` hears of each call before it runs,
-    /// by its number in the plan, as that of [`Cpu::run`], and of the number behind the last one.
+    /// Runs a stage on the CPU, in memory that the host lends. `outputs` has room for each output of the stage.
+    /// `watch` hears of each call before it runs, by its number in the plan, as that of [`Cpu::run`], and of the
+    /// number behind the last one.
     ///
     /// # Errors
-    /// [`Error::Length`] for tensors of another length and for memory that is too short; [`Error::OtherPlan`] for other types than `T`, for memory that is to
-    /// be read and not written, and for a plan of one stage, whose memory is [`Cpu`]; errors of the sources and of operators.
+    /// [`Error::Length`] for tensors of another length and for memory that is too short; [`Error::OtherPlan`] for
+    /// other types than `T`, for memory that is to be read and not written, and for a plan of one stage, whose memory
+    /// is [`Cpu`]; errors of the sources and of operators.
     pub fn run_stage<T: Number, S: Sources<T>>(
         &self,
         stage: usize,

@@ -13,8 +13,9 @@ use crate::tokens::Step;
 use crate::tokens::step::{Input, Parameters};
 use crate::work::Work;
 
-/// The parameters of a plan in the order in which its steps on tokens read them, for many runs with the same weights. Runs with them have the bits of runs
-/// without. For one sample such a run takes a fifth less time, since a run without them copies all weights twice. They take two to three times the memory of the weights.
+/// The parameters of a plan in the order in which its steps on tokens read them, for many runs with the same weights.
+/// Runs with them have the bits of runs without. For one sample such a run takes a fifth less time, since a run
+/// without them copies all weights twice. They take two to three times the memory of the weights.
 ///
 /// ```
 /// use flashcliff::Dtype;
@@ -55,7 +56,8 @@ impl<T: Number> Settled<T> {
     /// Computes them from the parameters of `sources`, whose inputs nothing reads, for a plan of one stage.
     ///
     /// # Errors
-    /// [`Error::OtherPlan`] for a plan with other types than `T`; [`Error::Length`] for parameters of another length; errors of the sources.
+    /// [`Error::OtherPlan`] for a plan with other types than `T`; [`Error::Length`] for parameters of another length;
+    /// errors of the sources.
     pub fn new<S: Sources<T>>(plan: &Plan, sources: &S) -> Result<Self, S::Error> {
         check_types::<T>(plan)?;
         let mut settled = Self {

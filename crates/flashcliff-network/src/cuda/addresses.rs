@@ -75,8 +75,8 @@ impl Run<'_> {
         self.join(&parts, whole, stream, Way::Apart)
     }
 
-    /// Copies parts into the whole that they lie in one after another, or back, in one launch if there is a function for it. A part at address 0 is left
-    /// out.
+    /// Copies parts into the whole that they lie in one after another, or back, in one launch if there is a function
+    /// for it. A part at address 0 is left out.
     fn join(
         &self,
         parts: &[(CUdeviceptr, usize)],
@@ -146,7 +146,8 @@ impl Run<'_> {
         self.copied(&call, stream)
     }
 
-    /// Copies the blades of each channel side by side, or apart: each blade is a column of a matrix, which has a row for each channel of each row.
+    /// Copies the blades of each channel side by side, or apart: each blade is a column of a matrix, which has a row
+    /// for each channel of each row.
     pub(super) fn beside_blades(
         &self,
         blades: Value,

@@ -24,11 +24,11 @@ pub struct Lent<'a> {
     pub adds_error: bool,
     /// The numbers of a scale of the loss, as [`squared_error`](flashcliff::cuda::network::squared_error) takes them.
     pub loss_scale: Option<Tensor<'a>>,
-    /// The sequences of a ragged batch, in a plan of one sample, and those of their contexts, which have no bounds without a context. Items attend within
-    /// their sequence. Without sequences each sample of the plan is one.
+    /// The sequences of a ragged batch, in a plan of one sample, and those of their contexts, which have no bounds
+    /// without a context. Items attend within their sequence. Without sequences each sample of the plan is one.
     pub sequences: Option<[Sequences<'a>; 2]>,
-    /// The segments of each [relation](crate::Network::relation), in their order: those of [`DeviceSegments`](super::DeviceSegments), or others with numbers
-    /// in range.
+    /// The segments of each [relation](crate::Network::relation), in their order: those of
+    /// [`DeviceSegments`](super::DeviceSegments), or others with numbers in range.
     pub relations: &'a [Addresses],
     /// The random numbers of dropout. Without them nothing is dropped.
     pub draw: Option<Draw>,
@@ -48,7 +48,8 @@ pub struct Sequences<'a> {
 pub struct Draw {
     /// The key.
     pub key: u64,
-    /// The address of the number of the pass, an `u32`. It is read when the work runs, so a captured step drops others each time it is counted on.
+    /// The address of the number of the pass, an `u32`. It is read when the work runs, so a captured step drops
+    /// others each time it is counted on.
     pub step: CUdeviceptr,
 }
 

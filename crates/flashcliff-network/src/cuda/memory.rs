@@ -10,7 +10,8 @@ use super::Gpu;
 use super::room::Room;
 use crate::{Error, Network};
 
-/// The memory of a stage besides what is kept. A captured step has it for as long as it is replayed; else it may be dropped when a run is launched.
+/// The memory of a stage besides what is kept. A captured step has it for as long as it is replayed; else it may be
+/// dropped when a run is launched.
 #[derive(Debug)]
 pub struct Memory {
     /// The network of the plan, which no other plan has, and the stage.
@@ -89,8 +90,9 @@ impl Gpu {
     /// [`Error::OtherPlan`] for a plan of one stage, whose memory is its own.
     ///
     /// # Safety
-    /// The address is that of so many bytes on the device of the plan, aligned to 256. They stay allocated until the work of all runs with the memory is
-    /// done, and nothing else uses them meanwhile, but for work in the order of the stream.
+    /// The address is that of so many bytes on the device of the plan, aligned to 256. They stay allocated until the
+    /// work of all runs with the memory is done, and nothing else uses them meanwhile, but for work in the order of
+    /// the stream.
     pub unsafe fn lend(&self, stage: usize, address: CUdeviceptr) -> Result<Memory, Error> {
         if self.plan.is_whole() {
             return Err(Error::OtherPlan {

@@ -2,7 +2,8 @@
 //!
 //! * `operators` - the operators of the nodes, and the packing of their weights.
 //! * `beside` - the stream beside the line of a captured step; `own_stream` - streams that cudarc does not count.
-//! * `call` - the launch of a call; `joined` - that of linear maps that run together; `addresses` - where values are, and values that lie one after another.
+//! * `call` - the launch of a call; `joined` - that of linear maps that run together; `addresses` - where values are,
+//!   and values that lie one after another.
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
 //! * `related` - relations between rows.
 //! * `replays` - runs that come again with the same memory, as graphs.
@@ -43,13 +44,15 @@ pub use related::DeviceSegments;
 pub use replays::Replays;
 use tokens::{Constants, Steps};
 
-/// The calls for which memory of a small branch is of no other value. With fewer the line waits for branches, with more there is more memory.
+/// The calls for which memory of a small branch is of no other value. With fewer the line waits for branches, with
+/// more there is more memory.
 const SLACK: usize = 6;
 
 /// What a run does besides its calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
-    /// Whether calls may run beside the line. It has a point in a run that is captured as a graph: launched one by one, calls wait for the host.
+    /// Whether calls may run beside the line. It has a point in a run that is captured as a graph: launched one by
+    /// one, calls wait for the host.
     pub forks: bool,
     /// Calls behind which all outputs so far are complete, in order; behind the last call they are in any case.
     pub stops: &'a [usize],
@@ -110,8 +113,9 @@ struct Run<'a> {
 }
 
 impl Gpu {
-    /// Plans a network on a device in [stages](Network::plan_stages): the calls that compute the outputs of each for a number of rows, with the types of
-    /// features and model. Features may have 16 bits if the model has `f32`. Takes no memory yet.
+    /// Plans a network on a device in [stages](Network::plan_stages): the calls that compute the outputs of each for
+    /// a number of rows, with the types of features and model. Features may have 16 bits if the model has `f32`.
+    /// Takes no memory yet.
     ///
     /// # Errors
     /// The errors of [`Network::plan`]; types without kernels, and errors of the device.
@@ -208,14 +212,15 @@ impl Gpu {
     /// Launches a stage on a stream: the one that the memory was taken for. `watch` hears of each call and of each stop.
     ///
     /// # Errors
-    /// [`Error::Length`] for a number of tensors; [`Error::OtherPlan`] for memory that was taken for another plan; shapes, types and devices that are not
-    /// those of the plan; errors of the device and of the watch.
+    /// [`Error::Length`] for a number of tensors; [`Error::OtherPlan`] for memory that was taken for another plan;
+    /// shapes, types and devices that are not those of the plan; errors of the device and of the watch.
     ///
     /// # Safety
-    /// Each output is the address of memory on the device of the plan, with the elements and the type of the output, aligned to 16 bytes; what is
-    /// kept is that of as many bytes as the plan says, aligned to 128, with what the earlier stages left there. All of it stays allocated until
-    /// the work is done, and nothing else uses it meanwhile, but for work in the order of the stream.
-    /// The addresses of sequences, of relations and of the number of the pass are on that device too, and hold what their fields say.
+    /// Each output is the address of memory on the device of the plan, with the elements and the type of the output,
+    /// aligned to 16 bytes; what is kept is that of as many bytes as the plan says, aligned to 128, with what the
+    /// earlier stages left there. All of it stays allocated until the work is done, and nothing else uses it
+    /// meanwhile, but for work in the order of the stream. The addresses of sequences, of relations and of the number
+    /// of the pass are on that device too, and hold what their fields say.
     pub unsafe fn run<E: From<Error>>(
         &self,
         memory: &mut Memory,
@@ -519,8 +524,9 @@ impl<'a> Run<'a> {
             // First blades of an input lie in it.
             plan::Memory::Input(at) => self.lent.inputs[at].first(shape),
             plan::Memory::Parameter(at) => self.lent.parameters[at].first(shape),
-            // SAFETY: the arena is as long as the plan says, and outputs and what is kept are what the caller of `run` promises. Work on them is
-            // in the order of the stream, or of the branch beside it, which the line waits for.
+            // SAFETY: the arena is as long as the plan says, and outputs and what is kept are what the caller of
+            // `run` promises. Work on them is in the order of the stream, or of the branch beside it, which the line
+            // waits for.
             memory => unsafe {
                 cuda::Tensor::from_raw(self.address(memory), spot.dtype, shape, ordinal)
             },

@@ -138,8 +138,8 @@ impl Operators {
     }
 }
 
-/// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has lanes. Parameters that there are none of have
-/// the type of the lanes.
+/// The types of the operator of a node: the result of one may be a sum of parameters, but one of its inputs has
+/// lanes. Parameters that there are none of have the type of the lanes.
 fn dtypes_of(plan: &Plan, node: &Node, operator: &flashcliff::Operator) -> Result<Dtypes, Error> {
     let specs = operator.inputs().iter().zip(&node.inputs);
     let lanes = specs.filter(|(spec, _)| !spec.is_parameter());

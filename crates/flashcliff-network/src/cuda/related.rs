@@ -108,8 +108,8 @@ impl Run<'_> {
             device: self.device,
             stream: stream.cu_stream(),
         };
-        // SAFETY: both are values of the plan, of one type, see `Run::value` and `Run::result`; the relation has the sizes of the plan, which `Gpu::run`
-        // checked, and the host promises its numbers.
+        // SAFETY: both are values of the plan, of one type, see `Run::value` and `Run::result`; the relation has the
+        // sizes of the plan, which `Gpu::run` checked, and the host promises its numbers.
         Ok(unsafe {
             match way {
                 Way::Gather => segments::gather(target, &call),

@@ -1,7 +1,8 @@
 //! Runs that come again with the same memory, as CUDA graphs: the host then launches one thing in place of hundreds.
 //!
-//! A host that allocates from a pool, as PyTorch does, gets the same addresses in each step of a loop. So a stage that is run with addresses of before is
-//! captured, and from then on replayed. A graph does what the calls do, with the same bits; some of them run beside the line.
+//! A host that allocates from a pool, as PyTorch does, gets the same addresses in each step of a loop. So a stage
+//! that is run with addresses of before is captured, and from then on replayed. A graph does what the calls do, with
+//! the same bits; some of them run beside the line.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -86,8 +87,8 @@ impl Known {
 }
 
 impl Gpu {
-    /// Launches a stage of a plan of several on a stream, in memory of a host: call by call, or as a graph where the same memory comes again. Within a
-    /// capture of the host it is launched call by call.
+    /// Launches a stage of a plan of several on a stream, in memory of a host: call by call, or as a graph where the
+    /// same memory comes again. Within a capture of the host it is launched call by call.
     ///
     /// # Errors
     /// The errors of [`Self::run`].

@@ -51,9 +51,10 @@ pub fn load(path: impl AsRef<Path>) -> Result<Stored, Error> {
 /// that of its parameter ([`same_elements`]).
 ///
 /// # Errors
-/// [`Error::Container`], [`Error::NoNetwork`], [`Error::Version`], [`Error::Graph`] for what is no network of this format; [`Error::Reference`], [`Error::Size`],
-/// [`Error::Empty`], [`Error::Name`] for one whose parts do not belong together; [`Error::Part`] and [`Error::Expression`] for nodes and operators that
-/// cannot be made; [`Error::Digest`] for operators whose formulas have changed; [`Error::NoTensor`], [`Error::Shape`], [`Error::Type`] for parameters.
+/// [`Error::Container`], [`Error::NoNetwork`], [`Error::Version`], [`Error::Graph`] for what is no network of this
+/// format; [`Error::Reference`], [`Error::Size`], [`Error::Empty`], [`Error::Name`] for one whose parts do not belong
+/// together; [`Error::Part`] and [`Error::Expression`] for nodes and operators that cannot be made; [`Error::Digest`]
+/// for operators whose formulas have changed; [`Error::NoTensor`], [`Error::Shape`], [`Error::Type`] for parameters.
 pub fn read(bytes: Vec<u8>) -> Result<Stored, Error> {
     let (graph, tensors) = parts(&bytes)?;
     let (network, outputs) = graph.network()?;

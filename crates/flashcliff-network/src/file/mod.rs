@@ -1,8 +1,9 @@
 //! A network with its weights in one file.
 //!
-//! The file is a [safetensors](https://huggingface.co/docs/safetensors) file. Its tensors are the parameters under their names, of `f32` or `f64`, so other
-//! programs can read and write them. Their shapes may have other axes of one element than those of the network. The metadata has the
-//! network under the key [`KEY`], as JSON with the number of its format, [`VERSION`]:
+//! The file is a [safetensors](https://huggingface.co/docs/safetensors) file. Its tensors are the parameters under
+//! their names, of `f32` or `f64`, so other programs can read and write them. Their shapes may have other axes of one
+//! element than those of the network. The metadata has the network under the key [`KEY`], as JSON with the number of
+//! its format, [`VERSION`]:
 //!
 //! | key | what it has |
 //! |---|---|
@@ -16,10 +17,11 @@
 //!
 //! Values are counted through: inputs, then parameters, then the results of each node, with what it saves for its gradient.
 //!
-//! A file has what its outputs need: inputs, parameters and nodes that nothing stored reads are left out, and so are the nodes of gradients. A network that
-//! is trained can be stored as it is, with its prediction as the output. Loading runs all checks of the functions that make networks again, and
-//! compares digests, so that a file never runs another formula than was stored. Operators with matrix products, and those that are zero, are no
-//! programs; their names and settings say what they compute. A file that is damaged is an [`Error`], never a panic.
+//! A file has what its outputs need: inputs, parameters and nodes that nothing stored reads are left out, and so are
+//! the nodes of gradients. A network that is trained can be stored as it is, with its prediction as the output.
+//! Loading runs all checks of the functions that make networks again, and compares digests, so that a file never runs
+//! another formula than was stored. Operators with matrix products, and those that are zero, are no programs; their
+//! names and settings say what they compute. A file that is damaged is an [`Error`], never a panic.
 //!
 //! * `graph` - the JSON as data.
 //! * `operators`, `program`, `steps`, `work` - the parts of a graph, from the network and back.

@@ -1,7 +1,8 @@
 //! Programs as records of all their expressions, and back.
 //!
-//! Expressions are counted through, operands before users. A program is built anew by the functions that fold expressions. Each must give a new
-//! expression, so no chain of signs or constants gets in that a program could not have.
+//! Expressions are counted through, operands before users. A program is built anew by the functions that fold
+//! expressions. Each must give a new expression, so no chain of signs or constants gets in that a program could not
+//! have.
 
 use flashcliff::program::{
     Argument, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Returned, Uniform, Width,
@@ -259,8 +260,8 @@ fn values(ids: &[Id], numbers: &[usize]) -> Result<Vec<Id>, Error> {
 
 impl ProgramRecord {
     /// # Errors
-    /// [`Error::Expression`] for a graph whose expressions were not made by the functions that fold them; [`Error::NotStored`] for results in another
-    /// order than that of outputs and sums.
+    /// [`Error::Expression`] for a graph whose expressions were not made by the functions that fold them;
+    /// [`Error::NotStored`] for results in another order than that of outputs and sums.
     pub(super) fn new(program: &Program, options: ProgramOptions) -> Result<Self, Error> {
         let record = Self {
             name: program.name.clone(),

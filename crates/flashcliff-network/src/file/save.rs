@@ -14,9 +14,9 @@ use super::{Error, KEY, VERSION};
 use crate::network::{Extent, Info, Maker, Node};
 use crate::{Axis, Network, Number, Value};
 
-/// Writes a network with its weights to a path: the nodes that some outputs need, each output under a name, and the parameters that these read.
-/// `parameters` has the elements of every parameter of the network, in the order of [`Network::parameters`]. A file that is there is replaced as a
-/// whole.
+/// Writes a network with its weights to a path: the nodes that some outputs need, each output under a name, and the
+/// parameters that these read. `parameters` has the elements of every parameter of the network, in the order of
+/// [`Network::parameters`]. A file that is there is replaced as a whole.
 ///
 /// # Errors
 /// [`Error::Path`]; the errors of [`write()`].
@@ -37,9 +37,10 @@ pub fn save<T: Number>(
 /// Does the same as [`save`] with a writer.
 ///
 /// # Errors
-/// [`Error::Write`]; [`Error::NotStored`] for an output that is no computed value, that needs a gradient, or an operator that is a derivative;
-/// [`Error::Name`] for a name twice; [`Error::Length`] for parameters that are not those of the network; [`Error::Expression`] for a program whose
-/// graph was not made by its functions; [`Error::Graph`] for numbers that are not finite.
+/// [`Error::Write`]; [`Error::NotStored`] for an output that is no computed value, that needs a gradient, or an
+/// operator that is a derivative; [`Error::Name`] for a name twice; [`Error::Length`] for parameters that are not
+/// those of the network; [`Error::Expression`] for a program whose graph was not made by its functions;
+/// [`Error::Graph`] for numbers that are not finite.
 pub fn write<T: Number>(
     to: &mut impl Write,
     network: &Network,

@@ -65,8 +65,8 @@ impl Back<'_> {
         }
     }
 
-    /// The gradients of what the gradient of an operator reads: the operands, and the gradient of the result, which is the input with a number. The result
-    /// and what was saved are functions of the operands.
+    /// The gradients of what the gradient of an operator reads: the operands, and the gradient of the result, which
+    /// is the input with a number. The result and what was saved are functions of the operands.
     fn of_backward(
         &mut self,
         node: &Node,

@@ -7,7 +7,8 @@ use crate::Error;
 use crate::network::Axis;
 use crate::work::{Activation, Work};
 
-/// The operator that computes the same as a node from a value of some axes; `None` for other nodes, and for axes that operators do not have.
+/// The operator that computes the same as a node from a value of some axes; `None` for other nodes, and for axes that
+/// operators do not have.
 pub(super) fn operator(work: &Work, axes: &[Axis]) -> Result<Option<Operator>, Error> {
     let &[Axis::Fixed(components), rows, Axis::Fixed(_)] = axes else {
         return Ok(None);

@@ -1,7 +1,8 @@
 //! Gradients of gradients of steps on tokens.
 //!
-//! What the gradient of a step `y = f(x)` makes of `g` has, along `u`, the product `g·f'(x) u`. So its gradient by `g` is `f'(x) u`, how the step changes along
-//! `u`, and its gradient by `x` is that of `f'(x) u` from `g`. Both are nodes: `tangent` adds those of the first, and they are differentiated as any others.
+//! What the gradient of a step `y = f(x)` makes of `g` has, along `u`, the product `g·f'(x) u`. So its gradient by
+//! `g` is `f'(x) u`, how the step changes along `u`, and its gradient by `x` is that of `f'(x) u` from `g`. Both are
+//! nodes: `tangent` adds those of the first, and they are differentiated as any others.
 
 use super::{Back, no_gradient};
 use crate::Error;
@@ -77,7 +78,8 @@ impl Back<'_> {
         let last = self.network.nodes.len();
         self.gradients.resize(self.network.values.len(), None);
         self.depends.resize(self.network.values.len(), false);
-        // Values that were computed again stand for themselves. What this pass finds is added up by itself, so that sums have one order in any case.
+        // Values that were computed again stand for themselves. What this pass finds is added up by itself, so that
+        // sums have one order in any case.
         let mut so_far: Vec<(Value, Value, Option<Value>)> = Vec::new();
         for &read in reads {
             let now = self.now(read);
@@ -371,8 +373,8 @@ impl Network {
         vec![rows, Axis::Token { blades, channels }]
     }
 
-    /// The changes of the results of a gradient node that has a part of what it reads for each input, all of them with their axes. Those that there are none
-    /// of are 0.
+    /// The changes of the results of a gradient node that has a part of what it reads for each input, all of them
+    /// with their axes. Those that there are none of are 0.
     pub(super) fn changes_of_parts(
         &mut self,
         (node, own): (&Node, &Gradient),

@@ -16,8 +16,9 @@ const DIMENSIONS: RangeInclusive<usize> = 2..=Signature::MAX_DIM;
 /// The sizes of CGENN's network for the motion of charged bodies in space. It commutes with rotations, reflections and translations.
 /// Its algebra is Cl(dim, 0, 0).
 ///
-/// A linear map of three channels (the charge as a scalar, the position from the centre of the graph and the velocity as vectors), layers of messages with the
-/// product of both charges, and a linear map to one channel, whose vector is added to the position. 134,625 parameters with 28 channels and three layers.
+/// A linear map of three channels (the charge as a scalar, the position from the centre of the graph and the velocity
+/// as vectors), layers of messages with the product of both charges, and a linear map to one channel, whose vector is
+/// added to the position. 134,625 parameters with 28 channels and three layers.
 ///
 /// In five dimensions it is the baseline of GLGENN, with 210,113 parameters.
 ///
@@ -219,8 +220,8 @@ pub(super) fn embedded(
     network.extend_blades(both, algebra.blade_count())
 }
 
-/// The sum of two values as half the sum of their doubles, which are exact. The gradient of a plain sum is that of its values where it lies, in the type of the
-/// prediction; this one is computed, in the type of each value.
+/// The sum of two values as half the sum of their doubles, which are exact. The gradient of a plain sum is that of
+/// its values where it lies, in the type of the prediction; this one is computed, in the type of each value.
 fn sum_of_halves(network: &mut Network, values: [Value; 2]) -> Result<Value, Error> {
     let [a, b] = values.map(|own| network.scaled_sum([own, own], 1.0));
     network.scaled_sum([a?, b?], 0.5)

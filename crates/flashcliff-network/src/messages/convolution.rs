@@ -36,7 +36,8 @@ pub struct Attributes {
     pub edges: Option<Value>,
     /// The scalars of nodes, `[1, nodes, node_scalars]`.
     pub nodes: Option<Value>,
-    /// The factors of messages, `[1, edges, hidden]`, and those of their sums, `[1, nodes, hidden]`, in place of the [aggregation](Convolution::aggregation).
+    /// The factors of messages, `[1, edges, hidden]`, and those of their sums, `[1, nodes, hidden]`, in place of the
+    /// [aggregation](Convolution::aggregation).
     pub weights: Option<[Value; 2]>,
 }
 
@@ -75,7 +76,8 @@ impl Convolution {
 }
 
 impl MessageLayers {
-    /// A perceptron of so many layers, each a linear map, a gate, a product and a norm: CGENN's `CEMLP`. The layers are `layers.0.0` to `layers.0.3`, and so on.
+    /// A perceptron of so many layers, each a linear map, a gate, a product and a norm: CGENN's `CEMLP`. The layers
+    /// are `layers.0.0` to `layers.0.3`, and so on.
     ///
     /// # Errors
     /// The errors of [`Network::operator`](Network::operator).
@@ -119,11 +121,12 @@ impl MessageLayers {
     /// m_e = edge_model([h_i - h_j, a_e]),  h_i' = h_i + node_model([h_i, mean over edges e to i of m_e, b_i])
     /// ```
     ///
-    /// The scalars `a` of edges and `b` of nodes are [`Attributes`]. The first linear map of the edges acts on nodes, of which there are fewer.
+    /// The scalars `a` of edges and `b` of nodes are [`Attributes`]. The first linear map of the edges acts on nodes,
+    /// of which there are fewer.
     ///
     /// # Errors
-    /// [`Error::Count`] for scalars that are there without channels, or the other way round; the errors of [`Network::operator`](Network::operator) and
-    /// of [`Network::difference`](Network::difference).
+    /// [`Error::Count`] for scalars that are there without channels, or the other way round; the errors of
+    /// [`Network::operator`](Network::operator) and of [`Network::difference`](Network::difference).
     pub fn convolution(
         &mut self,
         prefix: &str,
@@ -193,8 +196,8 @@ impl MessageLayers {
         })
     }
 
-    /// The first linear map of a perceptron of multivectors and scalars, the columns of whose weight for scalars are another map: `t(W x) + V a + b`. `along`
-    /// takes what the first map gives to the rows of the scalars.
+    /// The first linear map of a perceptron of multivectors and scalars, the columns of whose weight for scalars are
+    /// another map: `t(W x) + V a + b`. `along` takes what the first map gives to the rows of the scalars.
     fn beside_scalars(
         &mut self,
         prefix: &str,

@@ -25,7 +25,8 @@ pub(super) enum Form {
     Scalars,
 }
 
-/// A network that gets layers of CGENN, with the starts of their parameters. Each method adds a layer, whose parameters have names behind a prefix.
+/// A network that gets layers of CGENN, with the starts of their parameters. Each method adds a layer, whose
+/// parameters have names behind a prefix.
 ///
 /// ```
 /// use flashcliff::{Algebra, Signature};
@@ -71,7 +72,8 @@ impl MessageLayers {
         &self.starts
     }
 
-    /// The shape of each parameter in a state dict of CGENN, in the order of [`Network::parameters`]: that of the network with axes of one element.
+    /// The shape of each parameter in a state dict of CGENN, in the order of [`Network::parameters`]: that of the
+    /// network with axes of one element.
     pub fn stored_shapes(&self) -> &[Vec<usize>] {
         &self.stored
     }

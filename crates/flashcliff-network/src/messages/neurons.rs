@@ -10,19 +10,21 @@ use crate::relation::Reduction;
 use crate::work::Activation;
 use crate::{Error, Value};
 
-/// The sizes of MVN's network for the motion of charged bodies in space, with scalars beside multivectors. It commutes with rotations, reflections and
-/// translations.
+/// The sizes of MVN's network for the motion of charged bodies in space, with scalars beside multivectors. It
+/// commutes with rotations, reflections and translations.
 ///
-/// A linear map of the charge to scalars, one of three channels (the position from the centre of the graph and the velocity as vectors, the charge as a
-/// scalar) to multivectors, layers of messages, and a linear map to one channel, whose vector is added to the centre. For each edge from `i` to `j`
+/// A linear map of the charge to scalars, one of three channels (the position from the centre of the graph and the
+/// velocity as vectors, the charge as a scalar) to multivectors, layers of messages, and a linear map to one channel,
+/// whose vector is added to the centre. For each edge from `i` to `j`
 ///
 /// ```text
 /// v = v_linear([v_i, v_j]),  s = edge_model_s([s_i, s_j, sum over blades of v^2])
 /// u = edge_model_v(v) pos_net(s), with a factor for each channel and grade
 /// ```
 ///
-/// Messages are normed and added up by the root of their number; that of none is 0. `s_j` gets `update_norm_s(update_model_s(sum))`, and `v_j` gets
-/// `vec_norm(linear_out([left(sum) right(sum), sum]))`. 144,657 parameters by default, in the order of MVN's state dict. Nothing reads the last scalars.
+/// Messages are normed and added up by the root of their number; that of none is 0. `s_j` gets
+/// `update_norm_s(update_model_s(sum))`, and `v_j` gets `vec_norm(linear_out([left(sum) right(sum), sum]))`. 144,657
+/// parameters by default, in the order of MVN's state dict. Nothing reads the last scalars.
 ///
 /// Source: MVN's `NBody_MVN` (arXiv 2406.04052), with the names of its state dict.
 ///

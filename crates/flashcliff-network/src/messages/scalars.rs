@@ -85,8 +85,8 @@ impl MessageLayers {
         self.network.operator(&norm, &[s, own[0], own[1]])
     }
 
-    /// A linear map of what lies side by side: the channels of the sender of an edge, of its receiver, and of the edge, if it has some. The parts of nodes
-    /// act on nodes, of which there are fewer.
+    /// A linear map of what lies side by side: the channels of the sender of an edge, of its receiver, and of the
+    /// edge, if it has some. The parts of nodes act on nodes, of which there are fewer.
     pub(super) fn of_edges(
         &mut self,
         map: &Map,

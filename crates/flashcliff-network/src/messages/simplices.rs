@@ -11,18 +11,19 @@ use crate::{Axis, Error, Network, Rows, Value};
 /// The dimensions of simplices: vertices, edges and triangles.
 pub const DIMENSIONS: usize = Rows::MOST_OTHERS;
 
-/// The sizes of CSMPN's network for the volume of a convex hull, on the simplicial complex of the hull. It does not change under rotations, reflections and
-/// translations.
+/// The sizes of CSMPN's network for the volume of a convex hull, on the simplicial complex of the hull. It does not
+/// change under rotations, reflections and translations.
 ///
-/// Simplices are the nodes of a graph. Their features are those of their corners in every order: a linear map of a vertex, a perceptron of one layer of an edge, of
-/// two layers of a triangle, summed over the orders. All simplices share the layers of messages, which read the dimensions of both ends of an edge of the graph as
-/// scalars, and that of a node. The prediction is the mean over simplices of the scalar of a linear map. 254,325 parameters in five dimensions, with 28 channels and
-/// three layers.
+/// Simplices are the nodes of a graph. Their features are those of their corners in every order: a linear map of a
+/// vertex, a perceptron of one layer of an edge, of two layers of a triangle, summed over the orders. All simplices
+/// share the layers of messages, which read the dimensions of both ends of an edge of the graph as scalars, and that
+/// of a node. The prediction is the mean over simplices of the scalar of a linear map. 254,325 parameters in five
+/// dimensions, with 28 channels and three layers.
 ///
 /// The orders of the corners of all simplices of a dimension are [a set of rows](Axis::Others) with its number.
 ///
-/// Source: CSMPN, its experiment with convex hulls (arXiv 2402.10011), with the names of its state dict. A linear map `readout` there has no part in results, and is
-/// left out here.
+/// Source: CSMPN, its experiment with convex hulls (arXiv 2402.10011), with the names of its state dict. A linear map
+/// `readout` there has no part in results, and is left out here.
 ///
 /// ```
 /// use flashcliff_network::messages::SimplicialHulls;

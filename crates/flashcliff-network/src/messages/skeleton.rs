@@ -1,14 +1,15 @@
 //! CSMPN's network on all simplices of some points, of which those of a complex are there.
 //!
-//! All samples then have the same rows and relations, so one plan serves every batch, and its steps can be captured on a GPU. The numbers of a sample say which
-//! simplices are there.
+//! All samples then have the same rows and relations, so one plan serves every batch, and its steps can be captured
+//! on a GPU. The numbers of a sample say which simplices are there.
 
 use super::simplices::{DIMENSIONS, SimplexRelations, SimplicialHulls, attributes};
 use super::{Attributes, MessageLayers};
 use crate::relation::{Reduction, Relation};
 use crate::{Axis, Error, Network, Rows, Segments, Value};
 
-/// The numbers of a simplex behind its position: whether it is there, the part of the sum of its messages, its part of the prediction, and 1 at its dimension.
+/// The numbers of a simplex behind its position: whether it is there, the part of the sum of its messages, its part
+/// of the prediction, and 1 at its dimension.
 pub const SIMPLEX_NUMBERS: usize = 3 + DIMENSIONS;
 
 /// All vertices, edges and triangles of so many points. Edges and triangles are in the order of their corners.
@@ -86,8 +87,8 @@ impl Skeleton {
         all.filter(move |(_, own)| own.len() == dimension + 1)
     }
 
-    /// As CSMPN lists them: two vertices are neighbours, and once more from the larger to the smaller one if they share an edge; two edges are if they share a
-    /// triangle; and a simplex and each of its faces are.
+    /// As CSMPN lists them: two vertices are neighbours, and once more from the larger to the smaller one if they
+    /// share an edge; two edges are if they share a triangle; and a simplex and each of its faces are.
     fn all_edges(&self) -> Vec<[usize; 3]> {
         let mut found = Vec::new();
         for to in 0..self.points {

@@ -1,9 +1,10 @@
 //! Calls of a plan that a CPU runs chunk by chunk, so that values between them stay in a cache.
 //!
-//! A part is a range of neighbouring calls of one block and one stage that work on tokens: steps of transformers, and functions of elements. A chunk of samples goes through
-//! all calls of a part before the next one does. A value that no call outside of the part reads is local: each chunk has memory for it, in
-//! which values share places as they do in the arena. Tokens of the host lie row by row, and in a chunk in its own layout, so they have a local
-//! copy. Gradients of parameters, and of masks that all samples share, are sums over chunks, in their order.
+//! A part is a range of neighbouring calls of one block and one stage that work on tokens: steps of transformers, and
+//! functions of elements. A chunk of samples goes through all calls of a part before the next one does. A value that
+//! no call outside of the part reads is local: each chunk has memory for it, in which values share places as they do
+//! in the arena. Tokens of the host lie row by row, and in a chunk in its own layout, so they have a local copy.
+//! Gradients of parameters, and of masks that all samples share, are sums over chunks, in their order.
 
 use std::ops::Range;
 
@@ -49,8 +50,8 @@ impl Work {
 }
 
 impl Network {
-    /// The elements of a value for each row of items, and for each one of the context, one row after another: of tokens, of numbers of rows, and of what
-    /// a step keeps. `None` for all others.
+    /// The elements of a value for each row of items, and for each one of the context, one row after another: of
+    /// tokens, of numbers of rows, and of what a step keeps. `None` for all others.
     pub(crate) fn widths(&self, value: Value) -> Option<[usize; 2]> {
         let info = &self.values[value.0];
         let axes = match (&info.extent, info.maker) {
@@ -162,7 +163,8 @@ impl Plan {
         parts
     }
 
-    /// The ranges of calls that run chunk by chunk, with places of their local values. Makes the lives of other groups as long as the parts that use them.
+    /// The ranges of calls that run chunk by chunk, with places of their local values. Makes the lives of other
+    /// groups as long as the parts that use them.
     pub(super) fn local_parts(&self, groups: &mut [Group]) -> Vec<Part> {
         let mut parts = self.parts_of_calls();
         for part in &mut parts {

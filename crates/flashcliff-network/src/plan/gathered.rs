@@ -1,6 +1,6 @@
-//! Steps with parameters of a plan for a GPU share launches: their matrices are made of parameters by one launch, and gradients of parameters are
-//! written by another one. The matrix of gains is diagonal: the factors of a row. That of norms and of operators of programs are the parameters, one after
-//! another.
+//! Steps with parameters of a plan for a GPU share launches: their matrices are made of parameters by one launch, and
+//! gradients of parameters are written by another one. The matrix of gains is diagonal: the factors of a row. That of
+//! norms and of operators of programs are the parameters, one after another.
 //!
 //! ```text
 //! each by itself:  parameters -> concatenate -> matrix -> product
@@ -8,14 +8,15 @@
 //! together:        parameters -> all matrices -> products
 //!                  products -> gradients of all matrices -> gradients of parameters
 //! ```
-//! So nothing joins parameters, and the gradient of what would be joined has the elements of the gradient of the matrix. Where another call reads one of
-//! both, or where gradients of a parameter are added up, steps stay by themselves.
+//! So nothing joins parameters, and the gradient of what would be joined has the elements of the gradient of the
+//! matrix. Where another call reads one of both, or where gradients of a parameter are added up, steps stay by
+//! themselves.
 //!
 //! On a CPU there are no matrices, and linear maps of tokens read the parameters of one layer where the host has them: nothing joins these
 //! either.
 //!
-//! A matrix has memory from the launch on that makes it, and its gradient up to the launch that reads it. So that both stay small beside tokens, a launch
-//! serves neighbouring steps up to [`MOST_BYTES`].
+//! A matrix has memory from the launch on that makes it, and its gradient up to the launch that reads it. So that
+//! both stay small beside tokens, a launch serves neighbouring steps up to [`MOST_BYTES`].
 
 use std::ops::Range;
 
@@ -96,8 +97,8 @@ impl Gathered {
         }
     }
 
-    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read, and gradients of such: the maps
-    /// read and write each by itself.
+    /// Finds joined parameters of a plan for the CPU, whose calls are there, that linear maps of tokens alone read,
+    /// and gradients of such: the maps read and write each by itself.
     pub(super) fn apart(plan: &Plan) -> Self {
         let mut own = Self::of_none(plan);
         let readers = Readers::of(plan);
@@ -126,7 +127,8 @@ impl Gathered {
         own
     }
 
-    /// Finds the steps of a plan, whose calls are there. The shapes of gradients become those of matrices, which have elements of so many bytes.
+    /// Finds the steps of a plan, whose calls are there. The shapes of gradients become those of matrices, which have
+    /// elements of so many bytes.
     pub(super) fn new(plan: &Plan, shapes: &mut [Vec<usize>], element: usize) -> Self {
         let mut own = Self::of_none(plan);
         let readers = Readers::of(plan);
@@ -269,8 +271,8 @@ impl Readers {
                 .all(|&call| has_kinds(plan.work(call).own(), lens))
     }
 
-    /// The gradient that a call computes, and the call that parts it: if it is that of the parameters of a matrix, and nothing but outputs is made of
-    /// it, which nothing reads.
+    /// The gradient that a call computes, and the call that parts it: if it is that of the parameters of a matrix,
+    /// and nothing but outputs is made of it, which nothing reads.
     fn gradient(
         &self,
         plan: &Plan,

@@ -1,5 +1,5 @@
-//! The places of values: an arena for each stage and memory that is kept between stages, in which values share memory that are not needed at the
-//! same time.
+//! The places of values: an arena for each stage and memory that is kept between stages, in which values share memory
+//! that are not needed at the same time.
 
 use flashcliff::Dtype;
 
@@ -177,7 +177,8 @@ impl Plan {
         }
     }
 
-    /// For each value the one whose memory it lies in; `shows`: also if it shows the numbers of another as other channels, and is no output.
+    /// For each value the one whose memory it lies in; `shows`: also if it shows the numbers of another as other
+    /// channels, and is no output.
     fn roots(&self, shows: bool) -> Vec<usize> {
         let mut parents: Vec<usize> = (0..self.spots.len()).collect();
         for call in &self.calls {
@@ -227,8 +228,9 @@ struct Placed {
     life: (usize, usize),
 }
 
-/// Places the groups that belong to a memory and have none, the largest first, those of one size in the order of their calls. Each takes the memory
-/// that was used last before, which caches still have, else the lowest offset. Returns the bytes of the memory.
+/// Places the groups that belong to a memory and have none, the largest first, those of one size in the order of
+/// their calls. Each takes the memory that was used last before, which caches still have, else the lowest offset.
+/// Returns the bytes of the memory.
 pub(super) fn arrange(
     groups: &mut [Group],
     alignment: usize,

@@ -80,14 +80,17 @@ pub(crate) struct Stage {
 
 /// The calls of a network in order, with the place of each value.
 ///
-/// Inputs, parameters and outputs lie in memory of the host. All other values lie in one arena, of [`arena_bytes`](Self::arena_bytes) bytes.
-/// Values share memory if they are not needed at the same time. Nodes that no output depends on have no call.
+/// Inputs, parameters and outputs lie in memory of the host. All other values lie in one arena, of
+/// [`arena_bytes`](Self::arena_bytes) bytes. Values share memory if they are not needed at the same time. Nodes that
+/// no output depends on have no call.
 ///
-/// The calls run at once, or in [stages](Network::plan_stages). Values that a later stage needs lie in memory of their own, of
-/// [`kept_bytes`](Self::kept_bytes) bytes. The arena is that of one stage at a time: others, also those of other plans, may have it between stages.
+/// The calls run at once, or in [stages](Network::plan_stages). Values that a later stage needs lie in memory of
+/// their own, of [`kept_bytes`](Self::kept_bytes) bytes. The arena is that of one stage at a time: others, also those
+/// of other plans, may have it between stages.
 ///
-/// Values between nodes have the type of the features, and so have inputs of [`Network::features`]. Parameters, other inputs, what is subtracted from
-/// targets, and what shares an operator with it, have the type of the model. On a GPU features may have 16 bits.
+/// Values between nodes have the type of the features, and so have inputs of [`Network::features`]. Parameters, other
+/// inputs, what is subtracted from targets, and what shares an operator with it, have the type of the model. On a GPU
+/// features may have 16 bits.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) network: Arc<Network>,
@@ -112,7 +115,8 @@ pub struct Plan {
 /// What a plan is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// Memory of a small [fork](Plan::forks) is of no other value for so many calls more, so that the line does not wait for the branch at once.
+    /// Memory of a small [fork](Plan::forks) is of no other value for so many calls more, so that the line does not
+    /// wait for the branch at once.
     pub(crate) slack: usize,
     /// Whether calls on tokens run chunk by chunk.
     pub(crate) has_chunks: bool,
@@ -149,9 +153,9 @@ impl Network {
         self.plan_stages(&[outputs], rows, types)
     }
 
-    /// Plans the network in stages, each with outputs of its own: a later stage runs at another time, more than once, or never. Inputs that no call of an
-    /// earlier stage reads are given only then; outputs of an earlier stage that it reads are given again. So gradients are a stage behind the
-    /// values of a network, whose seed is an input.
+    /// Plans the network in stages, each with outputs of its own: a later stage runs at another time, more than once,
+    /// or never. Inputs that no call of an earlier stage reads are given only then; outputs of an earlier stage that
+    /// it reads are given again. So gradients are a stage behind the values of a network, whose seed is an input.
     ///
     /// # Errors
     /// The errors of [`Self::plan`]; [`Error::EarlierStage`] for an output of a stage that an earlier one computes.
@@ -331,8 +335,9 @@ impl Plan {
         self.kept
     }
 
-    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or other calls do its work. Zeros behind the first blades
-    /// are written once if the arena is of one plan, and in each run if others have it too.
+    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or other calls do its
+    /// work. Zeros behind the first blades are written once if the arena is of one plan, and in each run if others
+    /// have it too.
     pub fn is_idle(&self, call: usize) -> bool {
         match self.work(call) {
             Work::FirstBlades(_) => true,

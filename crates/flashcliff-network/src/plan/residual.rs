@@ -1,5 +1,5 @@
-//! Sums in front of norms and operators. Their kernels on a GPU add two values, write the sum and work on it, so the call of a sum has nothing to do if
-//! that of such a step is the next one.
+//! Sums in front of norms and operators. Their kernels on a GPU add two values, write the sum and work on it, so the
+//! call of a sum has nothing to do if that of such a step is the next one.
 
 use super::Plan;
 use crate::network::{Node, Value};

@@ -9,8 +9,8 @@ use super::features::{Head, Part};
 use super::step::{Given, Gradients};
 use super::{Channels, Geometry};
 
-/// Attention of heads. Its input has queries, keys and values side by side; or one input has the queries, and one of another set the keys and values.
-/// The output has the attended values of all heads.
+/// Attention of heads. Its input has queries, keys and values side by side; or one input has the queries, and one of
+/// another set the keys and values. The output has the attended values of all heads.
 ///
 /// Parameter, with distances: `log_weights` `[heads, 1, channels of a head]`. The head is the fastest index of a channel of queries,
 /// and of keys and values unless heads share them. It is the slowest index of a channel of the output.
@@ -216,8 +216,9 @@ impl Attention {
         }
     }
 
-    /// The operations for each pair of a query and a key, of all heads, forwards and backwards: the products of matrices, which are scores and values, and
-    /// backwards scores again, and the gradients of weights, queries, keys and values. The exponential and the sum of weights are one each.
+    /// The operations for each pair of a query and a key, of all heads, forwards and backwards: the products of
+    /// matrices, which are scores and values, and backwards scores again, and the gradients of weights, queries, keys
+    /// and values. The exponential and the sum of weights are one each.
     pub(crate) fn flops_of_pair(&self) -> [usize; 2] {
         let [features, width] = [Part::Query, Part::Value].map(|part| self.head.features(part));
         let each = [

@@ -11,14 +11,16 @@ use super::{Attention, Channels};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// How attention without distances and norms of heads changes. Each of its inputs has the channels of that of attention, and behind them their changes.
+/// How attention without distances and norms of heads changes. Each of its inputs has the channels of that of
+/// attention, and behind them their changes.
 #[derive(Clone, Debug)]
 pub struct AttentionTangent {
     pub(crate) attention: Attention,
 }
 
 impl AttentionTangent {
-    /// The derivative of attention; `None` if its heads have norms or distances of points, which come before as [steps](super::HeadNorm) of their own.
+    /// The derivative of attention; `None` if its heads have norms or distances of points, which come before as
+    /// [steps](super::HeadNorm) of their own.
     pub(crate) fn new(attention: Attention) -> Option<Self> {
         let is_plain = attention.head.points.is_none() && !attention.geometry.head_norm;
         is_plain.then_some(Self { attention })

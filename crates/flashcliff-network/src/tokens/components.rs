@@ -4,9 +4,10 @@ use super::Channels;
 use super::chunk::Layout;
 use crate::Number;
 
-/// Multivectors as scalars, or scalars as multivectors: the numbers of a token stay as they are, blade by blade, then its scalars, and only their names
-/// change. A [linear layer](super::Linear), a [norm](super::Lanes::norm) and a [gate](super::Lanes::gated) of these scalars are the plain ones, of each component by
-/// itself. They commute with a group between [`Frames`](super::Frames) that do.
+/// Multivectors as scalars, or scalars as multivectors: the numbers of a token stay as they are, blade by blade, then
+/// its scalars, and only their names change. A [linear layer](super::Linear), a [norm](super::Lanes::norm) and a
+/// [gate](super::Lanes::gated) of these scalars are the plain ones, of each component by itself. They commute with a
+/// group between [`Frames`](super::Frames) that do.
 ///
 /// On GPUs nothing is copied, but for results of a network: both values lie in one memory.
 #[derive(Clone, Debug)]

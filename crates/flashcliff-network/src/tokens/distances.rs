@@ -1,8 +1,8 @@
 //! Features of distances as a step of their own in front of attention, and their derivative, for gradients of gradients.
 //!
-//! Attention sees distances of points by features that are no blades. Here they take the place of blades that no inner product reads, so that what follows is
-//! attention without distances. The derivative is computed in numbers with a change beside them: the change of what the gradient makes of such numbers is the
-//! second derivative.
+//! Attention sees distances of points by features that are no blades. Here they take the place of blades that no
+//! inner product reads, so that what follows is attention without distances. The derivative is computed in numbers
+//! with a change beside them: the change of what the gradient makes of such numbers is the second derivative.
 
 use std::ops::{Add, Mul, Neg, Sub};
 
@@ -14,8 +14,9 @@ use super::{Channels, number};
 use crate::Number;
 use crate::scratch::Buffer;
 
-/// The features of distances of queries and keys in an input of attention; or how they change with its tokens and with the logarithms of weights. The changes are
-/// channels behind those of the tokens, and numbers behind the logarithms.
+/// The features of distances of queries and keys in an input of attention; or how they change with its tokens and
+/// with the logarithms of weights. The changes are channels behind those of the tokens, and numbers behind the
+/// logarithms.
 #[derive(Clone, Debug)]
 pub struct Distances {
     pub(crate) attention: Attention,
@@ -301,7 +302,8 @@ impl Distances {
         }
     }
 
-    /// Calls a function with the elements of the blades of each channel of a point, the number of its weight if it is of a query, and the point.
+    /// Calls a function with the elements of the blades of each channel of a point, the number of its weight if it is
+    /// of a query, and the point.
     fn for_each_point<T: Number>(
         &self,
         rows: usize,

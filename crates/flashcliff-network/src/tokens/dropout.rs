@@ -1,4 +1,5 @@
-//! Dropout of grades: each grade of a multivector channel, or each vector, and each scalar, is 0 or scaled. It keeps nothing: the backward pass drops the same.
+//! Dropout of grades: each grade of a multivector channel, or each vector, and each scalar, is 0 or scaled. It keeps
+//! nothing: the backward pass drops the same.
 
 use flashcliff::dropout::{self, GradeDropout};
 
@@ -17,8 +18,8 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Dropout with a probability below 1. `places` is its number within each group that it is in, the outermost first: two of the same places
-    /// drop alike.
+    /// Dropout with a probability below 1. `places` is its number within each group that it is in, the outermost
+    /// first: two of the same places drop alike.
     ///
     /// # Errors
     /// [`Error::Option`].

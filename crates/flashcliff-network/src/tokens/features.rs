@@ -6,8 +6,8 @@
 //! | key | the same without signs |
 //! | value | for each blade all channels; the scalars |
 //!
-//! With distances the weight of a point belongs to its distance and is not among the blades. The dot product of a query and a key is the inner product
-//! of their multivectors and scalars, less the squared distances of points.
+//! With distances the weight of a point belongs to its distance and is not among the blades. The dot product of a
+//! query and a key is the inner product of their multivectors and scalars, less the squared distances of points.
 
 use flashcliff::attention::{DistancePoint, HeadDistances, HeadFeatures};
 

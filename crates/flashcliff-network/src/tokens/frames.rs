@@ -7,13 +7,15 @@ use super::{Channels, Geometry, number};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// The map of a token's multivectors by the frame of the token: a matrix `L` of vectors, `y_i = sum of L[i, j] x_j`, and on other grades its minors, so that
-/// exterior products are kept. Scalars stay. All channels of a token have one frame.
+/// The map of a token's multivectors by the frame of the token: a matrix `L` of vectors, `y_i = sum of L[i, j] x_j`,
+/// and on other grades its minors, so that exterior products are kept. Scalars stay. All channels of a token have one
+/// frame.
 ///
 /// Frames are tokens of their own, of [`Self::frames`]: `L` row by row.
 ///
-/// Queries, keys and values that are taken by [`Self::inverse`] from the frames of their tokens to the one of all, attention, and its result taken back by
-/// [`Self::new`] are the attention from frame to frame of LLoCa (arXiv 2505.20280): no transformation of all vectors that preserves the metric changes it.
+/// Queries, keys and values that are taken by [`Self::inverse`] from the frames of their tokens to the one of all,
+/// attention, and its result taken back by [`Self::new`] are the attention from frame to frame of LLoCa (arXiv
+/// 2505.20280): no transformation of all vectors that preserves the metric changes it.
 #[derive(Clone, Debug)]
 pub struct Frames {
     pub(crate) geometry: Geometry,
@@ -48,7 +50,8 @@ impl Frames {
         }
     }
 
-    /// The map from frames, by the inverse of an `L` that preserves the metric `eta`: `eta L^T eta`. It is that matrix for any other `L` too.
+    /// The map from frames, by the inverse of an `L` that preserves the metric `eta`: `eta L^T eta`. It is that
+    /// matrix for any other `L` too.
     ///
     /// # Errors
     /// [`Error::Geometry`] for an algebra with null vectors, whose metric has no inverse.

@@ -9,8 +9,8 @@ use super::{Channels, Geometry};
 use crate::Number;
 use crate::scratch::Buffer;
 
-/// `x` times its gains. Parameters: of grades, as far as there are such channels, `[channels, grades]` of multivectors and `[channels]` of scalars;
-/// of heads `[heads]`.
+/// `x` times its gains. Parameters: of grades, as far as there are such channels, `[channels, grades]` of
+/// multivectors and `[channels]` of scalars; of heads `[heads]`.
 #[derive(Clone, Debug)]
 pub struct Gains {
     pub(crate) geometry: Geometry,

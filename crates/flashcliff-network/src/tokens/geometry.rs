@@ -44,7 +44,8 @@ pub struct Geometry {
     pub head_norm: bool,
     /// Whether the result of the bilinear layer is normalised.
     pub product_norm: bool,
-    /// Whether the norms of blocks have gains, as in L-GATr since 2.0: a factor for each grade of a channel and for each scalar, which start at 1.
+    /// Whether the norms of blocks have gains, as in L-GATr since 2.0: a factor for each grade of a channel and for
+    /// each scalar, which start at 1.
     pub norm_gains: bool,
     /// Whether projections to queries, keys and values have biases.
     pub attention_bias: bool,
@@ -81,8 +82,8 @@ impl Geometry {
         }
     }
 
-    /// The choices of L-GATr since version 2.0, over Cl(1,3): as [`Self::of`], with gains of norms, without biases of queries, keys and values, and with
-    /// the tanh form of GELU for scalars.
+    /// The choices of L-GATr since version 2.0, over Cl(1,3): as [`Self::of`], with gains of norms, without biases of
+    /// queries, keys and values, and with the tanh form of GELU for scalars.
     ///
     /// # Errors
     /// None: the signature is supported.
@@ -96,8 +97,9 @@ impl Geometry {
         })
     }
 
-    /// The choices of L-GATr-slim (arXiv 2512.17011), over Cl(1,3) in that paper: vectors and scalars, which linear maps do not mix, and heads
-    /// that are normalised. Norms and gated linear units between them are [`Lanes`](super::Lanes) of programs.
+    /// The choices of L-GATr-slim (arXiv 2512.17011), over Cl(1,3) in that paper: vectors and scalars, which linear
+    /// maps do not mix, and heads that are normalised. Norms and gated linear units between them are
+    /// [`Lanes`](super::Lanes) of programs.
     pub fn slim(algebra: Algebra) -> Self {
         Self {
             vectors: true,
@@ -226,8 +228,8 @@ impl Geometry {
         Ok(make(self.algebra, self.group, self.unit_maps)?)
     }
 
-    /// The number of blades that the group leaves alone, which scalar channels mix with: the scalar, for [`Group::Spin`] the pseudoscalar too. No
-    /// vector is one.
+    /// The number of blades that the group leaves alone, which scalar channels mix with: the scalar, for
+    /// [`Group::Spin`] the pseudoscalar too. No vector is one.
     pub fn scalar_blades(&self) -> usize {
         match (self.vectors, self.group) {
             (true, _) => 0,

@@ -1,7 +1,7 @@
 //! The norm of heads as a step of its own, and its derivative, for gradients of gradients of attention.
 //!
-//! Each norm is `y = x φ(m)` of the numbers `x` of a group, with `m = Σ σ_i x_i² / n`, signs `σ` that are constant almost everywhere, and a function `φ` of
-//! one number. So with `d = σ x / n` and a change `u` of `x`
+//! Each norm is `y = x φ(m)` of the numbers `x` of a group, with `m = Σ σ_i x_i² / n`, signs `σ` that are constant
+//! almost everywhere, and a function `φ` of one number. So with `d = σ x / n` and a change `u` of `x`
 //!
 //! ```text
 //! y' = φ u + 2 φ' (d·u) x
@@ -24,8 +24,8 @@ use super::{Channels, joint, norm, number};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// The norm of the heads of queries, keys and values in an input of attention; or how it changes with its tokens. The changes are channels behind those of
-/// the tokens.
+/// The norm of the heads of queries, keys and values in an input of attention; or how it changes with its tokens. The
+/// changes are channels behind those of the tokens.
 #[derive(Clone, Debug)]
 pub struct HeadNorm {
     /// The attention whose input is normalised.
@@ -79,7 +79,8 @@ impl Kind {
 /// The elements of a group in memory of tokens.
 pub(crate) struct Group {
     pub(crate) kind: Kind,
-    /// The elements of channels with a norm, channel by channel and grade by grade: the numbers of blades of a grade, with the squared norm of each.
+    /// The elements of channels with a norm, channel by channel and grade by grade: the numbers of blades of a grade,
+    /// with the squared norm of each.
     pub(crate) blades: Vec<(usize, i8)>,
     /// For each element of blades whether the next one is of another grade or channel.
     pub(crate) ends: Vec<bool>,

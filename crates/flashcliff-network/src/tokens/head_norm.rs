@@ -1,5 +1,5 @@
-//! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of its scalars, or one norm of
-//! its vectors and scalars.
+//! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of
+//! its scalars, or one norm of its vectors and scalars.
 
 use std::ops::Range;
 
@@ -256,7 +256,8 @@ impl Columns {
     }
 }
 
-/// The layer norm of scalars `[channels, heads]` over the channels of each head. Heads are neighbours, so that one instruction serves several.
+/// The layer norm of scalars `[channels, heads]` over the channels of each head. Heads are neighbours, so that one
+/// instruction serves several.
 struct Statistics<T> {
     count: T,
     mean: Vec<T>,

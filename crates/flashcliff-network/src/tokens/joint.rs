@@ -8,8 +8,8 @@ use crate::Number;
 /// The number that is added to the mean.
 pub(crate) const EPS: f64 = 0.01;
 
-/// `x r` for the elements of each row and group, `r = 1 / sqrt(m + 0.01)`, where `m` is the mean over all channels of the group of the magnitudes
-/// of squared norms of multivectors, all blades together, and of squared scalars.
+/// `x r` for the elements of each row and group, `r = 1 / sqrt(m + 0.01)`, where `m` is the mean over all channels of
+/// the group of the magnitudes of squared norms of multivectors, all blades together, and of squared scalars.
 ///
 /// Multivectors are `[blades, rows, channels, groups]` and scalars `[rows, scalars, groups]`.
 pub(crate) struct Joint<'n> {

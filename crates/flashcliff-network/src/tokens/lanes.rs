@@ -11,10 +11,12 @@ use super::{Channels, compiled};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// An operator on tokens. Its multivectors are neighbouring channels of the tokens, one after another in its order, all of them with the same number
-/// of channels; so are its scalars beside multivectors. So a gated linear unit reads three parts of the result of a linear map, and writes one.
+/// An operator on tokens. Its multivectors are neighbouring channels of the tokens, one after another in its order,
+/// all of them with the same number of channels; so are its scalars beside multivectors. So a gated linear unit reads
+/// three parts of the result of a linear map, and writes one.
 ///
-/// Parameters, one after another: those of the operator, `[channels, count]` or `[scalars, count]`. One input may have a number for each token.
+/// Parameters, one after another: those of the operator, `[channels, count]` or `[scalars, count]`. One input may
+/// have a number for each token.
 ///
 /// The gradient is [`Operator::gradient`], which computes what it needs again.
 #[derive(Clone, Debug)]
@@ -100,8 +102,9 @@ impl Lanes {
     /// The operator on tokens, whose multivectors have so many blades, and `each` of whose tensors has so many channels.
     ///
     /// # Errors
-    /// [`Error::Shape`] for an operator with tensors of other axes: multivectors of other blades, sums over the batch, more than one component beside
-    /// scalars, numbers of tokens among the results or twice among the inputs. The errors of [`Operator::gradient`].
+    /// [`Error::Shape`] for an operator with tensors of other axes: multivectors of other blades, sums over the
+    /// batch, more than one component beside scalars, numbers of tokens among the results or twice among the inputs.
+    /// The errors of [`Operator::gradient`].
     pub fn new(
         operator: impl Into<Arc<Operator>>,
         blades: usize,
@@ -140,8 +143,8 @@ impl Lanes {
         })
     }
 
-    /// How the result changes with the tokens and the parameters, as far as both change. The changes are behind what the step reads: channels behind those of
-    /// its tokens, parameters behind its own.
+    /// How the result changes with the tokens and the parameters, as far as both change. The changes are behind what
+    /// the step reads: channels behind those of its tokens, parameters behind its own.
     ///
     /// # Errors
     /// The errors of [`Operator::tangent_along`].
@@ -154,7 +157,8 @@ impl Lanes {
         Self::of((Arc::new(along), true), self.blades, self.each)
     }
 
-    /// Whether the numbers of tokens are in no product with themselves, so that the result for one number less that for another is a derivative.
+    /// Whether the numbers of tokens are in no product with themselves, so that the result for one number less that
+    /// for another is a derivative.
     ///
     /// # Errors
     /// The errors of [`Operator::tangent_along`].

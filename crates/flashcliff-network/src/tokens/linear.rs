@@ -12,11 +12,13 @@ use crate::{Error, Number};
 
 /// Layers with the channels of `input`, whose outputs lie side by side.
 ///
-/// Parameters of a layer, where there are such channels: `weight` `[out, in, maps]`; `s2mvs.weight` `[out * invariant, in_scalars]` and
-/// `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]`
-/// and `mvs2s.bias` `[out_scalars]`; `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
-/// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after another are those of one
-/// layer. Layers of [vectors](Geometry::slim) have `weight`, if they give vectors, `mvs2s.bias` and `s2s.weight`.
+/// Parameters of a layer, where there are such channels: `weight` `[out, in, maps]`; `s2mvs.weight`
+/// `[out * invariant, in_scalars]` and `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade
+/// without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]` and `mvs2s.bias` `[out_scalars]`;
+/// `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
+/// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after
+/// another are those of one layer. Layers of [vectors](Geometry::slim) have `weight`, if they give vectors,
+/// `mvs2s.bias` and `s2s.weight`.
 #[derive(Clone, Debug)]
 pub struct Linear {
     pub(crate) geometry: Geometry,

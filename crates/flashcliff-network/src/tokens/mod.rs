@@ -1,13 +1,13 @@
 //! Steps of geometric algebra transformers, as nodes of a network.
 //!
-//! A *token* is a row of [`Channels`]: its multivectors, blade by blade, then its scalars. A [`Step`] makes tokens of tokens, and perhaps of
-//! parameters, a reference of joins, a mask, or other tokens. Each module describes a step and computes it on the CPU, for a
-//! chunk of samples whose multivectors are `[blades, rows, channels]`.
+//! A *token* is a row of [`Channels`]: its multivectors, blade by blade, then its scalars. A [`Step`] makes tokens of
+//! tokens, and perhaps of parameters, a reference of joins, a mask, or other tokens. Each module describes a step and
+//! computes it on the CPU, for a chunk of samples whose multivectors are `[blades, rows, channels]`.
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
 //! * `linear` - equivariant linear maps that share an input.
-//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate`, `products` - the invariant norm, gated nonlinearities, and
-//!   geometric products and joins.
+//! * `lanes` - operators of programs, whose lanes are channels of tokens; `norm`, `gate`, `products` - the invariant
+//!   norm, gated nonlinearities, and geometric products and joins.
 //! * `programs` - the programs of these steps; `compiled` - their operators, with kernels of the build script.
 //! * `gains` - factors of grades and of heads.
 //! * `dropout` - dropout of grades.
@@ -16,7 +16,8 @@
 //! * `components` - multivectors as scalars, and back.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
 //!   vectors and scalars.
-//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative; `distances` - features of distances, and theirs.
+//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative;
+//!   `distances` - features of distances, and theirs.
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.

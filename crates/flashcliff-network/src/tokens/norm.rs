@@ -46,9 +46,9 @@ impl NormOptions {
 }
 
 impl Lanes {
-    /// The norm of GATr and L-GATr: `x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, eps))` of multivectors, and a layer norm
-    /// of scalars without bias. With gains both are times those, in the order of [`Gains`](super::Gains). Blades with a null vector do not count, but
-    /// are divided too.
+    /// The norm of GATr and L-GATr: `x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, eps))` of
+    /// multivectors, and a layer norm of scalars without bias. With gains both are times those, in the order of
+    /// [`Gains`](super::Gains). Blades with a null vector do not count, but are divided too.
     ///
     /// Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806, section 3).
     ///

@@ -1,7 +1,7 @@
 //! The outermorphism of a linear map of vectors: the map of multivectors that keeps exterior products and is the linear map on vectors.
 //!
-//! It does not mix grades. Its entries are the minors of the matrix; each of a grade above 1 is a sum of products of an entry of grade 1 and one of the grade
-//! below, for the first vector of a blade and the blade of the others:
+//! It does not mix grades. Its entries are the minors of the matrix; each of a grade above 1 is a sum of products of
+//! an entry of grade 1 and one of the grade below, for the first vector of a blade and the blade of the others:
 //!
 //! ```text
 //! L(e_j ^ e_R) = L(e_j) ^ L(e_R)

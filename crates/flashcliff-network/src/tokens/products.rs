@@ -6,8 +6,9 @@ use super::{Channels, Geometry, Lanes};
 use crate::Error;
 
 impl Lanes {
-    /// From channels `(a, b, c, d)` of multivectors, as many of each: the geometric products `a b`, and the joins of `c` and `d`. Without joins the
-    /// channels are `(a, b)`. There are `each` channels of a factor, and scalars beside them, which go through.
+    /// From channels `(a, b, c, d)` of multivectors, as many of each: the geometric products `a b`, and the joins of
+    /// `c` and `d`. Without joins the channels are `(a, b)`. There are `each` channels of a factor, and scalars
+    /// beside them, which go through.
     ///
     /// The join is `reference dual(dual(c) ^ dual(d))`, where `dual` is the right complement: the regressive product with the sign
     /// `(-1)^(k (n - k))` in grade `k`, times the reference of the token. Geometric products may lose their bivectors.

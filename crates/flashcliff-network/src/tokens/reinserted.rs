@@ -1,4 +1,5 @@
-//! Channels of other tokens of the same items behind those of each token: the input channels that projections to queries and keys see again.
+//! Channels of other tokens of the same items behind those of each token: the input channels that projections to
+//! queries and keys see again.
 
 use super::Channels;
 use super::chunk::Layout;

@@ -1,7 +1,8 @@
 //! Rotary positions: pairs of scalar channels of queries and keys are turned by angles that grow with the position of the item.
 //!
-//! A head's scalar `c` of the first half is paired with `c + scalars / 2`, and turned by `position * base^(-2 c / scalars)`. A dot product of
-//! a query and a key then depends on the difference of their positions. A turn back is the gradient of a turn.
+//! A head's scalar `c` of the first half is paired with `c + scalars / 2`, and turned by
+//! `position * base^(-2 c / scalars)`. A dot product of a query and a key then depends on the difference of their
+//! positions. A turn back is the gradient of a turn.
 
 use super::chunk::{Chunk, Layout, Samples};
 use super::features::Part;

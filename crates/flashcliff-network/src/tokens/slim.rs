@@ -42,7 +42,8 @@ pub struct Slim {
     pub blocks: usize,
     /// The number of heads. Default: 8.
     pub heads: usize,
-    /// All heads together have so many times the channels of a block. A head has at least one vector channel and four scalar ones. Default: 1.
+    /// All heads together have so many times the channels of a block. A head has at least one vector channel and four
+    /// scalar ones. Default: 1.
     pub attention_ratio: usize,
     /// Hidden channels of the units of a block for each of its channels. Default: 2.
     pub mlp_ratio: usize,
@@ -105,8 +106,9 @@ impl Slim {
         }
     }
 
-    /// The norm of blocks: vectors and scalars over the root of 0.01 plus their mean square over all channels, with gains times those of each channel.
-    /// The square of a vector counts by its magnitude. Gains: `[channels, 1]` of vectors, then `[scalars, 1]`.
+    /// The norm of blocks: vectors and scalars over the root of 0.01 plus their mean square over all channels, with
+    /// gains times those of each channel. The square of a vector counts by its magnitude. Gains: `[channels, 1]` of
+    /// vectors, then `[scalars, 1]`.
     ///
     /// # Errors
     /// None: the program is supported.
@@ -114,7 +116,8 @@ impl Slim {
         operator(algebra, &slim::norm(algebra.cayley(), has_gains))
     }
 
-    /// The gated linear unit: `f_v(scale <a, b>) v` of vectors `v`, `a`, `b`, and `f(g) s` of scalars `s`, `g`, with the functions `[f_v, f]`.
+    /// The gated linear unit: `f_v(scale <a, b>) v` of vectors `v`, `a`, `b`, and `f(g) s` of scalars `s`, `g`, with
+    /// the functions `[f_v, f]`.
     ///
     /// # Errors
     /// None: the program is supported.
@@ -129,8 +132,8 @@ impl Slim {
     /// The network, with each block as a [block](Network::block) of its own.
     ///
     /// # Errors
-    /// [`Error::Option`] for no head, a ratio of 0, fewer than two layers, and an input or blocks without vectors or scalars; [`Error::Shape`] for axes
-    /// that are no mask's; the errors of [`Geometry::maps`].
+    /// [`Error::Option`] for no head, a ratio of 0, fewer than two layers, and an input or blocks without vectors or
+    /// scalars; [`Error::Shape`] for axes that are no mask's; the errors of [`Geometry::maps`].
     pub fn network(&self) -> Result<(Network, SlimEnds), Error> {
         self.check()?;
         let geometry = Geometry::slim(self.algebra);

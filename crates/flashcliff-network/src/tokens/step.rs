@@ -21,8 +21,9 @@ pub enum Step {
     Linear(Linear),
     /// Factors of grades or heads. Inputs: tokens, and all gains one after another.
     Gains(Gains),
-    /// Attention. Inputs: tokens; tokens of the context, if it attends to them; with a mask its numbers `[samples or 1, heads or 1, items or 1, keys]`;
-    /// with distances the logarithms of their weights `[heads, 1, channels]`.
+    /// Attention. Inputs: tokens; tokens of the context, if it attends to them; with a mask its numbers
+    /// `[samples or 1, heads or 1, items or 1, keys]`; with distances the logarithms of their weights
+    /// `[heads, 1, channels]`.
     Attention(Attention),
     /// Positions of items.
     Rotary(Rotary),
@@ -34,14 +35,16 @@ pub enum Step {
     Components(Components),
     /// Dropout of grades.
     Dropout(Dropout),
-    /// An operator of a program. Inputs: tokens; numbers `[rows]` if it reads some, as the reference of joins; with parameters all of them one after
-    /// another.
+    /// An operator of a program. Inputs: tokens; numbers `[rows]` if it reads some, as the reference of joins; with
+    /// parameters all of them one after another.
     Lanes(Lanes),
-    /// The norm of heads by itself, or its derivative. [Gradients of gradients](crate::Network::gradients_from) of attention have such nodes.
+    /// The norm of heads by itself, or its derivative. [Gradients of gradients](crate::Network::gradients_from) of
+    /// attention have such nodes.
     HeadNorm(HeadNorm),
     /// Features of distances by themselves, or their derivative. Inputs: tokens, and for an input with queries the logarithms of weights.
     Distances(Distances),
-    /// The derivative of attention, in gradients of gradients. Inputs are those of attention, with the changes of tokens as further channels.
+    /// The derivative of attention, in gradients of gradients. Inputs are those of attention, with the changes of
+    /// tokens as further channels.
     AttentionTangent(AttentionTangent),
 }
 
@@ -262,7 +265,8 @@ impl Step {
         vec![set.rows(), Axis::Token { blades, channels }]
     }
 
-    /// The elements that the backward pass of a step on a set needs besides inputs, on the CPU: of a row of items, and of one of the context.
+    /// The elements that the backward pass of a step on a set needs besides inputs, on the CPU: of a row of items,
+    /// and of one of the context.
     pub(crate) fn kept(&self, set: Set) -> [usize; 2] {
         match (self, set) {
             (Self::Attention(step), Set::Items) => step.kept(),

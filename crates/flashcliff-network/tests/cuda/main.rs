@@ -1,7 +1,8 @@
 //! Tests of networks on an NVIDIA GPU, beside the plan of the same network on the CPU in `f64`.
 //!
-//! Results and all gradients differ by at most `1e-12` of the largest number of a tensor in `f64`, `1e-4` in `f32`, whose inputs are rounded before.
-//! Each network runs twice, and a third time as a captured graph with branches, with the same bits.
+//! Results and all gradients differ by at most `1e-12` of the largest number of a tensor in `f64`, `1e-4` in `f32`,
+//! whose inputs are rounded before. Each network runs twice, and a third time as a captured graph with branches, with
+//! the same bits.
 //!
 //! Without a GPU every test counts as ignored, and the last line says how many and why; with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead.
 

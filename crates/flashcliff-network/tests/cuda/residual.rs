@@ -1,5 +1,5 @@
-//! Norms that compute the sum in front of them: in f64 with the bits of a sum and a norm. In f32 a kernel that also adds may give its threads fewer
-//! channels, and so sum a row in another order.
+//! Norms that compute the sum in front of them: in f64 with the bits of a sum and a norm. In f32 a kernel that also
+//! adds may give its threads fewer channels, and so sum a row in another order.
 
 use flashcliff::cuda::{DeviceElement, MatmulPrecision};
 use flashcliff::{Dtype, Element};

@@ -71,7 +71,8 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-/// The gradient by the first input, along a change of it, has gradients by that input, by others with names, by the seed and by all parameters.
+/// The gradient by the first input, along a change of it, has gradients by that input, by others with names, by the
+/// seed and by all parameters.
 fn case(made: Made, rows: Rows, others: &[&str]) -> Case {
     let Made {
         mut network,

@@ -416,7 +416,8 @@ fn wide_heads() {
     }
 }
 
-/// Samples and sequences that are longer than a tile, and than one multiprocessor has room for; kernels take heads that share keys apart or together.
+/// Samples and sequences that are longer than a tile, and than one multiprocessor has room for; kernels take heads
+/// that share keys apart or together.
 fn long() {
     let geometry = Geometry::gatr().unwrap();
     for shared in [false, true] {

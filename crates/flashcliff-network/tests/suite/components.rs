@@ -1,4 +1,5 @@
-//! Components of multivectors as scalars: beside the rows of the host, plain layers of them beside loops over rows, and blocks in frames beside differences.
+//! Components of multivectors as scalars: beside the rows of the host, plain layers of them beside loops over rows,
+//! and blocks in frames beside differences.
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{
@@ -130,8 +131,9 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + inner.tanh())
 }
 
-/// Two blocks of a plain transformer whose attention is from frame to frame: `x + attention(norm(x))`, then `x + perceptron(norm(x))`, of tokens that come
-/// from the frame of all, and whose result goes there. The last three inputs are frames, tokens and the seed.
+/// Two blocks of a plain transformer whose attention is from frame to frame: `x + attention(norm(x))`, then
+/// `x + perceptron(norm(x))`, of tokens that come from the frame of all, and whose result goes there. The last three
+/// inputs are frames, tokens and the seed.
 pub(crate) fn in_frames(geometry: Geometry, shared: bool) -> (Made, [Value; 2]) {
     let mut network = Network::new();
     let own = Frames::new(geometry, CHANNELS);

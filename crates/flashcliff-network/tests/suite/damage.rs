@@ -24,8 +24,8 @@ fn no_damaged_header_panics() {
     damaged_headers_never_panic(1);
 }
 
-/// Bytes of the header, with each bit and with all bits flipped. What can be loaded can be planned and run. Programs of transformers are long,
-/// and of one form with the short one of all nodes, so one in 16 of their bytes is enough.
+/// Bytes of the header, with each bit and with all bits flipped. What can be loaded can be planned and run. Programs
+/// of transformers are long, and of one form with the short one of all nodes, so one in 16 of their bytes is enough.
 fn damaged_headers_never_panic(share: usize) {
     let geometry = Geometry::gatr().unwrap();
     let one = Transformer {

@@ -197,7 +197,8 @@ fn several_results_have_gradients_of_their_own() {
     let plan = own.network().plan(gradients, 1, [Dtype::F64; 2]).unwrap();
     let numbers = [[1.0, 2.0], [3.0, 4.0], [5.0, -6.0], [8.0, 16.0]].map(Vec::from);
     let made = run(&plan, &mut Cpu::new(&plan).unwrap(), [&numbers, &[]]);
-    // The gradient of `first` is 5 + 8 / 4 and -6 + 16 / 4. That by `a` is half of it; that by `b` has a quarter of that of `second` besides.
+    // The gradient of `first` is 5 + 8 / 4 and -6 + 16 / 4. That by `a` is half of it; that by `b` has a quarter of
+    // that of `second` besides.
     assert_eq!(made, [vec![3.5, -1.0], vec![5.5, 3.0]]);
 }
 

@@ -322,8 +322,8 @@ fn gradients_by_masks_are_differences() {
     }
 }
 
-/// Many samples, which are several chunks: the sums over them are in one order, whatever threads there are, and samples with masks of their own have the
-/// gradients of samples by themselves.
+/// Many samples, which are several chunks: the sums over them are in one order, whatever threads there are, and
+/// samples with masks of their own have the gradients of samples by themselves.
 #[test]
 fn bits_of_gradients_by_masks_depend_on_nothing_else() {
     let rows = Rows::new(70, 6).with_context(7);

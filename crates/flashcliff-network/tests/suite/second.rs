@@ -372,7 +372,8 @@ fn attention(geometry: Geometry, heads: usize, own: Reads) -> Made {
     made(Step::Attention(step), &others, &weights)
 }
 
-/// Heads that are not normalised, multivectors and scalars apart, and both together; distances of points, also of heads that are normalised.
+/// Heads that are not normalised, multivectors and scalars apart, and both together; distances of points, also of
+/// heads that are normalised.
 fn geometries() -> [Geometry; 6] {
     let plane = Geometry::of(blocks::signature(2, 0, 0));
     let slim = Geometry::slim(blocks::signature(1, 3, 0));
@@ -590,8 +591,8 @@ fn mixed_derivatives_are_symmetric() {
     );
 }
 
-/// An L-GATr whose output is an energy for each item: the gradients of a loss of energies and forces are differences of that loss, for some elements of each
-/// parameter.
+/// An L-GATr whose output is an energy for each item: the gradients of a loss of energies and forces are differences
+/// of that loss, for some elements of each parameter.
 #[test]
 fn losses_of_forces_of_lgatr_have_the_gradients_of_differences() {
     let (tokens, energies) = (Channels::new(1, 0), Channels::new(0, 1));

@@ -4,8 +4,9 @@ use super::node::{Id, Node};
 use super::program::{LaneTensor, Program, Returned};
 
 impl Program {
-    /// The program of sums: each lane input is a sum of two. The second summands, named `added_` and the name of the input, are further arguments
-    /// behind all others, and the sums, named `total_` and the name of the input, further results.
+    /// The program of sums: each lane input is a sum of two. The second summands, named `added_` and the name of the
+    /// input, are further arguments behind all others, and the sums, named `total_` and the name of the input,
+    /// further results.
     ///
     /// # Panics
     /// If the program has saved sums.
@@ -36,7 +37,8 @@ impl Program {
         program
     }
 
-    /// The program whose lane outputs are added to further arguments, which are behind all others and are named `added_` and the name of the output.
+    /// The program whose lane outputs are added to further arguments, which are behind all others and are named
+    /// `added_` and the name of the output.
     ///
     /// # Panics
     /// If the program has saved sums.

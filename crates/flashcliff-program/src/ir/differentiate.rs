@@ -7,11 +7,10 @@ use super::program::{Argument, Program, Returned};
 /// The adjoint of a program: it computes the gradients of all arguments from the arguments and the gradients of
 /// the results.
 ///
-/// The adjoint starts as a copy of the program, so it can recompute any value; a gradient that
-/// passes a sum over channels becomes such a sum, a gradient that passes a cut becomes a cut,
-/// the gradient of a parameter becomes a sum over the batch, and that of a row value a total of the row. The result is an ordinary program and
-/// can be differentiated again. The program's own row sums come first among the adjoint's and are
-/// marked as saved.
+/// The adjoint starts as a copy of the program, so it can recompute any value; a gradient that passes a sum over
+/// channels becomes such a sum, a gradient that passes a cut becomes a cut, the gradient of a parameter becomes a sum
+/// over the batch, and that of a row value a total of the row. The result is an ordinary program and can be
+/// differentiated again. The program's own row sums come first among the adjoint's and are marked as saved.
 ///
 /// Gradients stay in the range of their values. For example, the norm `y = o r` with `r = 1 / sqrt(s)` has the gradient
 /// `r g - y r mean(g y)`. The gradient of the logarithm of a reciprocal is `g y`, so neither a power of `r` nor a

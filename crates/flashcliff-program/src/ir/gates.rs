@@ -55,7 +55,8 @@ impl Program {
         nodes.any(|node| matches!(node, Node::Call(Function::Gate { .. }, _)))
     }
 
-    /// Whether kernels have all derivatives of the gate that the program calls. The adjoint of a derivative has others, until it is [`resolved`].
+    /// Whether kernels have all derivatives of the gate that the program calls. The adjoint of a derivative has
+    /// others, until it is [`resolved`].
     pub fn is_resolved(&self) -> bool {
         let mut nodes = self.graph.ids().map(|id| self.graph.node(id));
         !nodes.any(|node| {

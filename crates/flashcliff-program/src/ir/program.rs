@@ -263,8 +263,8 @@ impl Program {
         !self.row_values.is_empty() || !self.totals.is_empty()
     }
 
-    /// Whether each item, a lane of a row, is computed on its own: no argument, result or expression is about a row, about a channel of all rows,
-    /// or about their number.
+    /// Whether each item, a lane of a row, is computed on its own: no argument, result or expression is about a row,
+    /// about a channel of all rows, or about their number.
     pub fn is_of_items(&self) -> bool {
         let is_of_item = |id| {
             !matches!(

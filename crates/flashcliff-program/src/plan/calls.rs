@@ -78,8 +78,8 @@ fn with_cuts(program: &Program, levels: &[usize], shared: &[Id]) -> Program {
     copy
 }
 
-/// The cut of a program in which a gate or slope is stored: that of the gate whose slope it is, if something reads it, so that one call gives
-/// both; or a new one.
+/// The cut of a program in which a gate or slope is stored: that of the gate whose slope it is, if something reads
+/// it, so that one call gives both; or a new one.
 fn home(program: &Program, cuts: usize, function: Id) -> usize {
     let Node::Call(Function::Gate { order: 1 }, argument) = program.graph.node(function) else {
         return cuts;

@@ -68,8 +68,8 @@ impl Program {
         })
     }
 
-    /// The part of [`Self::check_operator`] that derives the adjoint: kernels have room for both. Programs of one [digest](Self::digest) have the
-    /// same answer.
+    /// The part of [`Self::check_operator`] that derives the adjoint: kernels have room for both. Programs of one
+    /// [digest](Self::digest) have the same answer.
     ///
     /// # Errors
     /// What there is no room for.

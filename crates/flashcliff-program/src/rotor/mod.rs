@@ -105,8 +105,8 @@ impl Map {
         }
     }
 
-    /// The program of the map in an algebra of at most [`LARGEST_DIM`] dimensions; `None` if one of its tensors would have no blades. It is made
-    /// for 64-bit numbers.
+    /// The program of the map in an algebra of at most [`LARGEST_DIM`] dimensions; `None` if one of its tensors would
+    /// have no blades. It is made for 64-bit numbers.
     pub fn program(self, algebra: &Algebra) -> Option<Program> {
         let (reads, writes) = (self.reads(algebra), self.writes(algebra));
         let is_empty = reads.iter().any(|(_, blades)| blades.is_empty()) || writes.is_empty();

@@ -234,7 +234,8 @@ pub(super) fn has_exponential(g: &mut Graph, s: Id, c: Id) -> Id {
     g.both(is_short, is_number)
 }
 
-/// `C(u)` and `S(u)` of `u = s + b Q` with `b` 1, or 0 where there are no 4-vectors: `C(u) = cosh(sqrt u)` and `S(u) = sinh(sqrt u) / sqrt u`.
+/// `C(u)` and `S(u)` of `u = s + b Q` with `b` 1, or 0 where there are no 4-vectors: `C(u) = cosh(sqrt u)` and
+/// `S(u) = sinh(sqrt u) / sqrt u`.
 ///
 /// Both are entire functions, and power series where `u` is small. Elsewhere they follow from values at two real numbers.
 pub(super) fn exponential(g: &mut Graph, motions: Motions, u: Element, c: Id) -> [Element; 2] {
@@ -362,8 +363,9 @@ pub(super) fn slope_of_logarithm(g: &mut Graph, mut w: Element, c: Id) -> Elemen
 
 /// `artanh(sqrt(s) / w) / sqrt(s)` for `w > 0` and `w^2 > s`: of a rotor `w + B` with `B B = s`, the factor from `B` to the logarithm.
 ///
-/// It is twice the one of `w + sqrt(w^2 - s)` with the same `s`, which has half of the angle. Angles up to a right one and rapidities up to 10, beyond which
-/// `w^2 - s` of the double has no digits, are halved until a series takes them.
+/// It is twice the one of `w + sqrt(w^2 - s)` with the same `s`, which has half of the angle. Angles up to a right
+/// one and rapidities up to 10, beyond which `w^2 - s` of the double has no digits, are halved until a series takes
+/// them.
 pub(super) fn arc(g: &mut Graph, motions: Motions, w: Id, s: Id) -> Id {
     let (halvings, terms) = if motions.boosts { (6, 10) } else { (4, 8) };
     let mut total = w;

@@ -64,8 +64,8 @@ fn made(lanes: &Lanes, place: &Place<'_>) -> Operator {
     }
 }
 
-/// The program of a name between some grades, compiled or not. `None` if there is no such program, if its result has no grade, or if the algebra
-/// lacks a grade.
+/// The program of a name between some grades, compiled or not. `None` if there is no such program, if its result has
+/// no grade, or if the algebra lacks a grade.
 ///
 /// `output` distinguishes path products with the same operands, and is read for these only.
 pub fn find(

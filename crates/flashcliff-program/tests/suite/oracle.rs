@@ -1,5 +1,5 @@
-//! Computes every program without its graph, on numbers that carry a derivative: operators by their references, and the programs around matrix
-//! products by the formulas here. No terms are factored, folded or shared.
+//! Computes every program without its graph, on numbers that carry a derivative: operators by their references, and
+//! the programs around matrix products by the formulas here. No terms are factored, folded or shared.
 
 use cayley::{Algebra, GradeSet, ProductKind};
 use flashcliff_program::operators::{self, Entry, Settings, Value};

@@ -35,8 +35,8 @@ fn scaled_product(algebra: &Algebra) -> Program {
     p
 }
 
-/// A program in which everything meets: lanes of both widths are divided by one root, with row values outside and within of it, and totals are
-/// of lanes, of sums and of numbers.
+/// A program in which everything meets: lanes of both widths are divided by one root, with row values outside and
+/// within of it, and totals are of lanes, of sums and of numbers.
 fn everything() -> Program {
     let mut p = Program::new("everything", "");
     let x = p.input("x", labels(2));

@@ -9,8 +9,8 @@ use crate::adjoints::{RUN_TIME, TOLERANCE, check, data};
 use crate::derive::check_tangent;
 use crate::support::Random;
 
-/// The norm of L-GATr-slim (arXiv 2512.17011): vectors and scalars, divided by the root of their mean square, times gains. The square of a vector
-/// is taken without the absolute value, so that it is smooth.
+/// The norm of L-GATr-slim (arXiv 2512.17011): vectors and scalars, divided by the root of their mean square, times
+/// gains. The square of a vector is taken without the absolute value, so that it is smooth.
 fn norm() -> Program {
     let mut p = Program::new(
         "vectors_and_scalars",

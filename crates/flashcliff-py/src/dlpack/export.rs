@@ -75,8 +75,8 @@ impl Array {
         })
     }
 
-    /// Bytes on the CPU that come from the pool of buffers, with any contents, and go back when nobody holds them: fresh memory of the system costs a page
-    /// fault for every 4 KiB.
+    /// Bytes on the CPU that come from the pool of buffers, with any contents, and go back when nobody holds them:
+    /// fresh memory of the system costs a page fault for every 4 KiB.
     #[staticmethod]
     fn pooled(bytes: usize) -> PyResult<Self> {
         let shape = i64::try_from(bytes);

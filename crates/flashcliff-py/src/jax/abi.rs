@@ -1,7 +1,7 @@
 //! The part of XLA's C interface for foreign functions that handlers use: layouts of `xla/ffi/api/c_api.h`, which comes with jaxlib.
 //!
-//! Major version 0 of the interface only ever adds fields at the end of structs. Each struct begins with its size, which says how much of it
-//! there is, so one build serves every version of JAX.
+//! Major version 0 of the interface only ever adds fields at the end of structs. Each struct begins with its size,
+//! which says how much of it there is, so one build serves every version of JAX.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,7 +1,8 @@
 //! The operators as foreign functions of XLA, which JAX calls within compiled functions, on the CPU and on GPUs.
 //!
-//! A handler is a C function that gets a call with the addresses, shapes and element types of arguments and results. Calls allocate nothing of
-//! XLA's: on a GPU the workspace is a result too, so that XLA plans its memory, and a recorded call finds it again.
+//! A handler is a C function that gets a call with the addresses, shapes and element types of arguments and results.
+//! Calls allocate nothing of XLA's: on a GPU the workspace is a result too, so that XLA plans its memory, and a
+//! recorded call finds it again.
 //!
 //! * `abi` - the C interface.
 //! * `frame` - a call, read with checks.
@@ -133,7 +134,8 @@ pub(crate) fn jax_handlers(
     made.collect()
 }
 
-/// Loads the kernels of a target on a GPU, and gives the bytes of workspace that a call needs there. `pass` is `forward`, `backward` or `run`.
+/// Loads the kernels of a target on a GPU, and gives the bytes of workspace that a call needs there. `pass` is
+/// `forward`, `backward` or `run`.
 #[pyfunction]
 pub(crate) fn jax_prepare(
     py: Python<'_>,

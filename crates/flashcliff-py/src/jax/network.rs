@@ -1,5 +1,5 @@
-//! Networks of files as foreign functions of XLA: a run of a network, or of a gradient of one; and the two passes of a network, of which the second reads
-//! what the first kept.
+//! Networks of files as foreign functions of XLA: a run of a network, or of a gradient of one; and the two passes of
+//! a network, of which the second reads what the first kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -29,7 +29,8 @@ struct Description {
     network: String,
     /// The steps to a gradient: which results have gradients, and which arguments are wanted.
     steps: Vec<(Vec<bool>, Vec<bool>)>,
-    /// For each argument whether a backward pass computes its gradient, from what the forward pass keeps. If there is none, there is no backward pass.
+    /// For each argument whether a backward pass computes its gradient, from what the forward pass keeps. If there is
+    /// none, there is no backward pass.
     wanted: Vec<bool>,
     sizes: Sizes,
     /// Of a ragged batch: the length of the longest sequence, or more.
@@ -152,8 +153,9 @@ pub(crate) fn jax_prepare_network(
     ))
 }
 
-/// A pass. Arguments are the lists of each relation and the starts of sequences, then the arguments of the function; those of a backward pass are besides these
-/// the result, what was kept, and the gradient of the result. Results are those of the function, and what is kept; or the gradients that are wanted.
+/// A pass. Arguments are the lists of each relation and the starts of sequences, then the arguments of the function;
+/// those of a backward pass are besides these the result, what was kept, and the gradient of the result. Results are
+/// those of the function, and what is kept; or the gradients that are wanted.
 ///
 /// # Safety
 /// The contract of [`super::passes::Compute`] holds.

@@ -1,7 +1,8 @@
 //! What a call of XLA computes, by the content that stands in its attributes.
 //!
-//! The content is the operator itself, as files of networks have it, with the steps to a derivative. So a compiled function that was stored,
-//! or that runs in another process, names no object of this one. The digest finds what was read before.
+//! The content is the operator itself, as files of networks have it, with the steps to a derivative. So a compiled
+//! function that was stored, or that runs in another process, names no object of this one. The digest finds what was
+//! read before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -53,8 +53,9 @@ impl OnGpu {
     /// Launches a stage.
     ///
     /// # Safety
-    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes of the plan; `kept` is aligned
-    /// to 128, and `space` to 256. The stream belongs to the primary context of the device, and orders the uses of all memory.
+    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes
+    /// of the plan; `kept` is aligned to 128, and `space` to 256. The stream belongs to the primary context of the
+    /// device, and orders the uses of all memory.
     pub(crate) unsafe fn run(
         &self,
         planned: &Planned,

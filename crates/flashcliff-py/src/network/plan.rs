@@ -62,7 +62,8 @@ impl Key {
     }
 }
 
-/// Samples, items and context items; the edges and graphs of networks on graphs, whose nodes are samples of one item; and the rows of further sets, if there are any.
+/// Samples, items and context items; the edges and graphs of networks on graphs, whose nodes are samples of one item;
+/// and the rows of further sets, if there are any.
 pub(super) type PyRows = Vec<usize>;
 
 /// The rows of a call.

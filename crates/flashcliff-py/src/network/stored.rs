@@ -49,8 +49,8 @@ impl Function {
         }
     }
 
-    /// The gradients of some results by some arguments, in their order, and for each argument that is wanted whether there is one. The gradients of the
-    /// results are arguments behind the others.
+    /// The gradients of some results by some arguments, in their order, and for each argument that is wanted whether
+    /// there is one. The gradients of the results are arguments behind the others.
     pub(crate) fn gradient(
         &self,
         there: &[bool],
@@ -216,7 +216,8 @@ impl StoredNetwork {
         Self::of_layers(layers, positions)
     }
 
-    /// For each parameter its shape in a state dict, `normal`, `uniform` around 0 or `constant`, and the standard deviation, the bound or the number.
+    /// For each parameter its shape in a state dict, `normal`, `uniform` around 0 or `constant`, and the standard
+    /// deviation, the bound or the number.
     #[getter]
     fn starts(&self) -> Vec<PyStart> {
         self.starts.clone()
@@ -279,7 +280,8 @@ impl StoredNetwork {
         })
     }
 
-    /// The plan of all results at once, of one pass, in which no gradient is wanted. Its tensors are the inputs, those behind the parameters too, and then the parameters.
+    /// The plan of all results at once, of one pass, in which no gradient is wanted. Its tensors are the inputs,
+    /// those behind the parameters too, and then the parameters.
     fn plan(
         &self,
         py: Python<'_>,

@@ -1,8 +1,9 @@
 // The kernel that keeps rows in registers: for the same programs as `walk.cuh`, of rows that are a few tiles.
 //
-// All operands of a row are read at once, before the first reduction, so each is read once and a thread waits once for memory. Programs of one
-// pass without sums over the batch read each where they need it, which takes fewer registers. Each pass is written out for the compiler, which
-// leaves out what a pass does not need. Sums over the batch stay in registers from row to row.
+// All operands of a row are read at once, before the first reduction, so each is read once and a thread waits once
+// for memory. Programs of one pass without sums over the batch read each where they need it, which takes fewer
+// registers. Each pass is written out for the compiler, which leaves out what a pass does not need. Sums over the
+// batch stay in registers from row to row.
 #pragma once
 
 #include "strided.cuh"

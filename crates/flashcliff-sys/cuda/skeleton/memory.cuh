@@ -210,9 +210,9 @@ FC_INLINE void store_remote(double *place, double value, uint64_t *barrier, uint
 #define FC_HOPPER 0
 #endif
 
-// Kernels that `launch_in_turn` starts call this before they touch what other kernels write. It waits for the kernels before, and lets the next
-// one take the multiprocessors that are free. All CTAs call it: a kernel that has waited ends after all before it, so the next one waits for
-// those too.
+// Kernels that `launch_in_turn` starts call this before they touch what other kernels write. It waits for the kernels
+// before, and lets the next one take the multiprocessors that are free. All CTAs call it: a kernel that has waited
+// ends after all before it, so the next one waits for those too.
 FC_INLINE void take_turn() {
 #if FC_HOPPER
   wait_for_previous();

@@ -1,8 +1,8 @@
-// What kernels on tensors with strides share: a row of channels, of scalar channels and of numbers of its own, and a few neighbouring threads that
-// work on it.
+// What kernels on tensors with strides share: a row of channels, of scalar channels and of numbers of its own, and a
+// few neighbouring threads that work on it.
 //
-// The rows of a CTA have equally many threads each, so that they meet in sums of their warps. A tile is the channels that these threads have at
-// once, some neighbouring ones each.
+// The rows of a CTA have equally many threads each, so that they meet in sums of their warps. A tile is the channels
+// that these threads have at once, some neighbouring ones each.
 #pragma once
 
 #include "uniforms.cuh"

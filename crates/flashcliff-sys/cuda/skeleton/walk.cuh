@@ -1,4 +1,5 @@
-// The kernel that walks rows of any number of channels, with scalar channels or numbers of the row beside them, or tensors with strides of their own.
+// The kernel that walks rows of any number of channels, with scalar channels or numbers of the row beside them, or
+// tensors with strides of their own.
 //
 // The threads of a row walk its channels, then its scalar channels, once for each reduction and once more for the values that depend on the
 // last. Operands are read again each time, mostly from the first cache. Sums over the batch stay in shared memory until the CTA has walked

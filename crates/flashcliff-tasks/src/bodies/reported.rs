@@ -15,7 +15,8 @@ pub struct Reported {
     pub paper: &'static str,
     /// arXiv identifier of the paper.
     pub arxiv: &'static str,
-    /// The file in which the number was read, in the repository of the authors. Numbers without one are quoted, and were not compared with the paper.
+    /// The file in which the number was read, in the repository of the authors. Numbers without one are quoted, and
+    /// were not compared with the paper.
     pub read_in: Option<&'static str>,
 }
 
@@ -57,8 +58,8 @@ pub(crate) const MVN: Reported = Reported {
     read_in: Some("congliuUvA/Multivector-Neurons/README.md"),
 };
 
-/// Errors of papers, the largest first. EGNN's own table has 0.0071 for EGNN, the tables of SEGNN and CGENN 0.0070. The training budgets differ:
-/// EGNN has 10,000 epochs of batches of 100, CGENN and MVN have 131,072 steps.
+/// Errors of papers, the largest first. EGNN's own table has 0.0071 for EGNN, the tables of SEGNN and CGENN 0.0070.
+/// The training budgets differ: EGNN has 10,000 epochs of batches of 100, CGENN and MVN have 131,072 steps.
 pub const REPORTED: [Reported; 8] = [
     beside_egnn("SE(3)-Transformer", 0.0244),
     beside_egnn("TFN", 0.0155),

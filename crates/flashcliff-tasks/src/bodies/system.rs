@@ -115,8 +115,8 @@ impl<const D: usize> System<D> {
 
     /// `q_i q_j / r_ij^3`, and 0 of a body to itself.
     ///
-    /// Squares of distances are `x_i^2 + x_j^2 - 2 x_i . x_j`, whose last product is a chain of fused multiplications and additions, as that
-    /// of BLAS on CPUs that have them.
+    /// Squares of distances are `x_i^2 + x_j^2 - 2 x_i . x_j`, whose last product is a chain of fused multiplications
+    /// and additions, as that of BLAS on CPUs that have them.
     fn strengths(&self) -> [[f64; BODIES]; BODIES] {
         let squares = squares(&self.positions);
         let mut strengths = [[0.0; BODIES]; BODIES];

@@ -61,7 +61,8 @@ fn a_change_of_velocity_is_the_sum_of_pulls() {
     }
 }
 
-/// A planet of almost no mass on a circle of radius 1 around a star of mass 4: the angular velocity is 2. Two more are too far away to matter.
+/// A planet of almost no mass on a circle of radius 1 around a star of mass 4: the angular velocity is 2. Two more
+/// are too far away to matter.
 #[test]
 fn a_circular_orbit_is_the_analytic_one_up_to_the_order_of_the_method() {
     let mut system = systems(1)[0].clone();

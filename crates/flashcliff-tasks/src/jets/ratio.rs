@@ -1,7 +1,7 @@
 //! The ratio of the two densities of a jet, whose axis is not known: a mean over the sphere.
 //!
-//! For `n` particles the integrand is an even polynomial of degree `2 n` of the axis. Gauss's rule with `n + 1` nodes along the polar axis and
-//! `2 n + 1` equal steps around it give its mean exactly, but for rounding.
+//! For `n` particles the integrand is an even polynomial of degree `2 n` of the axis. Gauss's rule with `n + 1` nodes
+//! along the polar axis and `2 n + 1` equal steps around it give its mean exactly, but for rounding.
 
 use std::f64::consts::{PI, TAU};
 

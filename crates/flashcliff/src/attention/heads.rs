@@ -6,7 +6,8 @@
 //!
 //! They are `[sequences, heads, items, width]`: the items of a head follow each other, as attention reads them.
 //!
-//! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are added over chunks in order.
+//! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are
+//! added over chunks in order.
 
 mod compiled;
 mod lengths;
@@ -686,7 +687,8 @@ impl HeadDistances {
         });
     }
 
-    /// Calls a function with each coordinate or weight, lane and gradient of a block, and adds the gradients of weights unless their slice is empty.
+    /// Calls a function with each coordinate or weight, lane and gradient of a block, and adds the gradients of
+    /// weights unless their slice is empty.
     #[inline(always)]
     fn gradient<'x, T: Element, const N: usize>(
         &self,

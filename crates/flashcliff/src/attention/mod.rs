@@ -63,8 +63,8 @@ pub struct AttentionGradients<'a, T> {
     pub key: &'a mut [T],
     /// The gradient of the values.
     pub value: &'a mut [T],
-    /// The gradient of the scores `s`, `[groups, queries, keys]`, if it is wanted: what each score adds to that of the number of a mask that was added to
-    /// it. It is 0 for hidden keys.
+    /// The gradient of the scores `s`, `[groups, queries, keys]`, if it is wanted: what each score adds to that of
+    /// the number of a mask that was added to it. It is 0 for hidden keys.
     pub scores: Option<&'a mut [T]>,
 }
 
@@ -79,9 +79,9 @@ pub struct AttentionGradients<'a, T> {
 /// | `out` | `[groups, queries, width]` |
 /// | `normaliser` | `[groups, queries]`: `ln Σ_j exp(s_ij)`, for the backward pass |
 ///
-/// Keys are taken in blocks: the largest score so far and the sum of exponentials are carried along, and what was summed is scaled down when a
-/// larger score comes. No more than a block of scores is in memory. Without a key that the mask shows `out` is 0. The work of a query does not depend on the number
-/// of threads, nor on other groups.
+/// Keys are taken in blocks: the largest score so far and the sum of exponentials are carried along, and what was
+/// summed is scaled down when a larger score comes. No more than a block of scores is in memory. Without a key that
+/// the mask shows `out` is 0. The work of a query does not depend on the number of threads, nor on other groups.
 ///
 /// Source: Rabe and Staats 2021 (arXiv 2112.05682); Dao et al. 2022 (arXiv 2205.14135).
 ///
@@ -114,8 +114,8 @@ pub fn forward<T: Element>(
 
 /// Computes the gradients of attention from that of its output, and from the results of [`forward`].
 ///
-/// Blocks of scores are computed again. Groups are independent, and are what threads share; sums over queries and over keys are in the order of
-/// the blocks.
+/// Blocks of scores are computed again. Groups are independent, and are what threads share; sums over queries and
+/// over keys are in the order of the blocks.
 ///
 /// # Errors
 /// The errors of [`forward`].
@@ -149,8 +149,8 @@ pub struct AttentionTangents<'a, T> {
 /// o'_i = Σ_j p_ij (w_ij - r_i) v_j + p_ij v'_j,   w_ij = scale (q'_i·k_j + q_i·k'_j),   r_i = Σ_j p_ij w_ij
 /// ```
 ///
-/// `p_ij = exp(s_ij) / Σ_j exp(s_ij)` are the weights of [`forward`], and the mask does not change. A block of queries has all its weights in memory. Sums are
-/// in the same order for any number of threads.
+/// `p_ij = exp(s_ij) / Σ_j exp(s_ij)` are the weights of [`forward`], and the mask does not change. A block of
+/// queries has all its weights in memory. Sums are in the same order for any number of threads.
 ///
 /// ```
 /// use flashcliff::attention::{AttentionInputs, AttentionSizes, AttentionTangents, tangent};
@@ -178,8 +178,8 @@ pub fn tangent<T: Element>(
     T::attention_tangent(sizes, scale, inputs, along, out)
 }
 
-/// Computes the gradients of [`tangent`] from that of its output: by queries, keys, values and scores, which are second derivatives of attention, and by
-/// their changes, which are the gradients that [`backward`] writes.
+/// Computes the gradients of [`tangent`] from that of its output: by queries, keys, values and scores, which are
+/// second derivatives of attention, and by their changes, which are the gradients that [`backward`] writes.
 ///
 /// # Errors
 /// The errors of [`forward`].

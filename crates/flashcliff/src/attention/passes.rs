@@ -230,7 +230,8 @@ fn backward_group<T: Element>(
 /// The numbers that loops below carry along at once. Sums are in an order that depends on it, and not on the CPU.
 pub(super) const LANES: usize = 16;
 
-/// Turns the scores of a block into exponentials of their distance from the largest so far, and scales down what was summed relative to a smaller one.
+/// Turns the scores of a block into exponentials of their distance from the largest so far, and scales down what was
+/// summed relative to a smaller one.
 struct Exponentials<'a, T> {
     scores: &'a mut [T],
     keys: usize,
@@ -460,8 +461,8 @@ impl<'a, T: Element> Tensors<'a, T> {
         }
     }
 
-    /// Adds the mask to the scores of a block: the first query, the first key within its group and the number of keys. A query's row of the mask
-    /// has all keys of a group.
+    /// Adds the mask to the scores of a block: the first query, the first key within its group and the number of
+    /// keys. A query's row of the mask has all keys of a group.
     pub(super) fn add_mask(
         &self,
         all: usize,

@@ -4,8 +4,9 @@
 //! O' = Ṗ V + P V',      Ṗ = P (W - R),   W = scale (Q' Kᵀ + Q K'ᵀ),   R_i = Σ_j P_ij W_ij
 //! ```
 //!
-//! With the gradient `G` of `O'`, and `E = G Vᵀ`, `D_i = Σ_j P_ij E_ij`, `Ṡ = P (E - D)` as in the gradient of attention, the gradient of `P` is
-//! `U = G V'ᵀ + W (E - D) - R E`, that of scores is `Z = P (U - Σ_j P_ij U_ij)`, and
+//! With the gradient `G` of `O'`, and `E = G Vᵀ`, `D_i = Σ_j P_ij E_ij`, `Ṡ = P (E - D)` as in the gradient of
+//! attention, the gradient of `P` is `U = G V'ᵀ + W (E - D) - R E`, that of scores is `Z = P (U - Σ_j P_ij U_ij)`,
+//! and
 //!
 //! | of | gradient | of its change |
 //! |---|---|---|

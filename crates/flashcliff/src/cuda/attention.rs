@@ -148,8 +148,9 @@ impl Attention {
         })
     }
 
-    /// Attention of whole sequences, with the result as items of an algebra: `sizes` are those of the result of one head. `None` where the device has no room for
-    /// sequences of these lengths, or that does not serve the sizes. The addresses are not read here.
+    /// Attention of whole sequences, with the result as items of an algebra: `sizes` are those of the result of one
+    /// head. `None` where the device has no room for sequences of these lengths, or that does not serve the sizes.
+    /// The addresses are not read here.
     ///
     /// # Errors
     /// The errors of the device.
@@ -196,8 +197,9 @@ impl Attention {
     }
 }
 
-/// [`Attention`] of `f32` that reads a sequence and some of its heads once, forward and backward, and writes the result as items. Results and logarithms of sums
-/// are not kept: [`Attention::out`] and [`Attention::log_sums`] are not used.
+/// [`Attention`] of `f32` that reads a sequence and some of its heads once, forward and backward, and writes the
+/// result as items. Results and logarithms of sums are not kept: [`Attention::out`] and [`Attention::log_sums`] are
+/// not used.
 ///
 /// # Safety and errors of all functions
 /// Those of [`Attention`].

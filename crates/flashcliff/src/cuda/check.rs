@@ -69,7 +69,8 @@ impl Checks<'_> {
         Ok((dims, dtypes))
     }
 
-    /// The sizes and types of a run. Where no input is a parameter, the type of sums over the batch is that of the first one that is wanted.
+    /// The sizes and types of a run. Where no input is a parameter, the type of sums over the batch is that of the
+    /// first one that is wanted.
     pub(super) fn run(
         &self,
         inputs: &[Tensor<'_>],

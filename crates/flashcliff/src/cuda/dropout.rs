@@ -9,7 +9,8 @@ use crate::cuda::Address;
 use crate::dropout::GradeDropout;
 use crate::{Dtype, Error};
 
-/// Items as the rows of a matrix `[rows, width]`, the channels of each blade side by side and then the scalars, and what is dropped of them.
+/// Items as the rows of a matrix `[rows, width]`, the channels of each blade side by side and then the scalars, and
+/// what is dropped of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Droppable {
     /// The probability and the key.
@@ -30,7 +31,8 @@ pub struct Droppable {
     pub dtype: Dtype,
 }
 
-/// Writes what is left of the items: `stops` are the numbers of the blades behind each grade, ascending. The step is read when the work runs, so a captured call drops others each time it is counted on.
+/// Writes what is left of the items: `stops` are the numbers of the blades behind each grade, ascending. The step is
+/// read when the work runs, so a captured call drops others each time it is counted on.
 ///
 /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph.
 ///
@@ -38,8 +40,8 @@ pub struct Droppable {
 /// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing, and for no grade or more than nine.
 ///
 /// # Safety
-/// Addresses are of memory on the device of the call that holds what the sizes reach, aligned to an element, until the work on the stream is done.
-/// The results overlap the step not at all, and the items not at all or exactly.
+/// Addresses are of memory on the device of the call that holds what the sizes reach, aligned to an element, until
+/// the work on the stream is done. The results overlap the step not at all, and the items not at all or exactly.
 pub unsafe fn drop_grades(
     target: Target<'_>,
     stops: &[usize],

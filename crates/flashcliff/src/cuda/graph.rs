@@ -20,8 +20,8 @@ pub struct Graph {
     nodes: Nodes,
 }
 
-// SAFETY: the handles of a graph belong to a context, which every use binds to its thread. They must not be used by two threads at once, and no
-// reference crosses threads, since a graph is not `Sync`.
+// SAFETY: the handles of a graph belong to a context, which every use binds to its thread. They must not be used by
+// two threads at once, and no reference crosses threads, since a graph is not `Sync`.
 unsafe impl Send for Graph {}
 
 /// The number of nodes of a graph.

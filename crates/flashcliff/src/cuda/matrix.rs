@@ -23,11 +23,11 @@ pub enum MatrixForm {
     LeftTransposed,
 }
 
-/// A product of two matrices, or several of the same sizes, by cuBLASLt: `to = scale left right`, plus a bias or what is there. Matrices lie row by
-/// row without gaps.
+/// A product of two matrices, or several of the same sizes, by cuBLASLt: `to = scale left right`, plus a bias or what
+/// is there. Matrices lie row by row without gaps.
 ///
-/// Nothing waits, nothing is allocated, and calls can be captured into a CUDA graph once [`Self::prepare`] and one call have run. Results are
-/// the same bit for bit every time.
+/// Nothing waits, nothing is allocated, and calls can be captured into a CUDA graph once [`Self::prepare`] and one
+/// call have run. Results are the same bit for bit every time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MatrixProduct {
     /// The operands in memory.
@@ -116,8 +116,8 @@ impl MatrixProduct {
     /// [`Error::CudaLibrary`] without cuBLASLt, [`Error::Cuda`].
     ///
     /// # Safety
-    /// Addresses are of memory on the device of the call that holds all matrices, until the work on the stream is done. The result and the workspace
-    /// overlap no other.
+    /// Addresses are of memory on the device of the call that holds all matrices, until the work on the stream is
+    /// done. The result and the workspace overlap no other.
     pub unsafe fn run(&self, target: Target<'_>, places: MatrixPlaces) -> Result<(), Error> {
         let elements = self.count * self.rows * self.columns;
         target.device.make_current()?;

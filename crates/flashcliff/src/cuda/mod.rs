@@ -20,10 +20,12 @@
 //! ```
 //!
 //! # Kernels
-//! A build has kernels of the algebras that its features and `FLASHCLIFF_ALGEBRAS` name, for some pairs of grades. The feature `jit` compiles
-//! all others with NVRTC when they are first used, in [`Operator::prepare`] or in the first call, and keeps them in the folder `kernels` of
-//! `$FLASHCLIFF_CACHE_DIR` or of `~/.cache/flashcliff`. Without it they are [`UnsupportedOnCuda`](crate::Error::UnsupportedOnCuda).
-//! [`Algebra::interpreted`](crate::Algebra::interpreted) leaves the kernels of the build out, so with `jit` its operators are compiled too.
+//! A build has kernels of the algebras that its features and `FLASHCLIFF_ALGEBRAS` name, for some pairs of grades.
+//! The feature `jit` compiles all others with NVRTC when they are first used, in [`Operator::prepare`] or in the
+//! first call, and keeps them in the folder `kernels` of `$FLASHCLIFF_CACHE_DIR` or of `~/.cache/flashcliff`. Without
+//! it they are [`UnsupportedOnCuda`](crate::Error::UnsupportedOnCuda).
+//! [`Algebra::interpreted`](crate::Algebra::interpreted) leaves the kernels of the build out, so with `jit` its
+//! operators are compiled too.
 //!
 //! # Element types
 //! `f32`, `bf16` and `f16` are computed in `f32`, `f64` in `f64`. The lane tensors of a call (those

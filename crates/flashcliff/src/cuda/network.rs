@@ -1,7 +1,9 @@
-//! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an error, sums, weights in another order.
+//! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an
+//! error, sums, weights in another order.
 //!
-//! Values and their gradients are `F64` all, or each `F32` or of one type of 16 bits: so a call also takes values of 16 bits to `F32`, or back.
-//! All are computed in `F32` or `F64`. Nothing waits, nothing is allocated, and every call can be captured.
+//! Values and their gradients are `F64` all, or each `F32` or of one type of 16 bits: so a call also takes values of
+//! 16 bits to `F32`, or back. All are computed in `F32` or `F64`. Nothing waits, nothing is allocated, and every call
+//! can be captured.
 
 use cudarc::driver::CudaStream;
 use flashcliff_sys as sys;
@@ -369,8 +371,9 @@ pub fn activate_backward(
 }
 
 /// A squared error and its gradient: `loss = scale sum of (y - target)^2`, added to what `loss` holds if `adds`, and
-/// `grad = 2 scale loss_scale (y - target)`. `loss` has one element. The scale of the loss is the first of the numbers that
-/// [`Adam::scaled_step`](super::Adam::scaled_step) keeps; without them it is 1. All tensors are `F32`, or all are `F64`; the scale is `F64`.
+/// `grad = 2 scale loss_scale (y - target)`. `loss` has one element. The scale of the loss is the first of the
+/// numbers that [`Adam::scaled_step`](super::Adam::scaled_step) keeps; without them it is 1. All tensors are `F32`,
+/// or all are `F64`; the scale is `F64`.
 ///
 /// # Errors
 /// Tensors of another length, type or device; [`Error::Cuda`].

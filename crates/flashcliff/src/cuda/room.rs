@@ -98,8 +98,9 @@ impl Operator {
         self.operator().count(dims, counted, saved, workspace)
     }
 
-    /// The error of a call that found no memory: of the whole call, with the bytes of its parts, the bytes that are available and the largest
-    /// batch that fits. All that the call has allocated must be freed on `stream` before. Other errors stay as they are.
+    /// The error of a call that found no memory: of the whole call, with the bytes of its parts, the bytes that are
+    /// available and the largest batch that fits. All that the call has allocated must be freed on `stream` before.
+    /// Other errors stay as they are.
     ///
     /// It waits for the stream, unless the stream is captured: memory comes back to a pool in the order of a stream.
     pub fn explained(&self, error: Error, stream: &Arc<CudaStream>, call: &SizedCall<'_>) -> Error {

@@ -1,5 +1,5 @@
-//! Rows by their relations on a GPU: copies of what rows belong to, and sums over what belongs to rows. Each is the gradient of the other. Also columns of
-//! matrices that lie apart.
+//! Rows by their relations on a GPU: copies of what rows belong to, and sums over what belongs to rows. Each is the
+//! gradient of the other. Also columns of matrices that lie apart.
 
 use std::ffi::c_void;
 
@@ -79,7 +79,8 @@ impl Related {
     }
 }
 
-/// Writes for each row its target, less the other one, from `[outer, targets, inner]` to `[outer, rows, inner]`, divided as the sum of the target is.
+/// Writes for each row its target, less the other one, from `[outer, targets, inner]` to `[outer, rows, inner]`,
+/// divided as the sum of the target is.
 ///
 /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph. Results are the same bit for bit every time.
 ///
@@ -87,8 +88,9 @@ impl Related {
 /// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing.
 ///
 /// # Safety
-/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the work on the stream is done. The numbers
-/// of the relation are in range and fit each other. What is written overlaps nothing that is read.
+/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the
+/// work on the stream is done. The numbers of the relation are in range and fit each other. What is written overlaps
+/// nothing that is read.
 pub unsafe fn gather(target: Target<'_>, call: &Related) -> Result<(), Error> {
     let raw = call.raw();
     target.launch("fc_segment_gather", |stream| {
@@ -97,7 +99,8 @@ pub unsafe fn gather(target: Target<'_>, call: &Related) -> Result<(), Error> {
     })
 }
 
-/// Writes for each target the sum over its rows, less that of the other relation, from `[outer, rows, inner]` to `[outer, targets, inner]`. The order of a sum depends on sizes alone.
+/// Writes for each target the sum over its rows, less that of the other relation, from `[outer, rows, inner]` to
+/// `[outer, targets, inner]`. The order of a sum depends on sizes alone.
 ///
 /// # Errors
 /// The errors of [`gather`].
@@ -188,8 +191,8 @@ impl Columns<'_> {
 /// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for more parts than [`Columns::MOST_PARTS`], and for a matrix at address 0.
 ///
 /// # Safety
-/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the work on the stream is done. What is
-/// written overlaps nothing that is read.
+/// Addresses are of memory on the device of the call that holds what the sizes say, aligned to an element, until the
+/// work on the stream is done. What is written overlaps nothing that is read.
 pub unsafe fn copy_columns(target: Target<'_>, call: &Columns<'_>) -> Result<(), Error> {
     let mut raw = sys::fc_columns {
         whole: pointer(call.whole),

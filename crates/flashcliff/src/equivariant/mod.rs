@@ -173,8 +173,8 @@ impl EquivariantLinear {
         })
     }
 
-    /// The layer of vectors, the blades of grade 1, in place of multivectors. No group leaves one of them alone, so scalars mix with scalars
-    /// alone.
+    /// The layer of vectors, the blades of grade 1, in place of multivectors. No group leaves one of them alone, so
+    /// scalars mix with scalars alone.
     ///
     /// # Errors
     /// The errors of [`Self::new`].
@@ -315,8 +315,8 @@ impl EquivariantLinear {
 }
 
 compiled_here! {
-    /// The functions of [`EquivariantLinear`]. Sizes of tensors without elements may be any numbers, so a call that writes nothing ends behind its
-    /// checks.
+    /// The functions of [`EquivariantLinear`]. Sizes of tensors without elements may be any numbers, so a call that
+    /// writes nothing ends behind its checks.
     trait CompiledLinear {
         fn linear_prepare(
             of: &EquivariantLinear,

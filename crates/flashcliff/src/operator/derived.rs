@@ -52,7 +52,8 @@ impl Operator {
         self.derived(Derivative::Tangent)
     }
 
-    /// The directional derivative along changes of some inputs alone: it has a tangent for each of those for which `along` is true, behind all inputs.
+    /// The directional derivative along changes of some inputs alone: it has a tangent for each of those for which
+    /// `along` is true, behind all inputs.
     ///
     /// ```
     /// use flashcliff::{Algebra, ProductKind, Signature, ops};
@@ -66,8 +67,9 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TensorCount`] unless there is an item for each input; [`Error::NotDifferentiable`] if no input changes, for an operator with matrix products
-    /// of which not all inputs change, and for programs that kernels have no room for.
+    /// [`Error::TensorCount`] unless there is an item for each input; [`Error::NotDifferentiable`] if no input
+    /// changes, for an operator with matrix products of which not all inputs change, and for programs that kernels
+    /// have no room for.
     pub fn tangent_along(&self, along: &[bool]) -> Result<Self, Error> {
         if along.len() != self.inputs.len() {
             return Err(self.wrong_count("inputs", &self.inputs, along.len()));
@@ -87,8 +89,9 @@ impl Operator {
         }
     }
 
-    /// The operator without the inputs that it does not read, and for each input whether it reads it. Kernels have room for so many tensors, and derivatives
-    /// read less than they are given. An operator of lanes keeps one of them, whose shape says how many there are.
+    /// The operator without the inputs that it does not read, and for each input whether it reads it. Kernels have
+    /// room for so many tensors, and derivatives read less than they are given. An operator of lanes keeps one of
+    /// them, whose shape says how many there are.
     #[must_use]
     pub fn reading(&self) -> (Self, Vec<bool>) {
         let all = vec![true; self.inputs.len()];
@@ -128,8 +131,9 @@ impl Operator {
         Self::new(self.name, self.algebra, kind).with_tier(self.tier)
     }
 
-    /// The operator of sums of two tensors: each multivector or scalar that it reads is the sum of an input and a further one behind all others. The
-    /// sums are further outputs behind all others. So one pass over memory adds a residual and normalises.
+    /// The operator of sums of two tensors: each multivector or scalar that it reads is the sum of an input and a
+    /// further one behind all others. The sums are further outputs behind all others. So one pass over memory adds a
+    /// residual and normalises.
     ///
     /// `None` for an operator with matrix products, or if kernels, for CPUs or for CUDA, have no room for so many tensors.
     ///
@@ -185,8 +189,8 @@ impl Operator {
         derived.with_tier(self.tier)
     }
 
-    /// The number of elements of workspace that [`Self::run`] needs: those of [`Self::workspace_len`] for the forward pass and, of operators
-    /// with matrix products, those of [`Self::saved_len`].
+    /// The number of elements of workspace that [`Self::run`] needs: those of [`Self::workspace_len`] for the forward
+    /// pass and, of operators with matrix products, those of [`Self::saved_len`].
     pub fn run_workspace_len<T: Element>(&self, dims: &Dims) -> usize {
         let pass = self.workspace_len::<T>(dims, Pass::Forward);
         sizes::sum([pass, self.saved_in_run(dims)])
@@ -200,8 +204,8 @@ impl Operator {
         }
     }
 
-    /// Computes the outputs that are wanted, and saves nothing. `outputs` has one entry for each of [`Self::outputs`]; one that is `None` is
-    /// not written, and where possible not computed.
+    /// Computes the outputs that are wanted, and saves nothing. `outputs` has one entry for each of
+    /// [`Self::outputs`]; one that is `None` is not written, and where possible not computed.
     ///
     /// `workspace` needs at least [`Self::run_workspace_len`] elements.
     ///

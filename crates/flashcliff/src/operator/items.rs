@@ -10,9 +10,10 @@ const LONGEST_ROW: usize = 16 * LONG_ROW;
 const VECTOR: usize = 16;
 
 impl Operator {
-    /// The sizes in which to run the operator on contiguous tensors of some sizes. Kernels go over the rows of a tensor, and vectors over the channels
-    /// of a row. If the operator computes each item on its own, as maps of rotors do, tensors of few channels may be seen as fewer rows that are longer.
-    /// The elements, and their order, are the same.
+    /// The sizes in which to run the operator on contiguous tensors of some sizes. Kernels go over the rows of a
+    /// tensor, and vectors over the channels of a row. If the operator computes each item on its own, as maps of
+    /// rotors do, tensors of few channels may be seen as fewer rows that are longer. The elements, and their order,
+    /// are the same.
     ///
     /// ```
     /// use flashcliff::rotor::{RotorMap, Rotors};

@@ -34,8 +34,9 @@ impl Operator {
     /// `[components, batch, channels]`, and parameters `[channels, count]`. The results are the program's, in that order too: multivectors,
     /// and sums over the batch `[channels, count]`. An operator with several is called by [`Self::run`].
     ///
-    /// A program that the build has kernels of, or that a [build script](crate::program#compiled-ahead) compiled, runs on them, whatever its
-    /// names. All others are interpreted on the CPU. On CUDA they are compiled at the first call, with the feature `jit`.
+    /// A program that the build has kernels of, or that a [build script](crate::program#compiled-ahead) compiled,
+    /// runs on them, whatever its names. All others are interpreted on the CPU. On CUDA they are compiled at the
+    /// first call, with the feature `jit`.
     ///
     /// `algebra` is the one that the operator names in messages and answers [`Self::algebra`] with; the program says by
     /// itself what is computed.
@@ -43,9 +44,9 @@ impl Operator {
     /// # Errors
     /// [`Error::InvalidOption`] for an `eps` that is negative or not finite.
     ///
-    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without a result, with an empty tensor, with an
-    /// expression of channels and scalar channels, with sums over the batch that are not zero where all inputs are, or with more tensors than
-    /// kernels have room for.
+    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without a result, with an
+    /// empty tensor, with an expression of channels and scalar channels, with sums over the batch that are not zero
+    /// where all inputs are, or with more tensors than kernels have room for.
     pub fn of(
         algebra: Algebra,
         program: &ir::Program,
@@ -64,8 +65,8 @@ impl Operator {
 /// The programs that kernels have room for.
 static WITH_ROOM: Kept<ir::Digest> = Kept::new();
 
-/// Checks that a program is an operator. Whether there is room is asked once: that derives the adjoint, and networks make the same operators
-/// many times.
+/// Checks that a program is an operator. Whether there is room is asked once: that derives the adjoint, and networks
+/// make the same operators many times.
 fn check(program: &ir::Program) -> Result<(), Error> {
     let refused = |refusal: Refusal| Error::UnsupportedProgram {
         reason: refusal.to_string(),

@@ -7,7 +7,8 @@ use crate::{Error, sizes};
 /// The largest number of elements of a tensor. It leaves room for workspaces that are a multiple of it.
 const MAX_ELEMENTS: usize = isize::MAX as usize >> if usize::BITS == 64 { 20 } else { 8 };
 
-/// The largest number of elements of a tensor for which buffers are counted: so many that no call has them, and so few that a multiple is a number.
+/// The largest number of elements of a tensor for which buffers are counted: so many that no call has them, and so
+/// few that a multiple is a number.
 pub(super) const MAX_COUNTED: usize = usize::MAX >> 10;
 
 /// An axis of a tensor.

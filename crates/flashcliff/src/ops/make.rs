@@ -94,8 +94,8 @@ impl Chosen {
         })
     }
 
-    /// Whether the operator is zero, because no grade can be reached between its operands. An operand without grades is a mistake rather than
-    /// a zero.
+    /// Whether the operator is zero, because no grade can be reached between its operands. An operand without grades
+    /// is a mistake rather than a zero.
     fn is_zero(&self) -> bool {
         let [left, right] = self.operands();
         let place = Place {

@@ -2,8 +2,8 @@
 
 use super::Setting;
 
-/// The name of an operator in [`TABLE`](super::TABLE), and the settings that it was made with: [`by_name`](super::by_name) makes the same operator of both and
-/// its algebra.
+/// The name of an operator in [`TABLE`](super::TABLE), and the settings that it was made with:
+/// [`by_name`](super::by_name) makes the same operator of both and its algebra.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     name: &'static str,

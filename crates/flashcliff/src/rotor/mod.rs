@@ -91,9 +91,9 @@ pub enum Parity {
 /// dimensions, where it only turns its plane by as much as `R` does; in four and five, at a distance `d`, its errors grow by
 /// `1 / d^2`. Boosts of large rapidity `2 x` lose `exp(2 x)` in the accuracy of `log` and `normalized`.
 ///
-/// Each map is a [program](crate::program) for `f64`, whose operators [`Self::operator`] and [`Self::path`] give: for derivatives of every
-/// order, and for GPUs. An item without a result, such as the logarithm of -1, the inverse of zero, or the exponential of a bivector beyond 2^27, is NaN,
-/// and its gradient is zero.
+/// Each map is a [program](crate::program) for `f64`, whose operators [`Self::operator`] and [`Self::path`] give: for
+/// derivatives of every order, and for GPUs. An item without a result, such as the logarithm of -1, the inverse of
+/// zero, or the exponential of a bivector beyond 2^27, is NaN, and its gradient is zero.
 ///
 /// Sources: Roelfs and De Keninck, "Graded symmetry groups: plane and simple" (2021, arXiv 2107.03771); Dorst and De
 /// Keninck, "Guided tour to the plane-based geometric algebra PGA" (2022).
@@ -146,8 +146,8 @@ impl Rotors {
         Map::versors(self.algebra.cayley(), parity as usize).len()
     }
 
-    /// A map as an operator on `f64`: its derivatives of every order are operators too, and it runs on GPUs. `None` if the algebra has no blades of a
-    /// grade that the map reads or writes.
+    /// A map as an operator on `f64`: its derivatives of every order are operators too, and it runs on GPUs. `None`
+    /// if the algebra has no blades of a grade that the map reads or writes.
     ///
     /// ```
     /// use flashcliff::rotor::{RotorMap, Rotors};
@@ -173,9 +173,10 @@ impl Rotors {
         self.operator_of(map.of_programs())
     }
 
-    /// An interpolation of normalised versors of a parity as two operators on `f64`: `log(reverse(a) b)` of `a` and `b`, with `-b` in place of `b` if that is
-    /// nearer, and `a exp(t B)` of `a`, a position `t` of one blade, and the result `B` of the first. `None` if the algebra has no bivectors: versors of
-    /// a line have nothing between them.
+    /// An interpolation of normalised versors of a parity as two operators on `f64`: `log(reverse(a) b)` of `a` and
+    /// `b`, with `-b` in place of `b` if that is nearer, and `a exp(t B)` of `a`, a position `t` of one blade, and
+    /// the result `B` of the first. `None` if the algebra has no bivectors: versors of a line have nothing between
+    /// them.
     ///
     /// The gradient of one operator for both would hold so many values at once that a GPU keeps them in memory.
     ///

@@ -54,8 +54,8 @@ impl OnItems {
         Self { operator, flops }
     }
 
-    /// Computes the outputs that are wanted from elements `[blades, items]`. Chunks of items are shared among threads; each has its own part
-    /// of every blade.
+    /// Computes the outputs that are wanted from elements `[blades, items]`. Chunks of items are shared among
+    /// threads; each has its own part of every blade.
     pub(super) fn run<T: Element>(
         &self,
         items: usize,

@@ -53,9 +53,10 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMeasured`] if all vectors of the algebra are null, so that there is no versor; if the names of components are those of some
-    /// blades of a grade only, or in another order; for results that are not finite; and for derivatives of operators with matrix products,
-    /// which do not name their blades. [`Error::Environment`] for a [variable](crate::environment) that means nothing.
+    /// [`Error::NotMeasured`] if all vectors of the algebra are null, so that there is no versor; if the names of
+    /// components are those of some blades of a grade only, or in another order; for results that are not finite; and
+    /// for derivatives of operators with matrix products, which do not name their blades. [`Error::Environment`] for
+    /// a [variable](crate::environment) that means nothing.
     pub fn measured_symmetry(&self) -> Result<Symmetry, Error> {
         let refused = |reason: String| not_measured(self, reason);
         if reflecting(&self.algebra()) == 0 {

@@ -116,8 +116,8 @@ pub fn for_each<I: Send>(items: impl ExactSizeIterator<Item = I> + Send, work: i
     each(items, |item| at_most(1, || work(item)));
 }
 
-/// Runs work on parts of a slice, each of so many elements but for the last one, like [`for_each`]. In contrast to that it allocates nothing. Work gets the number of
-/// its part.
+/// Runs work on parts of a slice, each of so many elements but for the last one, like [`for_each`]. In contrast to
+/// that it allocates nothing. Work gets the number of its part.
 ///
 /// ```
 /// let mut numbers = [0; 5];

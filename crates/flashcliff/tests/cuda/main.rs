@@ -1,10 +1,11 @@
 //! Tests of the operators on an NVIDIA GPU, with the comparators of the CPU suite and further ones for errors that only
 //! a GPU can make.
 //!
-//! The tests are of all algebras, whose kernels are built by feature `all-algebras` or compiled when they are used by feature `jit`.
-//! Without one of these, or without a GPU, every test that needs one counts as ignored, and the last lines say how many were ignored and why; with `FLASHCLIFF_REQUIRE_GPU=1` they
-//! fail instead. `FLASHCLIFF_TEST_JSON` names a file for the numbers. Tests that begin with `sanitize::` run each skeleton
-//! once at small shapes, in memory that nothing has initialised, for compute-sanitizer.
+//! The tests are of all algebras, whose kernels are built by feature `all-algebras` or compiled when they are used by
+//! feature `jit`. Without one of these, or without a GPU, every test that needs one counts as ignored, and the last
+//! lines say how many were ignored and why; with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead. `FLASHCLIFF_TEST_JSON`
+//! names a file for the numbers. Tests that begin with `sanitize::` run each skeleton once at small shapes, in memory
+//! that nothing has initialised, for compute-sanitizer.
 
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/cases.rs"]

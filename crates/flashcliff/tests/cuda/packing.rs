@@ -1,5 +1,5 @@
-//! Packed parameters: the bits of operators that pack their own, the parameters of the moment they were packed, and gradients that wait; linear maps that
-//! join, beside the same maps on the CPU in `f64`.
+//! Packed parameters: the bits of operators that pack their own, the parameters of the moment they were packed, and
+//! gradients that wait; linear maps that join, beside the same maps on the CPU in `f64`.
 
 use std::sync::Arc;
 
@@ -205,7 +205,8 @@ fn bits() {
     bits_of(&[[1024, 33, 65], [5, 16, 8], [3, 700, 900]], &types, true);
 }
 
-/// Both passes of maps of some shapes with packed weights; `compares` copies the results and compares their bits with those of maps on their own.
+/// Both passes of maps of some shapes with packed weights; `compares` copies the results and compares their bits with
+/// those of maps on their own.
 pub(crate) fn bits_of(shapes: &[[usize; 3]], types: &[Types], compares: bool) {
     let stream = device().new_stream().expect("a stream");
     let all = every_operator(&stream, shapes, types);
@@ -487,8 +488,8 @@ fn errors() {
     }
 }
 
-/// The gradient of a bias is added in one order, by one kernel or by two: in each chunk of at most 256 rows every sixteenth row, then these sums,
-/// then those of chunks likewise.
+/// The gradient of a bias is added in one order, by one kernel or by two: in each chunk of at most 256 rows every
+/// sixteenth row, then these sums, then those of chunks likewise.
 fn sums_of_rows() {
     let stream = device().new_stream().expect("a stream");
     let mut random = Random::new(94);

@@ -1,7 +1,7 @@
 //! Safe functions with sizes of every kind, extreme ones too: each call returns soon, with a result or an error, and never panics.
 //!
-//! Tensors without elements are what makes this hard: their other sizes may be any numbers, so a length that fits says nothing about them. Calls
-//! are drawn from a seed; a failure names the call.
+//! Tensors without elements are what makes this hard: their other sizes may be any numbers, so a length that fits
+//! says nothing about them. Calls are drawn from a seed; a failure names the call.
 
 mod items;
 mod layers;

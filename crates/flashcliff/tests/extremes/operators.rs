@@ -163,8 +163,8 @@ fn sizes_of_calls() {
     });
 }
 
-/// A norm without epsilon is not finite for zeros, so none has it unless it is asked for: neither by the defaults of options nor by the way in which
-/// an operator is built, which operators show when they are printed.
+/// A norm without epsilon is not finite for zeros, so none has it unless it is asked for: neither by the defaults of
+/// options nor by the way in which an operator is built, which operators show when they are printed.
 #[test]
 fn no_epsilon_is_zero_unasked() {
     let shown: Vec<String> = operators()

@@ -177,8 +177,8 @@ impl Planned {
     /// Launches a stage.
     ///
     /// # Safety
-    /// The contract of the pass holds; `seeds` are the gradients of outputs, and `outputs` the addresses of outputs and then of the gradients that
-    /// are wanted.
+    /// The contract of the pass holds; `seeds` are the gradients of outputs, and `outputs` the addresses of outputs
+    /// and then of the gradients that are wanted.
     unsafe fn launch(
         &self,
         stage: usize,

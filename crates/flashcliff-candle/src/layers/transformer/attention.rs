@@ -13,19 +13,20 @@ use crate::Error;
 /// logit = (Σ over channels <q, k> - exp(log_weights) |distance of points|^2  +  q_s k_s) / sqrt(features)
 /// ```
 ///
-/// `<q, k>` is the invariant inner product. Only geometries with `distances`, such as GATr's, have the term with distances; their inner product leaves
-/// out the weights of points. The squared distance of points with coordinates `p` and weights `w` is `|p'_q w'_k - p'_k w'_q|^2`, where
-/// `p' = w p / (w^2 + 0.001)` and `w' = w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry, as in L-GATr, queries, keys and values are normalised
-/// first.
+/// `<q, k>` is the invariant inner product. Only geometries with `distances`, such as GATr's, have the term with
+/// distances; their inner product leaves out the weights of points. The squared distance of points with coordinates
+/// `p` and weights `w` is `|p'_q w'_k - p'_k w'_q|^2`, where `p' = w p / (w^2 + 0.001)` and
+/// `w' = w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry, as in L-GATr, queries, keys and values are
+/// normalised first.
 ///
 /// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches.
 ///
-/// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most 96 features; for others it does, for
-/// a ragged batch of all its items.
+/// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most
+/// 96 features; for others it does, for a ragged batch of all its items.
 ///
-/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
-/// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with
-/// that option `head_scale` `[heads]`, which starts at 1.
+/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`,
+/// or `qkv_module.in_linear` without `multi_query`, and `out_linear`; with distances `attention.log_weights`
+/// `[heads, 1, channels of a head]`, which starts at 0; with that option `head_scale` `[heads]`, which starts at 1.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3 and appendix A), L-GATr (arXiv 2405.14806, section 3).
 ///

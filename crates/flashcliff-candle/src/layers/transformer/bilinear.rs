@@ -9,9 +9,10 @@ use crate::Error;
 
 /// Geometric products and joins of linear maps of the input, then a linear map of both.
 ///
-/// The join of `x` and `y` is `r dual(dual(x) ^ dual(y))`, where `dual` is the right complement and `r` the token's reference, see
-/// [`join_reference`](super::join_reference). The last map sees the scalars of the input. Without `join` in the geometry there are products alone;
-/// without `bivectors` the products lose theirs before the last map; with `product_norm` the result is normalised.
+/// The join of `x` and `y` is `r dual(dual(x) ^ dual(y))`, where `dual` is the right complement and `r` the token's
+/// reference, see [`join_reference`](super::join_reference). The last map sees the scalars of the input. Without
+/// `join` in the geometry there are products alone; without `bivectors` the products lose theirs before the last map;
+/// with `product_norm` the result is normalised.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `linear_left`, `linear_right`, `linear_join_left`, `linear_join_right` and
 /// `linear_out`.

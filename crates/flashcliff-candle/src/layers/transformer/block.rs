@@ -9,12 +9,15 @@ use crate::Error;
 
 /// `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
 ///
-/// The perceptron begins with a [`GeometricBilinear`](super::GeometricBilinear). Each other layer is a [`ScalarGate`](super::ScalarGate) and an
-/// [`EquiLinear`](super::EquiLinear), and so is the first one without `product` in the geometry.
+/// The perceptron begins with a [`GeometricBilinear`](super::GeometricBilinear). Each other layer is a
+/// [`ScalarGate`](super::ScalarGate) and an [`EquiLinear`](super::EquiLinear), and so is the first one without
+/// `product` in the geometry.
 ///
-/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0`, `mlp.layers.2` and so on,
-/// where gates and dropout count, so that without `product` they begin at `mlp.layers.1`; with `norm_gains` in the geometry those of
-/// [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`. The whole block is one node of the graph.
+/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under
+/// `mlp.layers.0`, `mlp.layers.2` and so on, where gates and dropout count, so that without `product` they begin at
+/// `mlp.layers.1`; with `norm_gains` in the geometry those of
+/// [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`. The whole block is one
+/// node of the graph.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
@@ -26,8 +29,8 @@ impl Block {
     /// A block of GATr of so many channels.
     ///
     /// # Errors
-    /// [`Error::Option`] for an attention without heads, a perceptron without layers or channels, and what is no probability; the errors of the
-    /// builder.
+    /// [`Error::Option`] for an attention without heads, a perceptron without layers or channels, and what is no
+    /// probability; the errors of the builder.
     pub fn new(
         channels: Channels,
         options: impl Into<BlockOptions>,
@@ -104,7 +107,8 @@ impl Block {
         self.recomputed(x, &Call::within(reference, scope))
     }
 
-    /// Does the same as [`Self::call`] and keeps only its inputs, as [`Self::recomputed_within`]. The second run drops what the first one dropped.
+    /// Does the same as [`Self::call`] and keeps only its inputs, as [`Self::recomputed_within`]. The second run
+    /// drops what the first one dropped.
     ///
     /// # Errors
     /// The errors of [`Self::call`].

@@ -22,7 +22,8 @@ pub struct Call<'a> {
     pub reference: Option<&'a Tensor>,
     /// Whom items attend to.
     pub scope: &'a Scope,
-    /// More channels of the same items, for layers with [`extra`](super::AttentionOptions::extra) channels. A network takes them from its input.
+    /// More channels of the same items, for layers with [`extra`](super::AttentionOptions::extra) channels. A network
+    /// takes them from its input.
     pub extra: Option<&'a Tokens>,
     /// The random numbers of dropout. Without any nothing is dropped, as in prediction.
     pub draw: Option<&'a Draw>,

@@ -9,7 +9,8 @@ use crate::Error;
 
 /// Multi-head attention of the items of one set to those of another, as [`SelfAttention`](super::SelfAttention) weighs them.
 ///
-/// The sizes of heads follow from the channels of the other set, as in GATr. Both sets have the same number of samples; their numbers of items may differ.
+/// The sizes of heads follow from the channels of the other set, as in GATr. Both sets have the same number of
+/// samples; their numbers of items may differ.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `q_linear`, `k_linear`, `v_linear` and `out_linear`; with distances
 /// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with that option `head_scale` `[heads]`, which starts at 1.
@@ -92,8 +93,8 @@ impl CrossAttention {
         self.forward_within(x, others, &Scope::Sample)
     }
 
-    /// Applies the layer to items that attend within a scope. A mask has the items of `x` as queries and those of `others` as keys; ragged batches
-    /// have [`Scope::Between`].
+    /// Applies the layer to items that attend within a scope. A mask has the items of `x` as queries and those of
+    /// `others` as keys; ragged batches have [`Scope::Between`].
     ///
     /// # Errors
     /// The errors of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different

@@ -1,8 +1,9 @@
 //! Random numbers of dropout: a seed and a counter of steps on the device.
 //!
-//! The numbers that a layer drops are a function of a key, of the counter and of the place in the tokens (`flashcliff::dropout`). Nothing is drawn in order. So
-//! a captured step drops others each time, because it counts on by itself; a block that runs again in the backward pass drops the same; and a run
-//! that takes up the counter goes on as if it had never stopped.
+//! The numbers that a layer drops are a function of a key, of the counter and of the place in the tokens
+//! (`flashcliff::dropout`). Nothing is drawn in order. So a captured step drops others each time, because it counts
+//! on by itself; a block that runs again in the backward pass drops the same; and a run that takes up the counter
+//! goes on as if it had never stopped.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use flashcliff::dropout::key_of;
@@ -15,7 +16,8 @@ const NAME: &str = "draws";
 
 /// The random numbers of a training run, for [`GradeDropout`](crate::layers::transformer::GradeDropout) and the layers that have it.
 ///
-/// [`Self::draw`] gives those of one pass through a network and counts on. The counter lies on the device, so it also counts in captured steps.
+/// [`Self::draw`] gives those of one pass through a network and counts on. The counter lies on the device, so it also
+/// counts in captured steps.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};

@@ -7,8 +7,8 @@ use super::bound::{Layer, Needs};
 use super::{Call, Channels, Geometry, Initialization, Tokens};
 use crate::Error;
 
-/// A linear layer of multivectors and scalars that commutes with the group of a geometry. Its weights multiply all linear maps that do: in GATr nine
-/// maps of Cl(3,0,1), which commute with rotations, translations and reflections.
+/// A linear layer of multivectors and scalars that commutes with the group of a geometry. Its weights multiply all
+/// linear maps that do: in GATr nine maps of Cl(3,0,1), which commute with rotations, translations and reflections.
 ///
 /// ```text
 /// out = Σ over the maps a:  W_a B_a(x),   blades that the group leaves alone:  + S s + b
@@ -16,7 +16,8 @@ use crate::Error;
 /// ```
 ///
 /// GATr divides each `B_a` by its Frobenius norm. The group leaves the scalar blade alone,
-/// [`Group::Spin`](flashcliff::cayley::Group::Spin) the pseudoscalar too. `S`, `b` and `C` then have numbers for both blades, the blade innermost.
+/// [`Group::Spin`](flashcliff::cayley::Group::Spin) the pseudoscalar too. `S`, `b` and `C` then have numbers for both
+/// blades, the blade innermost.
 ///
 /// | parameter | shape | start |
 /// |---|---|---|

@@ -1,8 +1,9 @@
 //! Layers of geometric algebra transformers: GATr, and its relatives over other algebras.
 //!
-//! They take and return [`Tokens`]: multivector channels and scalar channels of the items of samples. Parameters have the names and shapes of
-//! GATr's state dict. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra. Each layer is one node of the graph; a whole [`Block`] is
-//! one too. On a GPU tokens have `f32` or `f64`, and an algebra of 2 to 5 dimensions.
+//! They take and return [`Tokens`]: multivector channels and scalar channels of the items of samples. Parameters have
+//! the names and shapes of GATr's state dict. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra.
+//! Each layer is one node of the graph; a whole [`Block`] is one too. On a GPU tokens have `f32` or `f64`, and an
+//! algebra of 2 to 5 dimensions.
 //!
 //! * [`Tokens`], [`Channels`] - what layers take.
 //! * [`Geometry`] - the choices of a transformer over an algebra.
@@ -14,9 +15,9 @@
 //! * [`SelfAttention`], [`CrossAttention`] - attention that sees inner products and distances, within a set and to another one.
 //! * [`Block`] - attention and a perceptron, each behind a norm and with a residual.
 //!
-//! Source: Brehmer, de Haan, Behrends and Cohen, *Geometric Algebra Transformer*, NeurIPS 2023, arXiv 2305.18415; Spinner et al.,
-//! *Lorentz-Equivariant Geometric Algebra Transformers*, NeurIPS 2024, arXiv 2405.14806; de Haan, Cohen and Brehmer, *Euclidean, Projective, Conformal*,
-//! AISTATS 2024, arXiv 2311.04744.
+//! Source: Brehmer, de Haan, Behrends and Cohen, *Geometric Algebra Transformer*, NeurIPS 2023, arXiv 2305.18415;
+//! Spinner et al., *Lorentz-Equivariant Geometric Algebra Transformers*, NeurIPS 2024, arXiv 2405.14806; de Haan,
+//! Cohen and Brehmer, *Euclidean, Projective, Conformal*, AISTATS 2024, arXiv 2311.04744.
 
 mod attention;
 mod bilinear;

@@ -12,8 +12,8 @@ const NORM: &str = "equi_layer_norm";
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
 ///
-/// `<x, x>` is the sum over grades of the absolute value of the grade's squared norm. In GATr that is the sum of the squares of all blades without the
-/// null vector. The layer norm of scalars adds 1e-5 to the variance.
+/// `<x, x>` is the sum over grades of the absolute value of the grade's squared norm. In GATr that is the sum of the
+/// squares of all blades without the null vector. The layer norm of scalars adds 1e-5 to the variance.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ impl EquiLayerNorm {
         Self { layer }
     }
 
-    /// A norm with gains, as L-GATr has them since 2.0. Parameters, which start at 1: `weight_mv` `[channels, grades]` and `weight_s` `[scalars]`, each
-    /// only if there are such channels.
+    /// A norm with gains, as L-GATr has them since 2.0. Parameters, which start at 1: `weight_mv`
+    /// `[channels, grades]` and `weight_s` `[scalars]`, each only if there are such channels.
     ///
     /// # Errors
     /// The errors of the builder.
@@ -69,8 +69,8 @@ impl EquiLayerNorm {
 
 /// Multivectors times `g(x_0)`, and GELU of scalars.
 ///
-/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr. GELU of scalars is exact, or in the tanh form too
-/// with `tanh_scalars` in the geometry.
+/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr. GELU of scalars
+/// is exact, or in the tanh form too with `tanh_scalars` in the geometry.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
@@ -118,9 +118,10 @@ impl ScalarGate {
 
 /// Dropout of whole grades of a multivector channel, and of scalars.
 ///
-/// In training each grade of each channel and item, and each scalar, becomes 0 with probability `p`, and is multiplied by `1 / (1 - p)` otherwise. What is
-/// dropped depends on the random numbers and on the place in the tokens alone: it is the same on the CPU and on GPUs, and in the backward pass. Layers
-/// that get the same numbers drop the same places, so each should have numbers of its own: [`Draw::of`].
+/// In training each grade of each channel and item, and each scalar, becomes 0 with probability `p`, and is
+/// multiplied by `1 / (1 - p)` otherwise. What is dropped depends on the random numbers and on the place in the
+/// tokens alone: it is the same on the CPU and on GPUs, and in the backward pass. Layers that get the same numbers
+/// drop the same places, so each should have numbers of its own: [`Draw::of`].
 ///
 /// Source: the layer of GATr's repository (arXiv 2305.18415).
 #[derive(Clone, Debug)]

@@ -15,15 +15,16 @@ pub enum Scope {
     Masked(Mask),
     /// The items of their sequence in a ragged batch. The tokens have one sample, in which the sequences lie one after another.
     Within(Sequences),
-    /// For attention to another set: the items of a sequence attend to those of the sequence of the same number in the other set. The sequences of the
-    /// queries come first, then those of the keys, as many.
+    /// For attention to another set: the items of a sequence attend to those of the sequence of the same number in
+    /// the other set. The sequences of the queries come first, then those of the keys, as many.
     Between(Sequences, Sequences),
 }
 
 /// Numbers that are added to the scores of attention. Minus infinity hides a key. A query that sees no key gets zeros.
 ///
-/// Shapes: `[queries, keys]` for all samples and heads, `[samples, queries, keys]`, or `[samples, heads, queries, keys]`. Every axis but that of
-/// the keys may be 1, which stands for all. Numbers that depend on variables, such as learned biases of pairs, get their gradient.
+/// Shapes: `[queries, keys]` for all samples and heads, `[samples, queries, keys]`, or
+/// `[samples, heads, queries, keys]`. Every axis but that of the keys may be 1, which stands for all. Numbers that
+/// depend on variables, such as learned biases of pairs, get their gradient.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};

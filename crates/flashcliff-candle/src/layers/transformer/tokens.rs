@@ -167,10 +167,11 @@ impl Tokens {
     }
 }
 
-/// The reference of joins, `[samples, items]`, from the input of a network. Joins are multiplied by it, which makes them commute with reflections.
+/// The reference of joins, `[samples, items]`, from the input of a network. Joins are multiplied by it, which makes
+/// them commute with reflections.
 ///
-/// All items of a sample have the same: the mean over items and channels of one component, that of the product of all vectors that are not null,
-/// `e1 e2 e3` in GATr.
+/// All items of a sample have the same: the mean over items and channels of one component, that of the product of all
+/// vectors that are not null, `e1 e2 e3` in GATr.
 ///
 /// # Errors
 /// The errors of candle.
@@ -178,8 +179,8 @@ pub fn join_reference(input: &Tokens) -> Result<Tensor> {
     join_reference_within(input, &Scope::Sample)
 }
 
-/// The reference of joins for items that attend within a scope, as [`join_reference`]: each sequence of a ragged batch has a mean of its own. A
-/// mask does not change it, so the mean of a padded sample counts its padding.
+/// The reference of joins for items that attend within a scope, as [`join_reference`]: each sequence of a ragged
+/// batch has a mean of its own. A mask does not change it, so the mean of a padded sample counts its padding.
 ///
 /// # Errors
 /// [`Error::Scope`] for a scope of two sets, [`Error::Offsets`] for sequences of other tokens, and the errors of candle.

@@ -28,7 +28,8 @@ use crate::Error;
 
 /// A function that runs on GPUs.
 pub(crate) trait OnGpu {
-    /// Whether the function is composed of others here, and has their derivatives. It runs so on the CPU too where candle keeps the graph of gradients.
+    /// Whether the function is composed of others here, and has their derivatives. It runs so on the CPU too where
+    /// candle keeps the graph of gradients.
     const IS_COMPOSED: bool = false;
 
     /// Applies the function to as many tensors as it takes, all on one GPU, differentiably.

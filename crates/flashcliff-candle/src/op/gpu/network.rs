@@ -1,7 +1,7 @@
 //! A network as a node on a GPU.
 //!
-//! All memory is allocated through candle's device, in the order of its stream, on which everything is launched: nothing waits, nothing is copied to
-//! the host.
+//! All memory is allocated through candle's device, in the order of its stream, on which everything is launched:
+//! nothing waits, nothing is copied to the host.
 
 use std::iter;
 use std::sync::Arc;
@@ -270,8 +270,9 @@ impl Call {
                     unsafe_code,
                     reason = "candle lends the memory of a tensor for reading only"
                 )]
-                // SAFETY: outputs are memory of this call, or of a tensor that is alive and locked, with the elements and the type of the plan; what is
-                // kept is as long as the plan says, and the first stage comes before the second. All work on them is launched on this stream.
+                // SAFETY: outputs are memory of this call, or of a tensor that is alive and locked, with the elements
+                // and the type of the plan; what is kept is as long as the plan says, and the first stage comes
+                // before the second. All work on them is launched on this stream.
                 unsafe {
                     gpu.run(&mut memory, stream, lent, course, &mut hear)
                 }

@@ -6,11 +6,13 @@
 //! network 2:  inputs of network 1, gradients of its results, ...  -> the gradients of those by all that network 1 reads
 //! ```
 //!
-//! The first gradients are computed as always, by the second stage of the plan of network 0. They are recorded as what network 1 computes, which itself never runs:
-//! where they are differentiated, network 2 runs, and computes again what it needs. Each network is made when it is first asked for.
+//! The first gradients are computed as always, by the second stage of the plan of network 0. They are recorded as
+//! what network 1 computes, which itself never runs: where they are differentiated, network 2 runs, and computes
+//! again what it needs. Each network is made when it is first asked for.
 //!
-//! A node of candle has one result. So the node of a network of gradients is a *token*, a tensor of one zero, and each gradient is a node that reads the token. On the way
-//! back the gradients of gradients come first: they leave what they get for the node of the token, which comes behind all of them.
+//! A node of candle has one result. So the node of a network of gradients is a *token*, a tensor of one zero, and
+//! each gradient is a node that reads the token. On the way back the gradients of gradients come first: they leave
+//! what they get for the node of the token, which comes behind all of them.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, ThreadId};
@@ -114,7 +116,8 @@ impl NetworkFunction {
         })
     }
 
-    /// The stages of a plan of gradients alone. With a second one, which is empty, a plan has no memory of its own: a host lends it for each run.
+    /// The stages of a plan of gradients alone. With a second one, which is empty, a plan has no memory of its own: a
+    /// host lends it for each run.
     pub(in crate::op) fn alone(&self) -> [&[Value]; 2] {
         [&self.shared.outputs, &[]]
     }
@@ -208,8 +211,8 @@ impl Backward for OfGradients {
     }
 }
 
-/// The gradients of gradients on their way to the node of their network, for each thread that runs a backward pass. They belong to that pass, and are gone
-/// if it fails.
+/// The gradients of gradients on their way to the node of their network, for each thread that runs a backward pass.
+/// They belong to that pass, and are gone if it fails.
 #[derive(Default)]
 struct Seeds(Mutex<Vec<Seed>>);
 

@@ -109,7 +109,8 @@ fn marks_that_take_as_long_as_slices_leave_no_trace() {
     }
 }
 
-/// Where the GPU waits for the host, a mark takes another time than elsewhere. Slices that are shorter than a mark do not make the step longer.
+/// Where the GPU waits for the host, a mark takes another time than elsewhere. Slices that are shorter than a mark do
+/// not make the step longer.
 #[test]
 fn rows_add_up_where_marks_take_different_times() {
     for of_window in [1, 2, 7] {

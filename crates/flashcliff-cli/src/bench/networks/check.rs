@@ -70,8 +70,8 @@ struct Checker {
 }
 
 impl Checker {
-    /// Compares elements. The tolerance is relative to the largest expected one, or to `least`, if that is larger. Returns the largest relative
-    /// difference.
+    /// Compares elements. The tolerance is relative to the largest expected one, or to `least`, if that is larger.
+    /// Returns the largest relative difference.
     fn close(
         &self,
         tensor: &str,

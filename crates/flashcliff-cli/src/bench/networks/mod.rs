@@ -1,8 +1,9 @@
 //! Layers, networks and training steps beside floors.
 //!
-//! Bytes and arithmetic are those of the operations of a run, which [`flashcliff_candle::timeline`] records; the floor is an addition for each.
-//! Before anything is timed, results are compared with those of the same parameters in f64 on the CPU: outputs and gradients of layers,
-//! predictions of networks, and for training steps losses, gradients and changed parameters, through candle's graph there.
+//! Bytes and arithmetic are those of the operations of a run, which [`flashcliff_candle::timeline`] records; the
+//! floor is an addition for each. Before anything is timed, results are compared with those of the same parameters in
+//! f64 on the CPU: outputs and gradients of layers, predictions of networks, and for training steps losses, gradients
+//! and changed parameters, through candle's graph there.
 //!
 //! * `cases` - what is measured, and at which sizes.
 //! * `layers`, `rotors` - the layers and the functions of rotors, and what they read.

@@ -27,7 +27,8 @@ pub trait MathElem:
     const LN_2_LOW: f64;
     /// The largest angle that is taken to one near zero without a loss of digits.
     const LARGEST_ANGLE: f64;
-    /// π/2 in parts, whose sum has twice the digits. All but the last have few enough bits for their products with quarters of a turn to be exact.
+    /// π/2 in parts, whose sum has twice the digits. All but the last have few enough bits for their products with
+    /// quarters of a turn to be exact.
     #[doc(hidden)]
     const HALF_PI: &'static [f64];
     /// The coefficients of `(sin(r)/r - 1)/t` in `t = r²`, Taylor's, for `|r| <= π/4`.

@@ -22,10 +22,10 @@
 //!
 //! # Where the coefficients come from
 //!
-//! Sines and cosines have the coefficients of their Taylor series. Each other table was computed for this crate: the Remez exchange at 50 digits, weighted so that the
-//! error of the *function* is levelled, on the interval that the table states. Coefficients were
-//! rounded to the element type one at a time from the lowest, the rest refitted after each; the
-//! error stated is that of the rounded polynomial, in exact arithmetic.
+//! Sines and cosines have the coefficients of their Taylor series. Each other table was computed for this crate: the
+//! Remez exchange at 50 digits, weighted so that the error of the *function* is levelled, on the interval that the
+//! table states. Coefficients were rounded to the element type one at a time from the lowest, the rest refitted after
+//! each; the error stated is that of the rounded polynomial, in exact arithmetic.
 //!
 //! # Specials
 //!

@@ -1,7 +1,7 @@
 //! Attention between the kernels of heads: features of the input, one of two ways to attend, and the gradients of both.
 //!
-//! `fused` is a kernel without scores, for what it serves; `scores` keeps them, and serves all else. Which one it is depends on the step and its
-//! type alone, so that a plan knows the memory.
+//! `fused` is a kernel without scores, for what it serves; `scores` keeps them, and serves all else. Which one it is
+//! depends on the step and its type alone, so that a plan knows the memory.
 
 use flashcliff::Device;
 use flashcliff::cuda::attention::{Attention as Kernel, WholeAttention};
@@ -26,7 +26,8 @@ pub(super) struct Heads {
     pub(super) step: tokens::Attention,
     /// The widths of features in memory: of queries and keys, and of values.
     pub(super) widths: [usize; 2],
-    /// Which half of the channels of each input this is about, where the other half are their changes, or what changes; `None` where there are no changes.
+    /// Which half of the channels of each input this is about, where the other half are their changes, or what
+    /// changes; `None` where there are no changes.
     pub(super) half: Option<usize>,
 }
 
@@ -96,7 +97,8 @@ impl Attention {
         Ok(Self { heads, way })
     }
 
-    /// The shares of rows in the gradients of the logarithms of weights, their partial sums, and gradients of both inputs that are not wanted.
+    /// The shares of rows in the gradients of the logarithms of weights, their partial sums, and gradients of both
+    /// inputs that are not wanted.
     fn room(&self, sizes: &Sizes, to: To) -> Room<4> {
         let rows = sizes.rows();
         let matrix = [rows, self.heads.weights()];
@@ -218,8 +220,8 @@ impl Heads {
         [given.x, given.other].into_iter().take(count).enumerate()
     }
 
-    /// Writes the gradients of both inputs from those of the features, and the shares of rows in those of weights. An address of 0 is that of a gradient that
-    /// is not wanted.
+    /// Writes the gradients of both inputs from those of the features, and the shares of rows in those of weights. An
+    /// address of 0 is that of a gradient that is not wanted.
     ///
     /// # Safety
     /// The contract of [`Self::write`] holds.

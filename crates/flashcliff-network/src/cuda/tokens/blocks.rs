@@ -27,7 +27,8 @@ pub(super) struct Blocks {
     layout: Layout,
     /// For each unit of inputs and each of outputs whether the block between them is one.
     units: Vec<Vec<bool>>,
-    /// Groups of outputs; groups of inputs, which depend on outputs in the backward pass; groups of few of both, for the gradient of the matrix.
+    /// Groups of outputs; groups of inputs, which depend on outputs in the backward pass; groups of few of both, for
+    /// the gradient of the matrix.
     forward: Grouped,
     backward: Grouped,
     weights: Grouped,

@@ -1,8 +1,9 @@
 //! Attention by kernels that keep no scores, of `f32`.
 //!
-//! Features stay where the kernels of heads write them, `[rows, heads, width]`, with zeros up to the width that the kernels of attention want. The
-//! sequences of a ragged batch are found by their bounds on the device. Where a multiprocessor has room for a sequence, kernels read and write the result as tokens,
-//! and the backward pass needs no result.
+//! Features stay where the kernels of heads write them, `[rows, heads, width]`, with zeros up to the width that the
+//! kernels of attention want. The sequences of a ragged batch are found by their bounds on the device. Where a
+//! multiprocessor has room for a sequence, kernels read and write the result as tokens, and the backward pass needs
+//! no result.
 
 use flashcliff::cuda::MatmulPrecision;
 use flashcliff::cuda::attention::{Attention as Kernel, HeadTensor, SequenceRows};
@@ -16,11 +17,13 @@ use crate::Error;
 use crate::cuda::room::Room;
 use crate::tokens::Attention;
 
-/// Heads that share keys are computed in one place, unless there are fewer keys than this: one place for all heads would leave a GPU idle then.
+/// Heads that share keys are computed in one place, unless there are fewer keys than this: one place for all heads
+/// would leave a GPU idle then.
 const FEW_KEYS: usize = 1 << 15;
 /// Sequences of at most so many keys are computed in one place in any case, since a tile has all their heads.
 const SHORT: usize = 64;
-/// The largest product of the queries of one head and those of all heads in one place. The kernels divide the one number by the other in 32 bits.
+/// The largest product of the queries of one head and those of all heads in one place. The kernels divide the one
+/// number by the other in 32 bits.
 const LARGEST: usize = i32::MAX as usize;
 
 #[derive(Debug)]

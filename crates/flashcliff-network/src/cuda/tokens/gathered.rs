@@ -1,6 +1,7 @@
 //! The launches by which steps make their matrices together, and write the gradients of their parameters together. The plan says which.
 //!
-//! Tables of sums are on the device from the start. Addresses of parameters and of outputs may be others in each run, so launches take them by value.
+//! Tables of sums are on the device from the start. Addresses of parameters and of outputs may be others in each run,
+//! so launches take them by value.
 
 use std::ops::Range;
 
@@ -212,8 +213,8 @@ impl Run<'_> {
                 tensors: &addresses,
                 place_bits: launches.place_bits,
             };
-            // SAFETY: the list has the tensors of these packs, and places are those of numbers in them, as the tables were made; see `Run::value`
-            // and `Run::result`.
+            // SAFETY: the list has the tensors of these packs, and places are those of numbers in them, as the tables
+            // were made; see `Run::value` and `Run::result`.
             unsafe { rows.pack_all(target, call) }?;
         }
         Ok(())

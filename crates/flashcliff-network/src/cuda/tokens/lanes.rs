@@ -59,7 +59,8 @@ pub(super) fn kinds(plan: &Plan) -> HashMap<usize, Kinds> {
     all
 }
 
-/// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so when its step is made ready.
+/// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so
+/// when its step is made ready.
 pub(super) fn compile(steps: &[(usize, &Step, Kinds)], device: &Device, dtype: Dtype) {
     let mut operators: Vec<(&flashcliff::Operator, Dims)> = Vec::new();
     for (_, step, kinds) in steps {

@@ -116,7 +116,8 @@ impl Linear {
         [sizes.rows(), self.layout.outputs]
     }
 
-    /// The gradient of the matrix and of the bias, unless it is a value of the plan; partial sums of the bias, and the memory of the product.
+    /// The gradient of the matrix and of the bias, unless it is a value of the plan; partial sums of the bias, and
+    /// the memory of the product.
     fn room(&self, sizes: &Sizes, to: To) -> Room<3> {
         let own = match to.of_matrix {
             true => 0,

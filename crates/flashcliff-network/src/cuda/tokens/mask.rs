@@ -48,8 +48,8 @@ impl Fold {
 pub(super) struct Folds(Vec<Fold>);
 
 impl Folds {
-    /// The launches for scores `[samples, heads, queries, keys]`, or `[samples, queries, heads, keys]` where heads are queries, and for a mask, of which
-    /// each axis but the last may be 1.
+    /// The launches for scores `[samples, heads, queries, keys]`, or `[samples, queries, heads, keys]` where heads
+    /// are queries, and for a mask, of which each axis but the last may be 1.
     pub(super) fn new(
         [samples, heads, queries, keys]: [usize; 4],
         heads_are_queries: bool,
@@ -94,7 +94,8 @@ impl Folds {
     /// Writes the gradient of the mask.
     ///
     /// # Safety
-    /// The addresses are those of the gradient of scores, of as many elements as are [between](Self::between), and of the gradient of the mask.
+    /// The addresses are those of the gradient of scores, of as many elements as are [between](Self::between), and of
+    /// the gradient of the mask.
     pub(super) unsafe fn run(
         &self,
         rows: &Rows,

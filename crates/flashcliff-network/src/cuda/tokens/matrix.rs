@@ -1,7 +1,8 @@
 //! The matrix of linear layers that share an input, and the parameters that it is made of.
 //!
-//! Each element of the matrix is one parameter times a number, or constant: an entry of the matrix of a map belongs to no other map. So the matrix
-//! is gathered from all parameters, and the gradient of a parameter is the sum of a few elements of that of the matrix.
+//! Each element of the matrix is one parameter times a number, or constant: an entry of the matrix of a map belongs
+//! to no other map. So the matrix is gathered from all parameters, and the gradient of a parameter is the sum of a
+//! few elements of that of the matrix.
 
 use flashcliff::Dtype;
 use flashcliff::cuda::matrix::MatrixProduct;

@@ -4,13 +4,13 @@
 //!
 //! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
 //! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
-//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
-//!   without its blocks of zeros.
+//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its
+//!   gradient; `blocks` - products without its blocks of zeros.
 //! * `lanes` - operators of programs: norms, gates, products; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `columns` - positions, channels of other tokens, and components.
-//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax;
-//!   `mask` sums gradients of scores up to that of a mask; `tangent` - the derivative of attention; `head_norm`, `distances` - norms of heads and features of
-//!   distances before it.
+//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by
+//!   matrix products and a softmax; `mask` sums gradients of scores up to that of a mask; `tangent` - the derivative
+//!   of attention; `head_norm`, `distances` - norms of heads and features of distances before it.
 
 mod attention;
 mod blocks;
@@ -115,8 +115,8 @@ pub(super) trait Ready: fmt::Debug + Send + Sync {
     /// Writes the result, and what the backward pass needs.
     ///
     /// # Safety
-    /// All addresses are those of the step's values for the sizes of the site, on its device, until the work on its stream is done, and nothing
-    /// else uses what is written.
+    /// All addresses are those of the step's values for the sizes of the site, on its device, until the work on its
+    /// stream is done, and nothing else uses what is written.
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error>;
 
     /// Writes the gradients that are wanted, from that of the result.

@@ -1,7 +1,7 @@
 //! Attention by matrix products and a softmax. All scores of a sample are in memory, and a mask is added to them.
 //!
-//! A ragged batch is one sample, whose items see the keys of their own sequence: the memory of scores depends on the plan alone, and a captured
-//! step can run on other sequences.
+//! A ragged batch is one sample, whose items see the keys of their own sequence: the memory of scores depends on the
+//! plan alone, and a captured step can run on other sequences.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
@@ -139,8 +139,8 @@ impl Scores {
         Room::new([query, key, value, out, workspace])
     }
 
-    /// The gradients of what queries attend to, of scores, of features in the order of groups and in that of rows, what is between that of scores and
-    /// that of a mask, and the workspace of products.
+    /// The gradients of what queries attend to, of scores, of features in the order of groups and in that of rows,
+    /// what is between that of scores and that of a mask, and the workspace of products.
     pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes, to: To) -> Room<11> {
         let (step, rows) = (&heads.step, sizes.rows());
         let each = elements(step, sizes, heads.widths).map(|count| sizes.bytes(count));

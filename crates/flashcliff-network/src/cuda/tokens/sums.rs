@@ -46,8 +46,8 @@ pub(super) struct Sums {
     pub(super) results: Option<Table>,
 }
 
-/// For each element of tensors of some lengths, one after another, its place as [`Items::pack_tensors`] takes it; at the end that of the first element of
-/// a further tensor.
+/// For each element of tensors of some lengths, one after another, its place as [`Items::pack_tensors`] takes it; at
+/// the end that of the first element of a further tensor.
 pub(super) fn places(lens: &[usize]) -> Vec<usize> {
     let lens = lens.iter().copied().chain([1]).enumerate();
     let of =

@@ -1,7 +1,7 @@
 //! Products of matrices whose summands are rows.
 //!
-//! The gradient of a matrix has few tiles, which fill a part of a GPU, however many rows there are. So the rows are cut, each part has a result of its
-//! own, and these are added in order.
+//! The gradient of a matrix has few tiles, which fill a part of a GPU, however many rows there are. So the rows are
+//! cut, each part has a result of its own, and these are added in order.
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};

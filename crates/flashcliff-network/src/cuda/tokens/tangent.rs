@@ -150,8 +150,8 @@ impl AttentionTangent {
         sizes.bytes(sizes.rows() * self.step().heads * self.heads[0].widths[1])
     }
 
-    /// The gradients of what queries attend to, of shares and of their changes, of features and of their changes, and what is between the gradient of scores
-    /// and that of a mask.
+    /// The gradients of what queries attend to, of shares and of their changes, of features and of their changes, and
+    /// what is between the gradient of scores and that of a mask.
     fn backward_room(&self, sizes: &Sizes, to: To) -> Room<11> {
         let step = self.step();
         let [query, key, value] =

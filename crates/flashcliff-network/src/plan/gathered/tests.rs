@@ -290,7 +290,8 @@ fn joined(network: &mut Network, layer: usize, shapes: &[Vec<usize>]) -> Value {
     network.concatenate(&parts).unwrap()
 }
 
-/// Three linear layers with their parameters: the network, its result with the gradients of all parameters, and the joined parameters with their gradients.
+/// Three linear layers with their parameters: the network, its result with the gradients of all parameters, and the
+/// joined parameters with their gradients.
 fn layers(
     mut parameters: impl FnMut(&mut Network, usize, &[Vec<usize>]) -> Value,
 ) -> (Network, Vec<Value>, Vec<Value>) {

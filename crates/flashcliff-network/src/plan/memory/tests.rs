@@ -83,7 +83,8 @@ fn components_lie_where_multivectors_do() {
     assert!((0..on_cpu.call_count()).all(|call| !on_cpu.shows(call)));
 }
 
-/// The gradient of a sum is that of both summands. A norm of one adds to it where it lies, unless the other, or its components, is read later.
+/// The gradient of a sum is that of both summands. A norm of one adds to it where it lies, unless the other, or its
+/// components, is read later.
 #[test]
 fn gradients_that_others_show_stay_as_they_are() {
     for (is_first, adds) in [(true, false), (false, true)] {

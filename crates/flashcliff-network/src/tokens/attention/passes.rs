@@ -1,4 +1,5 @@
-//! The passes of attention over a chunk: features, runs of queries and keys through the core, merging of heads, and the gradients of all that.
+//! The passes of attention over a chunk: features, runs of queries and keys through the core, merging of heads, and
+//! the gradients of all that.
 
 use std::ops::Range;
 

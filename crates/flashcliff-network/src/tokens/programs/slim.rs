@@ -1,6 +1,7 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 //!
-//! Their expressions have the order of those of the Python package (`compat/lgatr/layers/slim_operators.py`), so that both find the same kernels.
+//! Their expressions have the order of those of the Python package (`compat/lgatr/layers/slim_operators.py`), so that
+//! both find the same kernels.
 
 use flashcliff::cayley::Algebra;
 use flashcliff::program::{Id, Program, Uniform, Width};

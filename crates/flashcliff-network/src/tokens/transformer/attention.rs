@@ -11,20 +11,21 @@ use crate::{Error, Value};
 pub struct AttentionOptions {
     /// The number of heads. Default: 8.
     pub heads: usize,
-    /// All heads together have `ratio` times the channels of the input. A head has at least one multivector channel, and four scalar channels if
-    /// the input has scalars. Default: 2.
+    /// All heads together have `ratio` times the channels of the input. A head has at least one multivector channel,
+    /// and four scalar channels if the input has scalars. Default: 2.
     pub ratio: usize,
     /// Whether all heads share keys and values, as by default.
     pub multi_query: bool,
-    /// The base of rotary positions, 4096 in published GATr; `None` for no positions, the default. The position of an item turns the scalars of its
-    /// query and its key, so heads have an even number of scalars, at least 8. It counts the items of a sample, in a ragged batch those of all
-    /// sequences. For attention within a set, and geometries without `head_norm`.
+    /// The base of rotary positions, 4096 in published GATr; `None` for no positions, the default. The position of an
+    /// item turns the scalars of its query and its key, so heads have an even number of scalars, at least 8. It
+    /// counts the items of a sample, in a ragged batch those of all sequences. For attention within a set, and
+    /// geometries without `head_norm`.
     pub rotary: Option<u32>,
     /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1. Default: no.
     pub head_scale: bool,
-    /// The channels of further tokens of the same items. The projections to queries and keys see them beside the channels of the input; without
-    /// `multi_query` the projection to values does too. GATr reinserts channels of its input so. Extra scalars need an input with scalars. For attention
-    /// within a set. Default: none.
+    /// The channels of further tokens of the same items. The projections to queries and keys see them beside the
+    /// channels of the input; without `multi_query` the projection to values does too. GATr reinserts channels of its
+    /// input so. Extra scalars need an input with scalars. For attention within a set. Default: none.
     pub extra: Channels,
     /// The probability of dropout of grades on the output.
     pub dropout: Option<f64>,
@@ -115,11 +116,12 @@ impl AttentionOptions {
 }
 
 impl Layers {
-    /// Attention of the items of a set, with its projections. Its parameters are under `qkv_module`, `attention` and `out_linear`; `head_scale` is one.
+    /// Attention of the items of a set, with its projections. Its parameters are under `qkv_module`, `attention` and
+    /// `out_linear`; `head_scale` is one.
     ///
     /// # Errors
-    /// [`Error::Option`] for no head or a ratio of 0, and what is no probability; [`Error::Geometry`] for choices that the algebra does not have;
-    /// [`Error::Shape`] for values that do not fit.
+    /// [`Error::Option`] for no head or a ratio of 0, and what is no probability; [`Error::Geometry`] for choices
+    /// that the algebra does not have; [`Error::Shape`] for values that do not fit.
     pub fn self_attention(
         &mut self,
         prefix: &str,
@@ -140,8 +142,9 @@ impl Layers {
         self.finished(prefix, attended, channels, options)
     }
 
-    /// Attention of the items `x` to those of a context, with its projections. Heads have the sizes that follow from the channels of the context. Its
-    /// parameters are under `q_linear`, `k_linear`, `v_linear`, `attention` and `out_linear`; `head_scale` is one.
+    /// Attention of the items `x` to those of a context, with its projections. Heads have the sizes that follow from
+    /// the channels of the context. Its parameters are under `q_linear`, `k_linear`, `v_linear`, `attention` and
+    /// `out_linear`; `head_scale` is one.
     ///
     /// # Errors
     /// The errors of [`Self::self_attention`]; [`Error::Option`] for extra channels and rotary positions.

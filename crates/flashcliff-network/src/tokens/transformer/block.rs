@@ -16,7 +16,8 @@ pub struct BlockOptions {
     pub mlp_ratio: usize,
     /// Layers of the perceptron, at least 1. Default: 2.
     pub mlp_layers: usize,
-    /// The probability of dropout of grades behind each layer of the perceptron, and behind attention unless its own options have one. Default: `None`.
+    /// The probability of dropout of grades behind each layer of the perceptron, and behind attention unless its own
+    /// options have one. Default: `None`.
     pub dropout: Option<f64>,
 }
 
@@ -119,12 +120,13 @@ impl Layers {
         Ok(x)
     }
 
-    /// Products and joins of linear maps, then a linear map. Half of the multivector channels are products with joins, all of them without. Its parameters
-    /// are under `linear_left`, `linear_right`, `linear_join_left`, `linear_join_right` and `linear_out`.
+    /// Products and joins of linear maps, then a linear map. Half of the multivector channels are products with
+    /// joins, all of them without. Its parameters are under `linear_left`, `linear_right`, `linear_join_left`,
+    /// `linear_join_right` and `linear_out`.
     ///
     /// # Errors
-    /// [`Error::Option`] for an odd number of multivector channels with joins; [`Error::Count`] for joins without a reference; the errors of
-    /// [`Self::linear`].
+    /// [`Error::Option`] for an odd number of multivector channels with joins; [`Error::Count`] for joins without a
+    /// reference; the errors of [`Self::linear`].
     pub fn bilinear(
         &mut self,
         prefix: &str,

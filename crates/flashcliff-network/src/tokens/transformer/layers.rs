@@ -6,9 +6,10 @@ use crate::{Error, Network, Value};
 
 /// A network that gets layers of transformers, with the starts of their parameters.
 ///
-/// Each method adds a layer to the network: it takes and returns values of it. Parameters have the names of GATr's state dict behind a prefix and a
-/// dot, or without both behind an empty prefix, and the shapes that [`Linear`], [`Lanes::norm`] and [`Attention`](super::super::Attention) say. A
-/// host that binds parameters in the order of [`Network::parameters`] needs to know no more of a layer.
+/// Each method adds a layer to the network: it takes and returns values of it. Parameters have the names of GATr's
+/// state dict behind a prefix and a dot, or without both behind an empty prefix, and the shapes that [`Linear`],
+/// [`Lanes::norm`] and [`Attention`](super::super::Attention) say. A host that binds parameters in the order of
+/// [`Network::parameters`] needs to know no more of a layer.
 ///
 /// ```
 /// use flashcliff_network::Axis;

@@ -53,14 +53,15 @@ pub struct Transformer {
     pub blocks: usize,
     /// The attention of each block. The tokens of its extra channels are an input.
     pub attention: AttentionOptions,
-    /// The axes of a mask, an input that is added to the scores of every block: `[samples or 1, heads or 1, items or 1, items]`. Default: no mask.
+    /// The axes of a mask, an input that is added to the scores of every block:
+    /// `[samples or 1, heads or 1, items or 1, items]`. Default: no mask.
     pub mask: Option<[Axis; 4]>,
     /// Hidden channels of perceptrons for each channel of `hidden`. Default: 2.
     pub mlp_ratio: usize,
     /// Layers of perceptrons, at least 1. Default: 2.
     pub mlp_layers: usize,
-    /// The probability of dropout of grades behind each layer of a perceptron, and behind attention unless its own options have one. A run without
-    /// random numbers drops nothing. Default: `None`.
+    /// The probability of dropout of grades behind each layer of a perceptron, and behind attention unless its own
+    /// options have one. A run without random numbers drops nothing. Default: `None`.
     pub dropout: Option<f64>,
 }
 
@@ -69,8 +70,8 @@ pub struct Transformer {
 pub struct Ends {
     /// The input `tokens` `[rows, token]`.
     pub tokens: Value,
-    /// The input `reference` `[rows]` of joins, if the geometry has joins. GATr takes the mean over the items and channels of a sample of the component of
-    /// the input at the blade of all vectors that are not null.
+    /// The input `reference` `[rows]` of joins, if the geometry has joins. GATr takes the mean over the items and
+    /// channels of a sample of the component of the input at the blade of all vectors that are not null.
     pub reference: Option<Value>,
     /// The input `mask`, if there is one.
     pub mask: Option<Value>,

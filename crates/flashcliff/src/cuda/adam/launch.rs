@@ -138,9 +138,10 @@ impl Adam {
 
     /// Does the same as [`Self::step`] with gradients that were multiplied by the scale of the loss, and changes the scale.
     ///
-    /// `loss_scale` is `F64`, with [`LossScaling::NUMBERS`](super::LossScaling::NUMBERS) elements: the scale, the steps since it changed, the
-    /// steps that were skipped. If the norm is not finite, the loss is, and the scale is not the least, the step is skipped: no parameter, no
-    /// moment and no step count changes, no refused step is counted, and the scale of the next step is smaller.
+    /// `loss_scale` is `F64`, with [`LossScaling::NUMBERS`](super::LossScaling::NUMBERS) elements: the scale, the
+    /// steps since it changed, the steps that were skipped. If the norm is not finite, the loss is, and the scale is
+    /// not the least, the step is skipped: no parameter, no moment and no step count changes, no refused step is
+    /// counted, and the scale of the next step is smaller.
     ///
     /// # Errors
     /// The errors of [`Self::step`]; an optimiser without [`loss_scaling`](super::AdamSettings::loss_scaling).

@@ -79,9 +79,9 @@ struct Part {
 /// AdamW or Lion over parameters whose state lies with a host, such as PyTorch: one launch for up to 512 parameters of one type in up to
 /// 16 groups, two with clipping.
 ///
-/// The arithmetic is that of [`Adam`](super::Adam) with decoupled decay, with step counts, options and learning rates of each parameter's group.
-/// A parameter `p` with an average `a` is then followed by `a <- a + (1 - average_decay) (p - a)`, in the same launch, also in steps in which it
-/// has no gradient.
+/// The arithmetic is that of [`Adam`](super::Adam) with decoupled decay, with step counts, options and learning rates
+/// of each parameter's group. A parameter `p` with an average `a` is then followed by
+/// `a <- a + (1 - average_decay) (p - a)`, in the same launch, also in steps in which it has no gradient.
 ///
 /// Nothing is refused: gradients that are not numbers give parameters that are not. Clipping multiplies gradients by
 /// `min(1, max_norm / (norm + 1e-6))`, as `torch.nn.utils.clip_grad_norm_` does, and leaves them as they are in memory.

@@ -45,8 +45,9 @@ use crate::Error;
 /// state that the host allocates: so a step can be captured into a CUDA graph and replayed. A step whose loss or whose norm is not
 /// finite is *refused*: it changes no parameter, no moment and no step count.
 ///
-/// Gradients may come multiplied by the *scale of the loss*, which also lies in device memory ([`Adam::scaled_step`]). They are divided by it.
-/// If the norm is not finite though the loss is, the step is *skipped*: it changes as little as a refused one, and the scale falls.
+/// Gradients may come multiplied by the *scale of the loss*, which also lies in device memory
+/// ([`Adam::scaled_step`]). They are divided by it. If the norm is not finite though the loss is, the step is
+/// *skipped*: it changes as little as a refused one, and the scale falls.
 ///
 /// Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter, and the rest is computed in
 /// that type, rounded after each operation. The norm is a sum in a fixed order. So results are the same bit for bit every time. Without

@@ -57,8 +57,8 @@ pub struct ItemEps {
 pub enum HeadNorm {
     /// The invariant norm of multivectors and the layer norm of scalars, as [`InvariantNorm`](crate::equivariant::InvariantNorm).
     Grades(ItemEps),
-    /// Multivectors and scalars over one root: of this number plus the mean over all channels of the magnitudes of squared norms of multivectors,
-    /// all blades together, and of squared scalars.
+    /// Multivectors and scalars over one root: of this number plus the mean over all channels of the magnitudes of
+    /// squared norms of multivectors, all blades together, and of squared scalars.
     Joint(f64),
 }
 

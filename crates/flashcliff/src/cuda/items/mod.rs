@@ -101,7 +101,8 @@ impl Items {
         Self::of_norms(&norms.collect::<Vec<_>>())
     }
 
-    /// The functions of blades with these squared norms, 1, -1 or 0. Functions that tell grades apart take them for the blades of an algebra.
+    /// The functions of blades with these squared norms, 1, -1 or 0. Functions that tell grades apart take them for
+    /// the blades of an algebra.
     ///
     /// # Errors
     /// [`Error::UnsupportedOnCuda`] for other than 4, 8, 16 or 32 blades.

@@ -84,8 +84,8 @@ impl<K: PartialEq, T> Loaded<K, T> {
     }
 }
 
-/// The kernels of a program in one arithmetic, for GPUs of a compute capability: those for contiguous tensors, or one for tensors with strides.
-/// `operator` is for messages.
+/// The kernels of a program in one arithmetic, for GPUs of a compute capability: those for contiguous tensors, or one
+/// for tensors with strides. `operator` is for messages.
 pub(crate) fn kernels(
     operator: &str,
     program: &Known,
@@ -111,8 +111,8 @@ pub(crate) fn kernels(
             Some(walker) => emit::strided(program.source(), walker),
         };
         let single = single.map_err(too_large(&name))?;
-        // Rows that are copied ahead in f32, as in a build, and kernels that start beside the end of the kernel before take the special instructions
-        // of 90a.
+        // Rows that are copied ahead in f32, as in a build, and kernels that start beside the end of the kernel
+        // before take the special instructions of 90a.
         let special = walker.is_some() || !(single.shape.is_pointwise || is_f64);
         let target = Target::of(capability, special);
         let kernels: Vec<&[Kernel]> = single.kernels.chunks(1).collect();
@@ -176,7 +176,8 @@ pub(crate) fn blocks(
     })
 }
 
-/// The code of kernels of a text that includes nothing, compiled now or read from the cache, and the names of the kernels there. `name` is for messages.
+/// The code of kernels of a text that includes nothing, compiled now or read from the cache, and the names of the
+/// kernels there. `name` is for messages.
 pub(super) fn text(
     name: &str,
     text: &str,

@@ -54,8 +54,9 @@ impl Operator {
         self.one_kernel()?.strided_workspace_bytes(dims, dtypes)
     }
 
-    /// Does the work that only the first [`Self::run_strided`] of such sizes would do: compiles the kernel, and loads it. This is needed before a call
-    /// is captured into a graph. The kernel is that for tensors whose strides and addresses are multiples of the channels, or of four elements.
+    /// Does the work that only the first [`Self::run_strided`] of such sizes would do: compiles the kernel, and loads
+    /// it. This is needed before a call is captured into a graph. The kernel is that for tensors whose strides and
+    /// addresses are multiples of the channels, or of four elements.
     ///
     /// # Errors
     /// The errors of [`Self::run_strided_workspace_bytes`].
@@ -65,9 +66,10 @@ impl Operator {
         self.one_kernel()?.prepare_strided(dims, dtypes)
     }
 
-    /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and components lie anywhere. So
-    /// tensors can be parts of the rows of a matrix, or have their axes in another order. The channels of a row are neighbours.
-    /// Parameters and sums over the batch are contiguous; their strides are not read.
+    /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and
+    /// components lie anywhere. So tensors can be parts of the rows of a matrix, or have their axes in another order.
+    /// The channels of a row are neighbours. Parameters and sums over the batch are contiguous; their strides are not
+    /// read.
     ///
     /// Results may differ from those of [`Self::run`] by rounding: sums over a row or over the batch are taken in another order.
     ///

@@ -69,8 +69,9 @@ impl Packing {
 }
 
 impl Packed<'_> {
-    /// The forward passes of linear maps of the same rows that [`join`](super::join), at most [`MOST_JOINED`] of a packing that [joins](Packing::joining) them,
-    /// in one launch. A map has the same numbers whatever others run with it.
+    /// The forward passes of linear maps of the same rows that [`join`](super::join), at most [`MOST_JOINED`] of a
+    /// packing that [joins](Packing::joining) them, in one launch. A map has the same numbers whatever others run
+    /// with it.
     ///
     /// # Errors
     /// The errors of [`Self::forward`](super::Packed::forward); [`Error::NotPacked`] for operators that do not join.
@@ -102,8 +103,8 @@ impl Packed<'_> {
         unsafe { few::launch(&call, false, queue.raw()) }
     }
 
-    /// The backward passes of such maps, in one launch: the sum of their gradients of the rows, which may be added to what is there, and the parts of
-    /// the gradients of parameters that are wanted, for [`add_up`](Self::add_up).
+    /// The backward passes of such maps, in one launch: the sum of their gradients of the rows, which may be added to
+    /// what is there, and the parts of the gradients of parameters that are wanted, for [`add_up`](Self::add_up).
     ///
     /// # Errors
     /// The errors of [`Self::forward_joined`].

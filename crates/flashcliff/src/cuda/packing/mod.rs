@@ -71,9 +71,10 @@ impl Packing {
         Self::laid_out(device, operators, false)
     }
 
-    /// Does the same for passes of which linear maps of few channels, those that [`join`], run together: see [`Packed::forward_joined`]. Nothing of theirs is
-    /// packed, all their gradients of parameters are left in parts, and their numbers differ from those of [`Operator::forward`] by rounding, since
-    /// sums are taken in another order.
+    /// Does the same for passes of which linear maps of few channels, those that [`join`], run together: see
+    /// [`Packed::forward_joined`]. Nothing of theirs is packed, all their gradients of parameters are left in parts,
+    /// and their numbers differ from those of [`Operator::forward`] by rounding, since sums are taken in another
+    /// order.
     ///
     /// # Errors
     /// The errors of [`Self::new`].
@@ -173,8 +174,9 @@ impl Packing {
         own.places.parts.is_some() && is_left || is_bias
     }
 
-    /// Packs parameters into memory, and returns what passes need. `parameters` has the parameters of each operator in the order of its
-    /// inputs; those of an operator that [packs](Self::packs) none may be left out. They are as they were packed until they are packed again.
+    /// Packs parameters into memory, and returns what passes need. `parameters` has the parameters of each operator
+    /// in the order of its inputs; those of an operator that [packs](Self::packs) none may be left out. They are as
+    /// they were packed until they are packed again.
     ///
     /// # Errors
     /// [`Error::TensorCount`], [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`], [`Error::WorkspaceTooSmall`],

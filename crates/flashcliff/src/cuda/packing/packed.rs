@@ -13,8 +13,8 @@ use crate::operator::Pass;
 use crate::operator::lane::cuda as lane;
 use crate::operator::linear::cuda as linear;
 
-/// Packed parameters, which the passes of their operators read, and the parts of gradients that backward passes leave. Operators go by their
-/// numbers, in the order in which the [`Packing`] has them.
+/// Packed parameters, which the passes of their operators read, and the parts of gradients that backward passes
+/// leave. Operators go by their numbers, in the order in which the [`Packing`] has them.
 #[derive(Debug)]
 pub struct Packed<'m> {
     pub(super) packing: &'m Packing,
@@ -71,12 +71,12 @@ impl<'m> Packed<'m> {
 }
 
 impl Packed<'_> {
-    /// Does the same as [`Operator::forward`](crate::cuda::Operator::forward), with the parameters as they were packed. Those among the inputs have the shapes and
-    /// the types, but may not be read.
+    /// Does the same as [`Operator::forward`](crate::cuda::Operator::forward), with the parameters as they were
+    /// packed. Those among the inputs have the shapes and the types, but may not be read.
     ///
     /// # Errors
-    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for other sizes or types than those of the packing;
-    /// [`Error::TensorCount`] for a number that no operator has.
+    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for other sizes or
+    /// types than those of the packing; [`Error::TensorCount`] for a number that no operator has.
     pub fn forward(
         &mut self,
         operator: usize,
@@ -99,16 +99,17 @@ impl Packed<'_> {
         let queue = Queue::of(stream);
         let (base, _guard) = self.memory.acquire(&queue);
         let member = Some(own.member(Pass::Forward, base));
-        // SAFETY: the stream is alive, and of the context of the device, which is that of the operator. Places of the operator have room for
-        // what its sizes and types need.
+        // SAFETY: the stream is alive, and of the context of the device, which is that of the operator. Places of the
+        // operator have room for what its sizes and types need.
         unsafe {
             own.operator
                 .forward_on(&queue, inputs, output, saved, workspace, member)
         }
     }
 
-    /// Does the same as [`Operator::backward`](crate::cuda::Operator::backward), with the parameters as they were packed. Gradients of inputs that [leave
-    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
+    /// Does the same as [`Operator::backward`](crate::cuda::Operator::backward), with the parameters as they were
+    /// packed. Gradients of inputs that [leave parts](Packing::leaves_parts) are not written before
+    /// [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
     ///
     /// # Errors
     /// The errors of [`Self::forward`]; [`Error::NotAdded`] for an operator that cannot [add](PackedBackward::adds).
@@ -166,8 +167,8 @@ impl Packed<'_> {
     /// are left.
     ///
     /// # Errors
-    /// [`Error::TensorCount`], [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`], [`Error::CudaContext`]: all of
-    /// these before anything is launched. Also [`Error::Cuda`].
+    /// [`Error::TensorCount`], [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`],
+    /// [`Error::CudaContext`]: all of these before anything is launched. Also [`Error::Cuda`].
     pub fn add_up(
         &mut self,
         stream: &CudaStream,

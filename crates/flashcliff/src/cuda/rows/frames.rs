@@ -21,14 +21,15 @@ pub struct RowFrames {
     pub frame_len: usize,
     /// The entries of a row.
     pub entry_count: usize,
-    /// The address of terms `[term_count, 3]`, `i32`: an entry, and the two whose product it adds. Factors are complete in front of their first use.
+    /// The address of terms `[term_count, 3]`, `i32`: an entry, and the two whose product it adds. Factors are
+    /// complete in front of their first use.
     pub terms: Address,
     /// The address of the factors of terms, `[term_count]`.
     pub term_signs: Address,
     /// The terms.
     pub term_count: usize,
-    /// The address of the block of each blade, `[blades, 3]`, `i32`: its first blade, its blades and its first entry. A blade whose block has no blades
-    /// stays as it is.
+    /// The address of the block of each blade, `[blades, 3]`, `i32`: its first blade, its blades and its first entry.
+    /// A blade whose block has no blades stays as it is.
     pub blocks: Address,
     /// The address of the blades of each entry, `[entry_count, 2]`, `i32`.
     pub pairs: Address,

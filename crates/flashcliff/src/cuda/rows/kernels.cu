@@ -159,8 +159,8 @@ __global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Inde
   }
 }
 
-// The gradients of scores from those of shares, which they replace in `slopes`; and with changes of scores, the gradient of shares in the change of shares,
-// of which `second` has the part of values, becomes that of scores.
+// The gradients of scores from those of shares, which they replace in `slopes`; and with changes of scores, the
+// gradient of shares in the change of shares, of which `second` has the part of values, becomes that of scores.
 template <class T>
 __global__ void softmax_second(const T *shares, const T *changes, T *slopes, T *second, Index rows, Index keys) {
   FOR_EACH_ROW(row, rows) {
@@ -213,9 +213,10 @@ struct Tensors {
   void *at[MOST_TENSORS];
 };
 
-// Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at places[u * stride + i]. Bits of a place above those of a
-// number say in which tensor from `from` on it is. `places` and `factors` are elements of the tables. So is `results - 1`: from there on the
-// table has the place of each result, unless `results` is 0.
+// Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at
+// places[u * stride + i]. Bits of a place above those of a number say in which tensor from `from` on it is. `places`
+// and `factors` are elements of the tables. So is `results - 1`: from there on the table has the place of each
+// result, unless `results` is 0.
 struct Pack {
   int end;  // the first block behind those of the pack
   int count, uses, stride, places, factors, to, from, results;
@@ -274,8 +275,8 @@ __global__ void pack_all(const __grid_constant__ Tensors tensors, const void *ta
   }
 }
 
-// The entries of the outermorphism of each row: its frame, then those that terms add up, `entry += sign left right`. A row is one thread, in the order of
-// the terms.
+// The entries of the outermorphism of each row: its frame, then those that terms add up, `entry += sign left right`.
+// A row is one thread, in the order of the terms.
 template <class T>
 __global__ void outermorphism(const T *frames, const int *terms, const T *signs, T *entries, Index rows, Index frame, Index all,
                               Index count) {
@@ -305,8 +306,8 @@ __global__ void outermorphism_gradient(const T *entries, T *gradients, const int
   }
 }
 
-// Rows whose blades are multiplied by the matrix of their block, or by its transpose. A block is the first blade, the number of blades and the first entry;
-// blades of a block of none, and what is behind all blades, stay.
+// Rows whose blades are multiplied by the matrix of their block, or by its transpose. A block is the first blade, the
+// number of blades and the first entry; blades of a block of none, and what is behind all blades, stay.
 template <class T>
 __global__ void multiply_frames(const T *x, const T *entries, const int *blocks, const T *signs, T *to, Index rows, Index width,
                                 Index blades, Index channels, Index all, Index transposed) {
@@ -344,10 +345,11 @@ __global__ void frame_products(const T *x, const T *y, const int *pairs, const T
   }
 }
 
-// Norms `y = x f(m)` of groups of columns of each row, with the mean `m` of signed squares, and how they change along `u`. Tables have for each group its first
-// unit and the one behind its last, its kind and what the sum of squares is divided by; for each unit, whose squares have one sign, its first column and the one
-// behind its last, and whether the sign is 1 in any case; for each column its place in rows of results, in those of `x`, and in those of `x` where its change is,
-// and the factor of its square.
+// Norms `y = x f(m)` of groups of columns of each row, with the mean `m` of signed squares, and how they change along
+// `u`. Tables have for each group its first unit and the one behind its last, its kind and what the sum of squares is
+// divided by; for each unit, whose squares have one sign, its first column and the one behind its last, and whether
+// the sign is 1 in any case; for each column its place in rows of results, in those of `x`, and in those of `x` where
+// its change is, and the factor of its square.
 struct Norms {
   const int *groups, *units, *columns;
   Index count;
@@ -483,8 +485,9 @@ __device__ Dual<T> inverse(Dual<T> a) {
 // The most coordinates of a point with its weight, and the most features of one.
 #define MOST_BLADES 9
 
-// Features of distances in place of some blades. Units are the multivector channels of a row: for each its column, whether it is of a query (1), a key (2) or
-// neither (0), and the number of its weight. Rows of tokens have `times` the channels: those of changes are the second half.
+// Features of distances in place of some blades. Units are the multivector channels of a row: for each its column,
+// whether it is of a query (1), a key (2) or neither (0), and the number of its weight. Rows of tokens have `times`
+// the channels: those of changes are the second half.
 struct Points {
   const int *units, *slots;
   Index count, blades, channels, scalars, times, first, coordinates, weights;

@@ -1,8 +1,9 @@
-//! Functions of rows of numbers that steps of transformers have between the kernels of a build: factors of columns, the softmax of scores, positions.
+//! Functions of rows of numbers that steps of transformers have between the kernels of a build: factors of columns,
+//! the softmax of scores, positions.
 //!
-//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that. `packs` has sums in many tensors,
-//! `frames` products with matrices of rows, `norms` norms of columns and second derivatives,
-//! `points` features of distances.
+//! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that.
+//! `packs` has sums in many tensors, `frames` products with matrices of rows, `norms` norms of columns and second
+//! derivatives, `points` features of distances.
 
 mod frames;
 mod functions;
@@ -41,8 +42,8 @@ const WARP: usize = 32;
 /// Nothing waits, nothing is allocated, and calls can be captured into a CUDA graph. Results are the same bit for bit every time.
 ///
 /// # Safety of all functions
-/// Addresses are of memory on the device of the call that holds what the sizes reach, aligned to an element, until the work on the stream is
-/// done. Memory that is written overlaps no other, unless a function says so.
+/// Addresses are of memory on the device of the call that holds what the sizes reach, aligned to an element, until
+/// the work on the stream is done. Memory that is written overlaps no other, unless a function says so.
 ///
 /// # Errors of all functions
 /// [`Error::Cuda`].
@@ -68,8 +69,8 @@ pub struct RowScores {
     pub mask: Address,
     /// The elements from a sample, a head and an item of the mask to the next; 0 where all have the same.
     pub mask_strides: [usize; 3],
-    /// The addresses of the bounds of the sequences of items and of those of keys, `[sequences + 1]` `i32`: items see the keys of their own; 0 if they
-    /// see all.
+    /// The addresses of the bounds of the sequences of items and of those of keys, `[sequences + 1]` `i32`: items see
+    /// the keys of their own; 0 if they see all.
     pub bounds: [Address; 2],
     /// The sequences.
     pub sequences: usize,
@@ -152,8 +153,8 @@ impl Rows {
     /// The functions for a type, compiled now if no one did before.
     ///
     /// # Errors
-    /// [`Error::UnsupportedOnCuda`] for 16-bit types, and without the feature `jit`; [`Error::CudaLibrary`] without NVRTC, [`Error::CudaCompilation`],
-    /// [`Error::Cuda`].
+    /// [`Error::UnsupportedOnCuda`] for 16-bit types, and without the feature `jit`; [`Error::CudaLibrary`] without
+    /// NVRTC, [`Error::CudaCompilation`], [`Error::Cuda`].
     pub fn new(device: &Device, dtype: Dtype) -> Result<Self, Error> {
         let is_f64 = match dtype {
             Dtype::F32 => false,
@@ -262,7 +263,8 @@ impl Rows {
         unsafe { self.launch(target, Function::SwapAxes, count, Arguments(arguments)) }
     }
 
-    /// Rows `[rows, width]` of columns of two matrices of these widths. A place, an `i32`, is the column of the first, or -1 less that of the second.
+    /// Rows `[rows, width]` of columns of two matrices of these widths. A place, an `i32`, is the column of the
+    /// first, or -1 less that of the second.
     ///
     /// # Errors
     /// The errors of the type.
@@ -337,8 +339,8 @@ impl Rows {
         unsafe { self.launch(target, Function::Turn, rows * width, Arguments(arguments)) }
     }
 
-    /// Turns scores into the shares of keys in each query, where they lie: the softmax of scores times a factor plus a mask. A query that sees no key has
-    /// shares of 0.
+    /// Turns scores into the shares of keys in each query, where they lie: the softmax of scores times a factor plus
+    /// a mask. A query that sees no key has shares of 0.
     ///
     /// # Errors
     /// The errors of the type.
@@ -376,7 +378,8 @@ impl Rows {
         unsafe { self.launch(target, Function::Softmax, threads, arguments) }
     }
 
-    /// The gradient of scores `[rows, keys]`, behind their factor and their mask, from that of the shares of [`Self::softmax`], which it replaces.
+    /// The gradient of scores `[rows, keys]`, behind their factor and their mask, from that of the shares of
+    /// [`Self::softmax`], which it replaces.
     ///
     /// # Errors
     /// The errors of the type.

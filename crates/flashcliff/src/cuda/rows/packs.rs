@@ -9,10 +9,12 @@ use crate::cuda::items::Target;
 /// The results of a thread, `EACH` of the kernel.
 const EACH: usize = 4;
 
-/// Results of one tensor, `[count]`: `to[i]`, or the element of a table of places, is the sum over uses `u` of `factors[u stride + i]` times
-/// the number at `places[u stride + i]`. Sums have the order, and so the bits, of [`Pack`](crate::cuda::items::Pack) with the same tables.
+/// Results of one tensor, `[count]`: `to[i]`, or the element of a table of places, is the sum over uses `u` of
+/// `factors[u stride + i]` times the number at `places[u stride + i]`. Sums have the order, and so the bits, of
+/// [`Pack`](crate::cuda::items::Pack) with the same tables.
 ///
-/// A place is a number of bits that [`Packs`] says, behind the number of a tensor, counted from `from`. Numbers whose factor is 0 are not read.
+/// A place is a number of bits that [`Packs`] says, behind the number of a tensor, counted from `from`. Numbers whose
+/// factor is 0 are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// The first block behind those of the pack and of all in front of it.

@@ -10,8 +10,8 @@ use crate::cuda::items::Target;
 /// Features of distances, as [`DistancePoint`](crate::attention::DistancePoint) has them, in place of some blades of packed rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowPoints {
-    /// The address of the multivector channels, `[count, 3]` `i32`: the column, whether it is of queries (1), of keys (2) or neither (0), and the number of its
-    /// weight.
+    /// The address of the multivector channels, `[count, 3]` `i32`: the column, whether it is of queries (1), of keys
+    /// (2) or neither (0), and the number of its weight.
     pub units: CUdeviceptr,
     /// The address of the blades in whose place features are, `[coordinates + 2]` `i32`.
     pub slots: CUdeviceptr,
@@ -93,8 +93,8 @@ impl Rows {
         unsafe { self.launch(target, Function::PointFeatures, threads, arguments) }
     }
 
-    /// Writes the gradient of tokens, and the shares of rows in those of logarithms, `[rows, weights]`, with those of their changes behind them. Addresses of 0 are
-    /// those of gradients that are not wanted.
+    /// Writes the gradient of tokens, and the shares of rows in those of logarithms, `[rows, weights]`, with those of
+    /// their changes behind them. Addresses of 0 are those of gradients that are not wanted.
     ///
     /// # Errors
     /// The errors of the type.

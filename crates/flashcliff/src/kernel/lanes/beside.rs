@@ -1,7 +1,8 @@
 //! Rows side by side, for programs that know no rows.
 //!
-//! A program without sums over a row computes each lane by itself. So rows that follow each other in memory may be one row of as many lanes, with the
-//! parameters over and over. Channels that fill no whole vectors then need no copies to whole vectors, and short rows cost less for each call of a stage.
+//! A program without sums over a row computes each lane by itself. So rows that follow each other in memory may be
+//! one row of as many lanes, with the parameters over and over. Channels that fill no whole vectors then need no
+//! copies to whole vectors, and short rows cost less for each call of a stage.
 
 use super::{Call, MAX_TENSORS, Operand};
 use crate::Element;

@@ -222,7 +222,8 @@ impl Graph {
         for ((_, spec), (_, own)) in tangents.zip(&self.arguments) {
             *spec = named("tangent", own);
         }
-        // The gradient is linear in the gradients of the results, so nothing reads the elements of these. A step may ask for the shape of one.
+        // The gradient is linear in the gradients of the results, so nothing reads the elements of these. A step may
+        // ask for the shape of one.
         let seeds = out.arguments.drain(arguments..arguments + results);
         let zeros = seeds.map(|(output, _)| Step::Zero { output });
         out.steps.splice(0..0, zeros);

@@ -30,8 +30,8 @@ pub(crate) fn len(graph: &Graph, value: ValueId, dims: &Dims) -> usize {
 }
 
 impl Memory {
-    /// Places all values but arguments and those results that `is_outside` names. A value whose last reader has run leaves its place to others.
-    /// Places begin at multiples of `alignment` elements.
+    /// Places all values but arguments and those results that `is_outside` names. A value whose last reader has run
+    /// leaves its place to others. Places begin at multiples of `alignment` elements.
     pub(crate) fn of(
         graph: &Graph,
         dims: &Dims,

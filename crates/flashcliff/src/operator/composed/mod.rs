@@ -1,7 +1,8 @@
 //! Operators that are graphs of others: derivatives of the operators with matrix products over channels.
 //!
-//! Such an operator states itself as a [`graph`] of multilinear forms and of operators of lanes, both of which are closed under derivatives.
-//! [`memory`] places the values of a graph, and [`run`] computes them. `cuda` does so on a GPU, by operators of these steps.
+//! Such an operator states itself as a [`graph`] of multilinear forms and of operators of lanes, both of which are
+//! closed under derivatives. [`memory`] places the values of a graph, and [`run`] computes them. `cuda` does so on a
+//! GPU, by operators of these steps.
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -312,8 +312,8 @@ impl Implementation for LaneOperator {
         (inputs.collect(), outputs.collect())
     }
 
-    /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate that kernels do not have, it
-    /// is no program that runs.
+    /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate
+    /// that kernels do not have, it is no program that runs.
     fn cost(&self, dims: &Dims) -> Cost {
         let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
             let flops = ir::cost(program.source()).flops();

@@ -91,7 +91,8 @@ impl Kit {
         }
     }
 
-    /// Features of queries and keys with distances, where the algebra has points, and of values; norms of heads of both kinds, where it has none.
+    /// Features of queries and keys with distances, where the algebra has points, and of values; norms of heads of
+    /// both kinds, where it has none.
     fn heads(&mut self) {
         let blades = self.blades;
         let dim = blades.ilog2() as usize;

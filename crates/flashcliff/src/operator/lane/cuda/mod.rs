@@ -123,7 +123,8 @@ impl Lanes {
         fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
     }
 
-    /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many elements as their channels.
+    /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many
+    /// elements as their channels.
     pub(crate) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
@@ -284,8 +285,8 @@ impl Lanes {
     /// Writes the results that are wanted, with strides for tensors of lanes. Inputs and results come in the order of callers.
     ///
     /// # Safety
-    /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream is done, and so does the workspace;
-    /// what is written overlaps nothing else.
+    /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream
+    /// is done, and so does the workspace; what is written overlaps nothing else.
     pub(crate) unsafe fn run_strided(
         &self,
         stream: RawStream,

@@ -1,5 +1,5 @@
-//! Maps of few channels, by kernels of our own: products of so few channels are launches more than they are work, and several maps of the same rows, or all
-//! gradients of a map, take one launch.
+//! Maps of few channels, by kernels of our own: products of so few channels are launches more than they are work, and
+//! several maps of the same rows, or all gradients of a map, take one launch.
 
 use flashcliff_sys as sys;
 
@@ -24,7 +24,8 @@ const PART_ROWS: usize = 64;
 /// The most parts of a blade.
 const MOST_PARTS: usize = 16;
 
-/// Whether all these operators are linear maps that one launch takes: of few channels, and with the same grades. It depends on sizes and types alone.
+/// Whether all these operators are linear maps that one launch takes: of few channels, and with the same grades. It
+/// depends on sizes and types alone.
 pub fn join(operators: &[&Operator], dims: &Dims, dtypes: Dtypes) -> bool {
     let own = operators.iter().map(|operator| match operator.kind() {
         Kind::Linear(own) => Some(own),

@@ -1,9 +1,10 @@
 //! The grade-wise linear map: matrix products of cuBLASLt.
 //!
 //! The blades of a grade lie one after the other, so one product `[blades * batch, in]` by `[in, out]` does a whole
-//! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its matrix.
-//! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
-//! them. Their gradients are summed over parts and unpacked at the end. `few` has maps of few channels, which a packing takes for themselves.
+//! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its
+//! matrix. Weights are first packed into one matrix for each grade or blade, unless they are already stored as
+//! products read them. Their gradients are summed over parts and unpacked at the end. `few` has maps of few channels,
+//! which a packing takes for themselves.
 
 pub(crate) mod few;
 mod kept;
@@ -219,8 +220,9 @@ impl Linear {
         Ok(())
     }
 
-    /// Calls a function with the sums that are the gradient of the weight, so many for each blade. If they have no equal lengths, each matrix has sums of its
-    /// own, over the rows of all of its blades, and the last one gets the rows that are left.
+    /// Calls a function with the sums that are the gradient of the weight, so many for each blade. If they have no
+    /// equal lengths, each matrix has sums of its own, over the rows of all of its blades, and the last one gets the
+    /// rows that are left.
     fn in_parts(
         &self,
         dims: &Dims,
