@@ -17,6 +17,7 @@ import flashcliff
 import torch
 from flashcliff import functional as F
 from flashcliff import nn
+from gpu_clock import captured
 from results import show
 
 ALGEBRA = flashcliff.Algebra(3, 0, 0)
@@ -48,20 +49,6 @@ class Energy(torch.nn.Module):
         for linear, product in zip(self.maps, self.products):
             x = x + product(x, linear(x))
         return x[0].sum(-1)
-
-
-def captured(call) -> torch.cuda.CUDAGraph:
-    """A graph of a call, which was made three times before."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 def gpu_time(run, repeats: int = 20) -> float:

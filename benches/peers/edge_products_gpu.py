@@ -31,13 +31,13 @@ rate of a large copy in the same process. A library that is not installed, or fa
 """
 
 import argparse
-import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 
 import torch
+from gpu_clock import captured, medians
 from results import show, write
 
 CHANNELS, LARGEST = 128, 1e-5
@@ -47,7 +47,7 @@ VERSIONS = (
     "cuequivariance-torch",
     "cuequivariance-ops-torch-cu13",
 )
-# What a library that is absent, or takes the arguments otherwise, raises.
+# Errors of a library that is absent, or takes other arguments.
 FAILURES = (
     AssertionError,
     AttributeError,
@@ -421,33 +421,6 @@ def numbers(case):
     x, *w = calls["second"]()
     x, _, w = case.back(x, case.arguments[1].detach(), *w)
     return {name: t.detach().double() for name, t in {**found, "xx": x, "ww": w}.items()}
-
-
-def medians(call, samples):
-    for _ in range(3):
-        call()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(samples)]
-    for start, end in events:
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in events)
-
-
-def captured(call):
-    """A CUDA graph of a call."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 def measured(call, samples):

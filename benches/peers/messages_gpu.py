@@ -13,11 +13,11 @@ writing nodes four times at the rate of a copy.
 """
 
 import argparse
-import statistics
 
 import flashcliff
 import torch
 from flashcliff import graphs, nn
+from gpu_clock import medians
 from results import show
 from torch_geometric.nn import MessagePassing
 
@@ -41,18 +41,6 @@ class Peer(MessagePassing):
 
     def update(self, sums, h):
         return h + self.own.node_model(torch.cat([h, sums], dim=-1))
-
-
-def medians(call, samples):
-    for _ in range(3):
-        call()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(samples)]
-    for start, end in events:
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in events)
 
 
 def rates():

@@ -18,6 +18,7 @@ import flashcliff
 import torch
 from flashcliff import functional as F
 from flashcliff._triton import tiles
+from gpu_clock import captured
 from results import write
 
 SIGNATURES = ((2, 0, 0), (3, 0, 0))
@@ -39,20 +40,6 @@ def passes(algebra, x, y, w, g):
 def _both(algebra, x, y, w, g):
     output = F.sgp_norm(x, y, w, algebra)
     return output.detach(), *torch.autograd.grad(output, (x, y, w), g)
-
-
-def captured(call) -> torch.cuda.CUDAGraph:
-    """A graph of a call, which was made three times before."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 def gpu_time(graph: torch.cuda.CUDAGraph, repeats: int = 20) -> float:

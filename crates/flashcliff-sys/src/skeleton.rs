@@ -17,6 +17,7 @@ pub const SKELETON: &[(&str, &str)] = files![
     "skeleton/lanes.cuh",
     "skeleton/memory.cuh",
     "skeleton/messages.cuh",
+    "skeleton/parameter.cuh",
     "skeleton/points.cuh",
     "skeleton/rows.cuh",
     "skeleton/scale.cuh",

@@ -8,6 +8,7 @@
 // is the sum over all channels.
 #pragma once
 
+#include "parameter.cuh"
 #include "uniforms.cuh"
 
 namespace fc {
@@ -36,24 +37,6 @@ struct Messages {
   int groups_per_item;    // a power of two: as many threads as a warp has, at most
   int items_per_group;    // more than 1 for results of rows only
   int unused;
-};
-
-// A parameter in memory, [channels, count], at a thread's channels.
-template <class V>
-struct MessageParameter {
-  const void *first;
-  int count;
-  int dtype;
-  FC_INLINE V operator[](int k) const {
-    using T = typename V::Scalar;
-    V r;
-    with_storage<T>(dtype, [&](auto *type) {
-      using S = typename Element<decltype(type)>::Type;
-      const S *p = static_cast<const S *>(first) + k;
-      FC_EACH(V::kCount, r.v[i] = widen(p[i * count], dtype))
-    });
-    return r;
-  }
 };
 
 // A row, and what it belongs to.
@@ -157,7 +140,7 @@ struct MessageContext {
   }
 
   template <int Slot>
-  FC_INLINE MessageParameter<V> param() const {
+  FC_INLINE ChannelParameter<V> param() const {
     constexpr int count = param_count(Slot);
     const int bytes = Bytes;
     return {static_cast<const unsigned char *>(a.params[Slot]) + channel * count * bytes, count, a.dtype};

@@ -6,27 +6,10 @@
 // all of its rows, because a thread has several channels.
 #pragma once
 
+#include "parameter.cuh"
 #include "strided.cuh"
 
 namespace fc {
-
-// A parameter in memory, [channels, count], at a thread's channels.
-template <class V>
-struct WalkedParameter {
-  const void *first;
-  int count;
-  int dtype;
-  FC_INLINE V operator[](int k) const {
-    using T = typename V::Scalar;
-    V r;
-    with_storage<T>(dtype, [&](auto *type) {
-      using S = typename Element<decltype(type)>::Type;
-      const S *p = static_cast<const S *>(first) + k;
-      FC_EACH(V::kCount, r.v[i] = widen(p[i * count], dtype))
-    });
-    return r;
-  }
-};
 
 template <class P, class Scalar, int N, int Bytes>
 struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
@@ -58,7 +41,7 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
   }
 
   template <int Slot>
-  FC_INLINE WalkedParameter<V> param() const {
+  FC_INLINE ChannelParameter<V> param() const {
     constexpr int count = Row::count(Row::kParams, Slot);
     const int bytes = sizeof(T) == 8 ? 8 : (a.param_dtype == FC_F32 ? 4 : 2);
     return {static_cast<const unsigned char *>(a.params[Slot]) + channel * count * bytes, count, a.param_dtype};

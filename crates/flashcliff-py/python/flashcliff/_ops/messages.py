@@ -135,10 +135,15 @@ def _gradient_forms(
     return found
 
 
+def channels_of(form: Form, tensors: Sequence[Tensor]) -> int:
+    """The channels of all tensors that have more than one."""
+    alike = zip(tensors, form.ends, form.ones)
+    return next((t.shape[-1] for t, end, one in alike if end != PARAMETER and not one), 1)
+
+
 def _of_rows(form: Form, tensors: Sequence[Tensor], relations: Sequence[Tensor]) -> Sequence[Tensor]:
     """The results of all rows: the operator on what rows belong to."""
-    alike = zip(tensors, form.ends, form.ones)
-    channels = next((t.shape[-1] for t, end, one in alike if end != PARAMETER and not one), 1)
+    channels = channels_of(form, tensors)
     given = []
     for tensor, end, one in zip(tensors, form.ends, form.ones):
         if end >= 0:
@@ -177,8 +182,7 @@ def _run(form: Form, tensors: Sequence[Tensor], relations: Sequence[Tensor]) -> 
             return _composed(form, tensors, relations)
     given = [_with_channels(tensor) for tensor in tensors]
     doors.check("messages", (*given, *relations), ())
-    ends = zip(given, form.ends, form.ones)
-    channels = next((t.shape[-1] for t, end, one in ends if end != PARAMETER and not one), 1)
+    channels = channels_of(form, given)
     items = relations[0].shape[0] if form.to < 0 else _of(relations, form.to)[1].shape[0] - 1
     operator = derived.operator_of(form.of)
     found = tuple(

@@ -98,8 +98,7 @@ def _attention(phase: str, call: attention.Call, given: Any) -> Described:
 def message(form: messages.Form, tensors: Sequence[Tensor], relations: Sequence[Tensor]) -> Described:
     """Messages move each tensor once, and their operator computes each row. A call within a backward pass is one of its gradients."""
     operator = derived.operator_of(form.of)
-    lanes = [t.shape[-1] for t, end in zip(tensors, form.ends) if end != messages.PARAMETER]
-    rows, channels = relations[0].shape[0], max(lanes)
+    rows, channels = relations[0].shape[0], messages.channels_of(form, tensors)
     items = rows if form.to < 0 else relations[segments.LISTS * form.to + 1].shape[0] - 1
     made = sum(
         int(axes[0]) * items * (1 if over_channels else channels)

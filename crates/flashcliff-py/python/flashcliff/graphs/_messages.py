@@ -96,9 +96,7 @@ def messages(
         names = ", ".join(own for own, _ in operator.inputs)
         raise TypeError(f"{name}: expected {len(places)} tensors ({names}), got {len(tensors)}")
     sizes = {0: receivers.count, 1: senders.count, _messages.ROWS: receivers.rows}
-    _check(operator, tensors, places, sizes)
-    lanes = [t for t, end in zip(tensors, places) if end != _messages.PARAMETER]
-    channels = max([tensor.shape[-1] for tensor in lanes])
+    channels = _check(operator, tensors, places, sizes)
     ones = tuple(
         end != _messages.PARAMETER and t.shape[-1] == 1 < channels
         for t, end in zip(tensors, places)
@@ -132,8 +130,8 @@ def _places(operator: Operator, ends: Sequence[str]) -> tuple[int, ...]:
 
 def _check(
     operator: Operator, tensors: Sequence[Tensor], places: Sequence[int], sizes: dict[int, int]
-) -> None:
-    """Checks the axes of the arguments; the operator checks types, devices and parameters."""
+) -> int:
+    """The channels of arguments that have more than one, after a check of axes; the operator checks types, devices and parameters."""
     what = {place: name for name, place in _ENDS.items()}
     for (name, axes), tensor, place in zip(operator.inputs, tensors, places):
         if not isinstance(tensor, Tensor):
@@ -161,6 +159,7 @@ def _check(
             raise TypeError(
                 f"{operator.__name__}: expected tensors of one element type, got {first.dtype} and `{name}` of {tensor.dtype}"
             )
+    return channels
 
 
 def _factor(relation: Relation, reduce: str, dtype: torch.dtype) -> Tensor:

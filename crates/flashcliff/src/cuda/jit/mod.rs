@@ -49,18 +49,18 @@ struct BlocksKey {
 }
 
 /// Kernels that are loaded, with their keys.
-struct Loaded<K, T>(Mutex<Vec<(K, NonNull<T>)>>);
+pub(super) struct Loaded<K, T>(Mutex<Vec<(K, NonNull<T>)>>);
 
-// SAFETY: kernels are never freed, and the library synchronises the state that it keeps for them.
+// SAFETY: kernels are never freed, and the library or the driver synchronises the state that it keeps for them.
 unsafe impl<K: Send, T> Sync for Loaded<K, T> {}
 
 impl<K: PartialEq, T> Loaded<K, T> {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
     /// The kernels of a key. Threads that ask for the same at once may both make them; the first ones stay.
-    fn get_or_make(
+    pub(super) fn get_or_make(
         &self,
         key: K,
         make: impl FnOnce() -> Result<NonNull<T>, Error>,

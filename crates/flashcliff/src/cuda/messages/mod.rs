@@ -14,6 +14,7 @@ mod kernels;
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 use codegen::emit::cuda::{Ends, MOST_RELATIONS, channels_of_message};
 use cudarc::driver::result;
@@ -52,7 +53,7 @@ pub struct Messages {
     eps: f64,
     /// For each input of the operator its place.
     arguments: Vec<Argument>,
-    ends: Ends,
+    ends: Arc<Ends>,
 }
 
 /// A launch of [`Messages`]. Channels are contiguous, and so are results and parameters.
@@ -139,7 +140,7 @@ impl Messages {
             gate: options.gate,
             eps: options.eps,
             arguments,
-            ends,
+            ends: Arc::new(ends),
         })
     }
 
