@@ -140,7 +140,7 @@ fn rolled_out() {
 }
 
 /// Two processes that see one GPU each, and that NCCL takes for two hosts, train to the bits of two GPUs of one host.
-/// What they exchange goes over the network, as the log of NCCL says.
+/// The processes exchange over the network, as the log of NCCL says.
 fn hosts() {
     let folders = [Folder::new(), Folder::new()];
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

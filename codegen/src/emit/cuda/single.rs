@@ -26,8 +26,8 @@ pub struct Single {
     pub kernels: Vec<Kernel>,
     /// The facts for launches.
     pub shape: Shape,
-    /// Of kernels on rows of tensors with strides, and with scalar channels: the most tiles of the channels and of
-    /// the scalar channels of a row; 0 if there may be any number.
+    /// The most tiles of the channels and of the scalar channels of a row, of kernels on tensors with strides and with
+    /// scalar channels; 0 if there may be any number.
     pub tiles: Option<[usize; 2]>,
 }
 

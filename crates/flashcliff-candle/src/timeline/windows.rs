@@ -211,8 +211,8 @@ pub(super) fn join(windows: &[Window], plain: &Plain) -> Joined {
     }
 }
 
-/// What a mark takes, in parts of a step: the difference of dense and sparse windows, for each mark that sparse ones
-/// leave out. Nothing as long as a window has no sample.
+/// The time of a mark, as a part of a step: the difference of dense and sparse windows, for each mark that sparse
+/// windows leave out. Zero as long as a window has no sample.
 fn mark(windows: &[Window], means: &[Mean]) -> Time {
     if means.iter().any(|mean| mean.lengths.is_empty()) {
         return Time::ZERO;

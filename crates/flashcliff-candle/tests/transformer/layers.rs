@@ -23,7 +23,7 @@ fn a_block_is_its_layers() {
     let block = Block::new(FROM, attention, vb.clone()).unwrap();
     disturb(&parameters, 7);
 
-    // The same variables, by their names.
+    // Single layers find the variables of the block by their names.
     let count = parameters.variables().len();
     let of_attention = SelfAttention::new(FROM, attention, vb.pp("attention")).unwrap();
     let of_mlp = vb.pp("mlp").pp("layers");

@@ -149,8 +149,8 @@ pub(in crate::bench) struct NetworkSelection {
     pub(in crate::bench) layers: Vec<String>,
     /// The names of networks.
     pub(in crate::bench) networks: Vec<String>,
-    /// What is chosen of operators. If some are named, layers and networks are measured only if they are named too.
-    /// Algebras and sizes are those of layers too.
+    /// The operators that are chosen. If some are named, layers and networks are measured only if they are named too.
+    /// Layers have the same algebras and sizes.
     pub(in crate::bench) chosen: Selection,
 }
 
