@@ -29,10 +29,25 @@ pub struct Machine {
 }
 
 impl Plan {
-    /// The bytes and operations of a call. Nothing for calls of values in one memory, and for those of which others do the work.
+    /// The bytes and operations of a call, and of those that run with it in one kernel. Nothing for calls of values in one memory, and for
+    /// calls whose work others do.
     pub fn size(&self, call: usize) -> Size {
+        match self.chains.led_by(call) {
+            Some(chain) => chain.iter().fold(Size::default(), |all, &own| {
+                let own = self.own_size(own);
+                Size {
+                    bytes: all.bytes + own.bytes,
+                    flops: all.flops + own.flops,
+                }
+            }),
+            None if self.is_idle(call) => Size::default(),
+            None => self.own_size(call),
+        }
+    }
+
+    fn own_size(&self, call: usize) -> Size {
         let node = self.node(call);
-        if self.is_idle(call) || matches!(node.work, Work::ExtendBlades { clears: false, .. }) {
+        if matches!(node.work, Work::ExtendBlades { clears: false, .. }) {
             return Size::default();
         }
         let added = self.sum_before(call).map_or(&[][..], |sum| &sum.inputs);
@@ -178,8 +193,16 @@ impl Plan {
             shapes.join(" ")
         };
         let node = self.node(call);
+        let with = match self.chains.of(call) {
+            Some(chain) if chain[0] == call => {
+                let others: Vec<String> = chain[1..].iter().map(usize::to_string).collect();
+                format!(", in one kernel with {}", others.join(", "))
+            }
+            Some(chain) => format!(", in the kernel of {}", chain[0]),
+            None => String::new(),
+        };
         format!(
-            "{:32} {} -> {}  {}, {:.3} Gflop",
+            "{:32} {} -> {}  {}, {:.3} Gflop{with}",
             node.work.to_string(),
             shapes(&node.inputs),
             shapes(&node.outputs),

@@ -10,8 +10,10 @@ macro_rules! files {
 pub const SKELETON: &[(&str, &str)] = files![
     "types.h",
     "block.h",
+    "tensor_cores.cuh",
     "skeleton/angles.cuh",
     "skeleton/arguments.cuh",
+    "skeleton/chain.cuh",
     "skeleton/gates.cuh",
     "skeleton/kept.cuh",
     "skeleton/lanes.cuh",

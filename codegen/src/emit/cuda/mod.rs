@@ -7,6 +7,7 @@
 mod blocks;
 mod body;
 mod budget;
+mod chain;
 mod messages;
 mod planned;
 mod shape;
@@ -27,6 +28,7 @@ use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan}
 use flashcliff_program::spec::{self, Operator};
 
 use blocks::{BlockPass, Blocks};
+pub use chain::{ChainPart, ChainSlot, ChainText, chain, fits_in_chain, tensors_in_chain};
 pub use messages::{Ends, MOST_RELATIONS, channels_of_message, messages};
 use planned::Planned;
 pub use shape::Shape;

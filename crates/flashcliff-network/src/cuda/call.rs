@@ -30,6 +30,9 @@ impl<'a> Run<'a> {
         if let Some(calls) = plan.joined.led_by(call) {
             return self.joined(calls, stream);
         }
+        if let Some(chain) = plan.chains.led_by(call) {
+            return self.chain(chain, stream);
+        }
         let node = plan.node(call);
         match &node.work {
             Work::Operator(own) if own.outputs().len() > 1 => self.results(node, stream, line),

@@ -135,10 +135,14 @@ impl Gpu {
             Saves::Step(step, rows, set) => {
                 let rows = rows.seen_from(*set);
                 let sizes = tokens::sizes(step, rows, [lanes, params], precision)?;
-                Ok(tokens::kept(step, &sizes))
+                tokens::kept(step, &sizes)
             }
         };
         let joining = tokens::joining(network, types[1], device)?;
+        let room = tokens::room(device, types, precision)?;
+        let fuses = |plan: &Plan, calls: &[usize]| {
+            room.is_some_and(|room| tokens::fuses(plan, calls, room))
+        };
         let target = Target {
             slack: SLACK,
             has_chunks: false,
@@ -147,6 +151,7 @@ impl Gpu {
             joins: Some(|operators, dims, [lanes, params]| {
                 cuda::join(operators, dims, cuda::Dtypes { lanes, params })
             }),
+            fuses: joining.is_some().then_some(&fuses),
         };
         let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
         let steps = Steps::new(&plan, joining, device, precision)?;
@@ -449,8 +454,11 @@ impl<'a> Run<'a> {
             // Both values lie in one memory, or steps do it together.
             return Ok(());
         }
-        if let Some(matrices) = self.plan.gathered.made_before(call) {
-            self.make_matrices(matrices)?;
+        let chain = self.plan.chains.led_by(call);
+        for &call in chain.map_or(&[call][..], |own| own) {
+            if let Some(matrices) = self.plan.gathered.made_before(call) {
+                self.make_matrices(matrices)?;
+            }
         }
         let line = match &self.beside {
             Some(_) if self.plan.forks(call) => Line::Beside,

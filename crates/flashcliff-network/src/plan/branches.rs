@@ -130,6 +130,9 @@ impl Plan {
     /// The memory that a call uses, and those that run with it.
     #[cfg(any(feature = "cuda", test))]
     pub(crate) fn uses(&self, call: usize) -> Vec<(Memory, Use)> {
+        if let Some(chain) = self.chains.led_by(call) {
+            return chain.iter().flat_map(|&call| self.own_uses(call)).collect();
+        }
         let calls = self.joined.led_by(call).unwrap_or(call..call + 1);
         calls.flat_map(|call| self.own_uses(call)).collect()
     }

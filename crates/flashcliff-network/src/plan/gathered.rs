@@ -183,6 +183,14 @@ impl Gathered {
         of.ok()
     }
 
+    /// The matrices that are made in front of a call.
+    pub(super) fn matrices_before(&self, call: usize) -> impl Iterator<Item = Value> {
+        let first = |range: &Range<usize>| self.matrices[range.start].call;
+        let at = self.made.binary_search_by_key(&call, first).ok();
+        let range = at.map_or(0..0, |at| self.made[at].clone());
+        self.matrices[range].iter().map(|own| own.value)
+    }
+
     /// For each matrix the call in front of which it is made, and for each gradient the one behind which it is read.
     pub(super) fn lives(&self) -> impl Iterator<Item = (Value, usize)> {
         let made = self.made.iter().flat_map(|range| {

@@ -32,7 +32,7 @@ impl Plan {
         &mut self,
         wide: &[bool],
         shapes: Vec<Vec<usize>>,
-        target: Target,
+        target: Target<'_>,
     ) -> Result<(), Error> {
         // Sums that operators save have 32 bits at least.
         let sums = match self.types[1] {
@@ -72,7 +72,11 @@ impl Plan {
     }
 
     /// The memories that calls need, those of the host with their places.
-    fn groups(&self, bytes: &dyn Fn(usize) -> usize, target: Target) -> Result<Vec<Group>, Error> {
+    fn groups(
+        &self,
+        bytes: &dyn Fn(usize) -> usize,
+        target: Target<'_>,
+    ) -> Result<Vec<Group>, Error> {
         // In chunks components lie in another order.
         let roots = self.roots(!target.has_chunks);
         let mut group_of = vec![None; self.spots.len()];
@@ -81,7 +85,7 @@ impl Plan {
             let node = self.node(at);
             let end = at + self.slack(at, bytes, target.slack);
             let values = node.inputs.iter().chain(&node.outputs);
-            for value in values.filter(|value| !self.gathered.is_absent(**value)) {
+            for value in values.filter(|value| !self.is_absent(**value)) {
                 let root = roots[value.0];
                 let number = *group_of[root].get_or_insert_with(|| {
                     groups.push(Group {
@@ -111,7 +115,8 @@ impl Plan {
             }
         }
         let lives = self.gathered.lives().chain(self.residuals.lives(self));
-        for (value, call) in lives.chain(self.joined.lives(self)) {
+        let lives = lives.chain(self.joined.lives(self));
+        for (value, call) in lives.chain(self.chains.lives(self)) {
             if let Some(number) = group_of[roots[value.0]] {
                 let life = &mut groups[number].life;
                 *life = (life.0.min(call), life.1.max(call));

@@ -1,6 +1,7 @@
 //! Plans: the calls of a network for a number of rows, and where each value lies.
 
 mod branches;
+mod chains;
 mod chunks;
 mod gathered;
 mod joined;
@@ -16,6 +17,9 @@ use flashcliff::{Dims, Dtype, Operator};
 
 #[cfg(any(feature = "cuda", test))]
 pub(crate) use branches::{Use, Uses};
+#[cfg(feature = "cuda")]
+pub(crate) use chains::Chain;
+use chains::{Chains, Fuses};
 pub(crate) use chunks::Part;
 use gathered::Gathered;
 use joined::Joined;
@@ -109,12 +113,14 @@ pub struct Plan {
     residuals: Residuals,
     /// The linear maps that run together.
     pub(crate) joined: Joined,
+    /// The steps that run together.
+    pub(crate) chains: Chains,
     kept: usize,
 }
 
 /// What a plan is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
     /// Memory of a small [fork](Plan::forks) is of no other value for so many calls more, so that the line does not
     /// wait for the branch at once.
     pub(crate) slack: usize,
@@ -126,6 +132,8 @@ pub(crate) struct Target {
     pub(crate) adds: bool,
     /// Which linear maps run [together](Joined).
     pub(crate) joins: Option<Joins>,
+    /// Which steps run together as a [chain](Chains).
+    pub(crate) fuses: Option<&'a Fuses<'a>>,
 }
 
 /// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
@@ -180,6 +188,7 @@ impl Network {
             gathers: false,
             adds: false,
             joins: None,
+            fuses: None,
         };
         Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
@@ -193,7 +202,7 @@ impl Plan {
         rows: Rows,
         types: [Dtype; 2],
         saved_len: &SavedLen<'_>,
-        target: Target,
+        target: Target<'_>,
     ) -> Result<Self, Error> {
         let outputs = stages.concat();
         for &output in &outputs {
@@ -218,6 +227,7 @@ impl Plan {
             gathered: Gathered::default(),
             residuals: Residuals::default(),
             joined: Joined::default(),
+            chains: Chains::default(),
             kept: 0,
         };
         let mut done = vec![false; network.nodes.len()];
@@ -238,6 +248,9 @@ impl Plan {
         if let Some(joins) = target.joins {
             plan.joined = Joined::new(&plan, &wide, joins);
         }
+        if let Some(fuses) = target.fuses {
+            plan.chains = Chains::new(&plan, fuses);
+        }
         plan.place(&wide, shapes, target)?;
         Ok(plan)
     }
@@ -247,7 +260,7 @@ impl Plan {
         &mut self,
         outputs: &[Value],
         done: &mut [bool],
-        target: Target,
+        target: Target<'_>,
     ) -> Result<(), Error> {
         let [first_call, first_output] = self
             .stages
@@ -346,6 +359,7 @@ impl Plan {
                 self.gathered.is_idle(call)
                     || self.residuals.is_idle(call)
                     || self.joined.is_idle(call)
+                    || self.chains.is_idle(call)
                     || self.shows(call)
             }
         }

@@ -72,6 +72,11 @@ pub(crate) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
+    /// A network without gradients.
+    fn of_values<T: Element>(case: &'a Case) -> Self {
+        Self::of::<T>(case, case.network.clone(), vec![case.output])
+    }
+
     pub(crate) fn new<T: Element>(case: &'a Case, keep: Keep) -> Self {
         let mut network = case.network.clone();
         let mut by = case.by.clone();
@@ -86,6 +91,10 @@ impl<'a> Whole<'a> {
         );
         let mut outputs = vec![case.output];
         outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+        Self::of::<T>(case, network, outputs)
+    }
+
+    fn of<T: Element>(case: &'a Case, network: Network, outputs: Vec<Value>) -> Self {
         // What the type can represent, and parameters that do not let numbers grow.
         let rounded = |all: Vec<Vec<f64>>, factor: f64| -> Vec<Vec<f64>> {
             let round = |x: f64| T::from_f64(factor * x).to_f64();
@@ -109,9 +118,9 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// The largest change of an output, of the largest number of its tensor, where each number of the inputs and parameters is off by a
-    /// half of the last place of `f32`, up or down: the largest of a few trials.
-    fn change_by_rounding(&self) -> f64 {
+    /// The largest change of an output, of the largest number of its tensor, where each number of the inputs and parameters is off by
+    /// some of itself, up or down: the largest of a few trials.
+    fn change_by_rounding(&self, by: f64) -> f64 {
         const TRIALS: u64 = 4;
         let scales = self.case.scales();
         let exact = self.on_cpu(scales);
@@ -119,9 +128,7 @@ impl<'a> Whole<'a> {
             let tensors = all.iter().zip(seed..).map(|(own, seed)| {
                 let signs = random(own.len(), seed).into_iter().map(f64::signum);
                 let pairs = own.iter().zip(signs);
-                pairs
-                    .map(|(x, sign)| x * (1.0 + sign * f64::from(f32::EPSILON) / 2.0))
-                    .collect()
+                pairs.map(|(x, sign)| x * (1.0 + sign * by)).collect()
             });
             tensors.collect()
         };
@@ -424,11 +431,12 @@ pub(crate) fn compare(name: &str, case: &Case) {
 /// Compares gradients of gradients, some of which magnify what `f32` rounds. Their bound follows from how much the exact results change
 /// where each number of the case changes by the rounding of `f32`.
 pub(crate) fn compare_second(name: &str, case: &Case) {
-    let change = Whole::new::<f32>(case, Keep::All).change_by_rounding();
+    let by = f64::from(f32::EPSILON) / 2.0;
+    let change = Whole::new::<f32>(case, Keep::All).change_by_rounding(by);
     compare_within(name, case, (ROUNDINGS * change).max(1e-4));
 }
 
-/// The bound of errors in `f32`, as changes of results by one rounding of each number of a case. Each number between these and the
+/// The bound of errors, as changes of results by one rounding of each number of a case. Each number between these and the
 /// results is rounded too.
 const ROUNDINGS: f64 = 8.0;
 
@@ -442,6 +450,26 @@ fn compare_within(name: &str, case: &Case, in_f32: f64) {
 pub(crate) fn compare_in_tf32(name: &str, case: &Case) {
     compare_as::<f32>(name, case, MatmulPrecision::Tf32, 2e-3);
 }
+
+/// Compares a network without gradients in TF32. The bound follows from the change of exact results by one rounding. Gives back the
+/// names of the plan's calls that have something to do.
+pub(crate) fn compare_values_in_tf32(name: &str, case: &Case) -> Vec<String> {
+    let whole = Whole::of_values::<f32>(case);
+    let expected = whole.on_cpu(case.scales());
+    let bound = ROUNDINGS * whole.change_by_rounding(TF32 / 2.0);
+    let mut there = There::<f32>::new(&whole, MatmulPrecision::Tf32);
+    let got = there.eager();
+    assert_close(&got, &expected, bound, name);
+    assert_same(&there.eager(), &got, &format!("{name}, again"));
+    let (_, captured) = there.captured();
+    assert_same(&captured, &got, &format!("{name}, captured"));
+    let plan = there.gpu.plan();
+    let busy = (0..plan.call_count()).filter(|&call| !plan.is_idle(call));
+    busy.map(|call| plan.work(call).name().to_owned()).collect()
+}
+
+/// The distance of numbers of TF32 from 1 on: 10 bits of fraction.
+const TF32: f64 = 1.0 / 1024.0;
 
 /// Compares in one type.
 fn compare_as<T: DeviceElement + Element>(

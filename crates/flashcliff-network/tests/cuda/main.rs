@@ -9,6 +9,7 @@
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/blocks.rs"]
 mod blocks;
+mod chains;
 mod compare;
 mod gathered;
 #[path = "../suite/graphs.rs"]
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     steps::add(&mut tests);
     transformers::add(&mut tests);
     slim_blocks::add(&mut tests);
+    chains::add(&mut tests);
     gathered::add(&mut tests);
     messages::add(&mut tests);
     refused::add(&mut tests);

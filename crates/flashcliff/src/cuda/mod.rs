@@ -49,7 +49,7 @@
 // * matrix products: `matmul`, `matrix`, `block_sparse`
 // * kernels: `jit`, `call`, and `flashcliff-sys` below it
 // * an operator: the `cuda` of its folder in `crate::operator`, which uses these; graphs of operators use `operator` too
-// * functions beside operators: `adam`, `attention`, `dropout`, `items`, `messages`, `network`, `rows`, `segments`, `steps`
+// * functions beside operators: `adam`, `attention`, `chains`, `dropout`, `items`, `messages`, `network`, `rows`, `segments`, `steps`
 //
 // `operator`, `check`, `spans`, `tensor`, `room` and `packing` check, count and order, and ask the rest.
 
@@ -58,6 +58,8 @@ mod array;
 pub mod attention;
 pub mod block_sparse;
 pub(crate) mod call;
+#[cfg(feature = "jit")]
+pub mod chains;
 mod check;
 pub(crate) mod device;
 pub mod dropout;

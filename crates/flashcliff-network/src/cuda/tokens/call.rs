@@ -14,7 +14,7 @@ use crate::{Error, Value};
 
 impl Run<'_> {
     /// The place where a step of some sizes is launched.
-    fn site(&self, sizes: Sizes, set: Set, stream: &CudaStream) -> Site<'_> {
+    pub(super) fn site(&self, sizes: Sizes, set: Set, stream: &CudaStream) -> Site<'_> {
         let mut sequences = self.lent.sequences;
         if let (Some([items, context]), Set::Context) = (&mut sequences, set) {
             *items = std::mem::take(context);
@@ -44,7 +44,7 @@ impl Run<'_> {
             ..Given::default()
         };
         let inputs = step.inputs().into_iter().zip(inputs).enumerate();
-        let is_there = |value: &Value| !self.plan.gathered.is_absent(*value);
+        let is_there = |value: &Value| !self.plan.is_absent(*value);
         for (at, (input, &value)) in inputs.filter(|(_, (_, value))| is_there(value)) {
             let address = self.place(value, stream, guards)?;
             match input {

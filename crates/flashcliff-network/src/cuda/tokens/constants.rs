@@ -8,9 +8,12 @@ use crate::cuda::room::ALIGNED;
 
 /// The place of a table behind the first byte of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Table(usize);
+pub(in crate::cuda) struct Table(usize);
 
 impl Table {
+    /// The place of the first table.
+    pub(super) const FIRST: Self = Self(0);
+
     /// The address, with that of all tables.
     pub(super) fn at(self, tables: CUdeviceptr) -> CUdeviceptr {
         tables + self.0 as CUdeviceptr

@@ -54,7 +54,10 @@ pub(super) fn kinds(plan: &Plan) -> HashMap<usize, Kinds> {
     let mut all: HashMap<usize, Kinds> = HashMap::new();
     for call in 0..plan.call_count() {
         let own = all.entry(plan.node(call).origin).or_default();
-        own[Kind::of(plan, call) as usize] = true;
+        // A chain has its own kernel.
+        if plan.chains.of(call).is_none() {
+            own[Kind::of(plan, call) as usize] = true;
+        }
     }
     all
 }

@@ -6,6 +6,7 @@ use flashcliff::cuda::items::Items;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixPlaces, MatrixProduct};
 
 use super::blocks::Blocks;
+use super::chain;
 use super::constants::{Constants, Table};
 use super::matrix::{self, Layout};
 use super::sums::{self, Sums, Ways};
@@ -13,6 +14,25 @@ use super::tall::Tall;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::cuda::room::Room;
 use crate::{Error, tokens};
+
+/// The elements that a step keeps: the matrix with its bias, and the weights of a chain if it may be in one.
+pub(super) fn kept(step: &tokens::Linear, sizes: &Sizes) -> Result<usize, Error> {
+    let layout = Layout::of(step, sizes.dtype);
+    if !chain::may_have(step, sizes) {
+        return Ok(layout.len);
+    }
+    let table = table_of(step, layout, &matrix::sources(step, layout)?);
+    Ok(layout.packed() + table.weights.len())
+}
+
+fn table_of(
+    step: &tokens::Linear,
+    layout: Layout,
+    sources: &[(Option<usize>, f64)],
+) -> chain::Table {
+    let sides = [step.input, step.output()];
+    chain::Table::of(layout, sources, step.geometry.blades(), sides)
+}
 
 #[derive(Debug)]
 pub(super) struct Linear {
@@ -27,6 +47,8 @@ pub(super) struct Linear {
     products: Products,
     /// The blocks of the matrix, where products leave out the others.
     blocks: Option<Blocks>,
+    /// The table of columns of the product in a chain.
+    columns: Option<chain::Columns>,
 }
 
 /// The products for the result, the gradient of the input, and that of the matrix.
@@ -42,7 +64,7 @@ impl Linear {
         step: &tokens::Linear,
         device: &Device,
         sizes: &Sizes,
-        parts: Option<&[usize]>,
+        (parts, is_chained): (Option<&[usize]>, bool),
         constants: &mut Constants,
     ) -> Result<Self, Error> {
         let layout = Layout::of(step, sizes.dtype);
@@ -58,9 +80,11 @@ impl Linear {
         // The matrix has no element where there is a constant 0.
         let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
         let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
+        let of_chain = is_chained.then(|| table_of(step, layout, &sources));
         // Products that leave out zeros read no element outside of blocks, so none is written.
         let read = match &blocks {
             Some(blocks) if blocks.makes_rows() && parts.is_some() => Some(blocks.elements()),
+            _ if is_chained => Some((0..layout.len).collect()),
             _ => None,
         };
         // The number 1 is that of the tensor behind all parameters.
@@ -70,9 +94,13 @@ impl Linear {
         };
         let matrix = match &read {
             Some(read) => {
-                let terms = read.iter().map(|&at| term(at));
-                let own = Sums::of(terms, [read.len(), 1], sizes, constants)?;
-                own.at_places(read, constants)?
+                let packed = of_chain.iter().flat_map(|own| &own.weights);
+                let packed = packed.map(|place| place.map_or((0, 0.0), term));
+                let terms: Vec<(usize, f64)> =
+                    read.iter().map(|&at| term(at)).chain(packed).collect();
+                let rounded = layout.packed()..layout.packed() + terms.len() - read.len();
+                let own = Sums::of(terms.iter().copied(), [terms.len(), 1], sizes, constants)?;
+                own.at_places(read, rounded, constants)?
             }
             None => Sums::of((0..layout.len).map(term), [layout.len, 1], sizes, constants)?,
         };
@@ -100,7 +128,15 @@ impl Linear {
                 product.prepare(device)?;
             }
         }
+        let columns = of_chain.map(|own| {
+            let items = constants.indices(&own.numbers)?;
+            Ok::<_, Error>(chain::Columns {
+                items,
+                warps: own.warps,
+            })
+        });
         Ok(Self {
+            columns: columns.transpose()?,
             blocks,
             layout,
             ways,
@@ -186,6 +222,10 @@ impl Linear {
 impl Ready for Linear {
     fn ways(&self) -> Option<Ways> {
         Some(self.ways)
+    }
+
+    fn columns(&self) -> Option<chain::Columns> {
+        self.columns
     }
 
     fn forward_bytes(&self, _: &Sizes) -> usize {

@@ -36,6 +36,11 @@ impl Layout {
         }
     }
 
+    /// The first of the weights of a chain, after the matrix and the bias.
+    pub(super) fn packed(&self) -> usize {
+        self.len.next_multiple_of(MatrixProduct::BIAS_ALIGNMENT)
+    }
+
     /// The place of an element, whose row may be that of the bias.
     fn place(&self, row: usize, column: usize) -> usize {
         match row == self.inputs {

@@ -6,6 +6,7 @@
 //! * `constants` - tables; `sums` - sums of a few numbers by tables; `gathered` - the sums of many steps in one launch.
 //! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its
 //!   gradient; `blocks` - products without its blocks of zeros.
+//! * `chain` - steps that run together, in one kernel.
 //! * `lanes` - operators of programs: norms, gates, products; `gains`, `dropout`, `frames` - other functions of each token.
 //! * `columns` - positions, channels of other tokens, and components.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by
@@ -15,6 +16,7 @@
 mod attention;
 mod blocks;
 mod call;
+mod chain;
 mod columns;
 mod constants;
 mod distances;
@@ -49,6 +51,8 @@ use crate::tokens::Step;
 use crate::tokens::step::Input;
 use crate::work::Work;
 use crate::{Error, Network};
+use chain::Chained;
+pub(super) use chain::{fuses, room};
 pub(super) use constants::Constants;
 use gathered::Together;
 use lanes::Kinds;
@@ -102,6 +106,11 @@ pub(super) trait Ready: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The table of the columns of its product in a chain, if it is in one.
+    fn columns(&self) -> Option<chain::Columns> {
+        None
+    }
+
     /// The bytes of workspace of the forward pass.
     fn forward_bytes(&self, _: &Sizes) -> usize {
         0
@@ -142,17 +151,19 @@ pub(super) struct Steps {
     rows: Option<Rows>,
     /// The launches that steps share.
     together: Option<Together>,
+    /// The chains, by their first calls.
+    chains: HashMap<usize, Chained>,
 }
 
 /// The elements that a step keeps for its gradient.
-pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
-    match step {
-        Step::Linear(step) => matrix::Layout::of(step, sizes.dtype).len,
+pub(super) fn kept(step: &Step, sizes: &Sizes) -> Result<usize, Error> {
+    Ok(match step {
+        Step::Linear(step) => linear::kept(step, sizes)?,
         Step::Gains(step) => gains::width(step),
         Step::Lanes(step) => step.parameter_len(),
         Step::Attention(step) => attention::kept(step, sizes),
         _ => 0,
-    }
+    })
 }
 
 /// Makes a step ready. If its matrix is made before it runs, it gets the elements of each parameter.
@@ -160,11 +171,14 @@ fn ready(
     step: &Step,
     device: &Device,
     sizes: &Sizes,
-    (parts, kinds): (Option<&[usize]>, Kinds),
+    (parts, kinds, is_chained): (Option<&[usize]>, Kinds, bool),
     constants: &mut Constants,
 ) -> Result<Box<dyn Ready>, Error> {
     Ok(match step {
-        Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, parts, constants)?),
+        Step::Linear(step) => {
+            let given = (parts, is_chained);
+            Box::new(linear::Linear::new(step, device, sizes, given, constants)?)
+        }
         Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, parts, constants)?),
         Step::Attention(step) => Box::new(attention::Attention::new(step, device, sizes)?),
         Step::Rotary(step) => Box::new(columns::Rotary::new(step, device, sizes, constants)?),
@@ -224,6 +238,7 @@ impl Steps {
             constants: Constants::default(),
             rows,
             together: None,
+            chains: HashMap::new(),
         };
         let kinds = lanes::kinds(plan);
         let steps = (0..plan.call_count()).filter_map(|call| {
@@ -238,6 +253,7 @@ impl Steps {
         if made.ready.is_empty() {
             return Ok(None);
         }
+        made.add_chains(plan, device)?;
         let Self {
             ready, constants, ..
         } = &mut made;
@@ -268,7 +284,10 @@ impl Steps {
             lens.collect::<Result<Vec<usize>, Error>>()
         });
         let lens = lens.transpose()?;
-        let given = (lens.as_deref(), kinds);
+        let is_chained =
+            |call: usize| plan.node(call).origin == origin && plan.chains.of(call).is_some();
+        let is_chained = (0..plan.call_count()).any(is_chained);
+        let given = (lens.as_deref(), kinds, is_chained);
         let own = ready(step, device, &sizes, given, &mut self.constants)?;
         place.insert((sizes, own));
         Ok(())

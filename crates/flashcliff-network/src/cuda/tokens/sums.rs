@@ -1,5 +1,7 @@
 //! Sums of a few numbers: how parameters become the matrix of a step, and how the gradient of the matrix becomes those of parameters.
 
+use std::ops::Range;
+
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{Items, Pack};
 
@@ -88,14 +90,20 @@ impl Sums {
         })
     }
 
-    /// Writes each sum to its own place among the results, in launches of many tensors. [`Self::pack`] knows no such places.
+    /// Writes each sum to its own place among the results, in launches of many tensors, and then some that are rounded
+    /// to TF32. [`Self::pack`] knows no such places.
     pub(super) fn at_places(
         self,
         results: &[usize],
+        rounded: Range<usize>,
         constants: &mut Constants,
     ) -> Result<Self, Error> {
+        let results = results.iter().map(|&place| place as i64);
+        let places: Vec<i64> = results
+            .chain(rounded.map(|place| -1 - place as i64))
+            .collect();
         Ok(Self {
-            results: Some(constants.counts(results.iter().copied())?),
+            results: Some(constants.indices(&places)?),
             ..self
         })
     }

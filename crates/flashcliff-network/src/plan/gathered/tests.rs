@@ -1,7 +1,8 @@
 use flashcliff::Dtype;
 
 use super::*;
-use crate::plan::{Joins, Saves, Target, Uses};
+use crate::network::Node;
+use crate::plan::{Fuses, Joins, Saves, Target, Uses};
 use crate::tokens::{Channels, Geometry, Linear, Transformer};
 use crate::{Axis, Error, Keep, Rows};
 
@@ -10,7 +11,7 @@ const CHANNELS: Channels = Channels::new(2, 3);
 
 /// A plan for a GPU, whose steps work together and whose norms compute sums, or each by itself.
 pub(in crate::plan) fn plan(network: &Network, stages: &[&[Value]], gathers: bool) -> Plan {
-    plan_with(network, stages, ROWS, (gathers, None))
+    plan_with(network, stages, ROWS, (gathers, None, None))
 }
 
 /// A plan for a GPU, whose linear maps run together.
@@ -19,15 +20,24 @@ pub(in crate::plan) fn plan_joining(network: &Network, stages: &[&[Value]], join
         network,
         stages,
         Rows::of_graphs(2, 6, 8),
-        (true, Some(joins)),
+        (true, Some(joins), None),
     )
+}
+
+/// A plan for a GPU, whose steps run together.
+pub(in crate::plan) fn plan_fusing(
+    network: &Network,
+    stages: &[&[Value]],
+    fuses: &Fuses<'_>,
+) -> Plan {
+    plan_with(network, stages, ROWS, (true, None, Some(fuses)))
 }
 
 fn plan_with(
     network: &Network,
     stages: &[&[Value]],
     rows: Rows,
-    (gathers, joins): (bool, Option<Joins>),
+    (gathers, joins, fuses): (bool, Option<Joins>, Option<&Fuses<'_>>),
 ) -> Plan {
     let saved_len = |saves: &Saves<'_>, _: [Dtype; 2]| -> Result<usize, Error> {
         Ok(match saves {
@@ -45,6 +55,7 @@ fn plan_with(
         gathers,
         adds: gathers,
         joins,
+        fuses,
     };
     Plan::new(network, stages, rows, [Dtype::F32; 2], &saved_len, target).unwrap()
 }
@@ -203,7 +214,11 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
                 }
                 continue;
             }
-            if let Some(matrices) = gathered.made_before(call) {
+            let chain = plan.chains.led_by(call);
+            for &call in chain.map_or(&[call][..], |own| own) {
+                let Some(matrices) = gathered.made_before(call) else {
+                    continue;
+                };
                 memories.on_line(&plan.uses_of_matrices(matrices.clone()));
                 for own in &gathered.matrices[matrices] {
                     memories.write(plan, own.value);
@@ -216,34 +231,34 @@ pub(in crate::plan) fn check_memory(plan: &Plan) {
             } else {
                 memories.on_line(&uses);
             }
-            if let Some(sum) = plan.sum_before(call) {
-                for &value in &sum.inputs {
-                    memories.read(plan, value, call);
-                }
+            let is_there = |value: &&Value| !plan.is_absent(**value);
+            // A launch reads what all its calls read, but for what they write, and then writes.
+            let calls: Vec<usize> = match chain {
+                Some(own) => own.clone(),
+                None => plan.joined.led_by(call).unwrap_or(call..call + 1).collect(),
+            };
+            let sums = calls.iter().filter_map(|&call| plan.sum_before(call));
+            let sums: Vec<&Node> = sums.collect();
+            let written = calls.iter().flat_map(|&call| plan.writes(call));
+            let written = written.chain(sums.iter().map(|sum| &sum.outputs[0]));
+            let written: Vec<Value> = written.copied().collect();
+            let read = calls.iter().flat_map(|&call| plan.reads(call));
+            let read = read.chain(sums.iter().flat_map(|sum| &sum.inputs));
+            let from_others = read.filter(|value| !written.contains(value));
+            for &value in from_others.filter(is_there) {
+                memories.read(plan, value, call);
+            }
+            for sum in sums.iter().filter(|sum| is_there(&&sum.outputs[0])) {
                 memories.write(plan, sum.outputs[0]);
             }
-            let is_there = |value: &&Value| !gathered.is_absent(**value);
-            // A launch reads what all its calls read, but for what they write, and then writes.
-            let calls = plan.joined.led_by(call).unwrap_or(call..call + 1);
-            let written: Vec<Value> = calls
-                .clone()
-                .flat_map(|call| plan.writes(call))
-                .copied()
-                .collect();
-            for call in calls.clone() {
-                let from_others = plan
-                    .reads(call)
-                    .iter()
-                    .filter(|value| !written.contains(value));
-                for &value in from_others.filter(is_there) {
-                    memories.read(plan, value, call);
-                }
-            }
-            for (at, &value) in calls.flat_map(|call| plan.writes(call).iter().enumerate()) {
-                match gathered.matrix_of(call) {
-                    // It has been there since it was made.
-                    Some(_) if at == 1 => memories.read(plan, value, call),
-                    _ => memories.write(plan, value),
+            for &call in &calls {
+                let values = plan.writes(call).iter().enumerate();
+                for (at, &value) in values.filter(|(_, value)| is_there(value)) {
+                    match gathered.matrix_of(call) {
+                        // It has been there since it was made.
+                        Some(_) if at == 1 => memories.read(plan, value, call),
+                        _ => memories.write(plan, value),
+                    }
                 }
             }
             if let Some(gradient) = gathered.gradient_of(call) {

@@ -74,6 +74,7 @@ mod tests {
             "walk",
             "kept",
             "messages",
+            "chain",
             "blocks/kernel",
         ] {
             let text = whole(&format!("#include \"skeleton/{start}.cuh\"\n"));

@@ -216,11 +216,18 @@ struct Tensors {
 // Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at
 // places[u * stride + i]. Bits of a place above those of a number say in which tensor from `from` on it is. `places`
 // and `factors` are elements of the tables. So is `results - 1`: from there on the table has the place of each
-// result, unless `results` is 0.
+// result, unless `results` is 0. The place -1 - i stands for i, of a result that is rounded to TF32.
 struct Pack {
   int end;  // the first block behind those of the pack
   int count, uses, stride, places, factors, to, from, results;
 };
+
+__device__ float rounded_to_tf32(float x) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+}
+__device__ double rounded_to_tf32(double x) { return x; }
 
 // Results of a block from the one with the number `first` on.
 template <class T>
@@ -254,7 +261,10 @@ __device__ void pack_block(const Tensors &tensors, const void *tables, const Pac
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const Index at = first + i * Index(blockDim.x);
-    if (at < own.count) to[results == nullptr ? at : results[at]] = sums[i];
+    if (at >= own.count) continue;
+    const Index place = results == nullptr ? at : results[at];
+    if (place >= 0) to[place] = sums[i];
+    else to[-1 - place] = rounded_to_tf32(sums[i]);
   }
 }
 

@@ -34,6 +34,7 @@ pub struct Pack {
     /// The first tensor that is read, by its number.
     pub from: usize,
     /// The first of the places of results, in elements of `i32` from the address of all tables on. Without them results are neighbours.
+    /// The place -1 - i stands for i, of a result that is rounded to TF32.
     pub results: Option<usize>,
 }
 
