@@ -2,7 +2,7 @@
 //
 // A CTA has 16 or 32 rows at a time. What a part of the chain makes for the next one stays in shared memory; what others read is written
 // to memory too. In a program some threads of a warp have the channels of a row. In a product each warp has some of the columns of the
-// result, for all rows, so it alone reads their weights: from memory, one step ahead, in the order in which it needs them.
+// result, for all rows, so it alone reads their weights: from memory, two steps ahead, in the order in which it needs them.
 //
 // The matrix of an equivariant map has the same block for all blades of a grade, at most with another sign. A warp takes the columns of
 // two such blades together, and reads their weights once.
@@ -23,7 +23,7 @@ namespace fc {
 constexpr int kChainWarps = 16;
 constexpr int kChainThreads = 32 * kChainWarps;
 constexpr int kChainMembers = 2;  // pairs of units of a result with the same weights
-constexpr int kChainKept = 64;                           // numbers of a row that a thread keeps from pass to pass, at most
+constexpr int kChainKept = 64;    // numbers of a row that a thread keeps from pass to pass, at most
 
 struct ChainProgram {
   float eps, inv_channels;
@@ -36,18 +36,23 @@ struct ChainCopy {
   int32_t width, shared, shared_row, unused;
 };
 
-// out = bias + x w, of which x is in shared memory, and rounded.
+// out = bias + x w, where x is in shared memory, and rounded.
 //
-// Columns come in pairs of units of eight, and so do steps of inputs. A pair is two units of 16 bits: the first column by eight, for
-// inputs with kChainNegative if the weights have the other sign, or kChainNone for outputs.
+// Columns come in units of eight, and units in pairs. A step multiplies a pair of inputs with weights. An item is one pair of outputs, or
+// two with the same weights but for signs, its members; it has some steps. A warp has some items, one after another.
 //
-// Of each warp `warps` has the first of its items, their number, and its first step, by words of `items` and among all steps. `items` has
-// words of two numbers: items of two words, the number of all steps and that of steps without a sign, by 16
-// bits; the number of members, and the set of members with a bias, by 16 bits; and the pairs of outputs of both members. Then steps: the
-// pairs of inputs of both members.
+// A pair is a word: the numbers of two units by 16 bits, for inputs with kChainNegative if the weights have the other sign, for outputs
+// kChainNone if there is one unit.
 //
-// `weights` has 256 numbers for each step, rounded: for each unit of inputs and each lane 4 g + t the weights of inputs 2 t and 2 t + 1 and
-// the outputs 2 g and 2 g + 1 of the pair.
+// | array   | for each | has                                                                                                          |
+// |---------|----------|--------------------------------------------------------------------------------------------------------------|
+// | warps   | warp     | its first item and its first step by pairs of words of `items`, with the number of items in between, and the |
+// |         |          | number of all steps before                                                                                   |
+// | items   | item     | four words: all steps and the steps without signs, by 16 bits; the members and the set of members with       |
+// |         |          | a bias, by 16 bits; the pairs of outputs                                                                     |
+// |         | step     | two words after all items: the pairs of inputs of both members                                               |
+// | weights | step     | 256 rounded numbers: for each unit of inputs and each lane 4 g + t the weights of inputs 2 t and 2 t + 1 and |
+// |         |          | of outputs 2 g and 2 g + 1 of the pair                                                                       |
 struct ChainProduct {
   const float4 *weights;
   const float *bias;

@@ -571,11 +571,8 @@ bool are_plain(const Bound& bound, const Tensors& tensors, const at::Tensor& sav
         grad.scalar_type() == first.scalar_type();
 }
 
-// A node of an operator in a graph of autograd, with the tensors that it keeps.
-struct Kept : Node {
-    explicit Kept(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
-
-    std::shared_ptr<const Bound> bound;
+// A node in a graph of autograd, with the tensors that it keeps.
+struct Saving : Node {
     std::vector<SavedVariable> kept;
 
     void release_variables() override {
@@ -596,6 +593,13 @@ struct Kept : Node {
         }
         return grads;
     }
+};
+
+// A node of an operator.
+struct Kept : Saving {
+    explicit Kept(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
+
+    std::shared_ptr<const Bound> bound;
 
     // The arguments whose gradients the running pass computes.
     Mask asked(size_t count) const {
@@ -608,12 +612,12 @@ struct Kept : Node {
 };
 
 // Earlier versions of PyTorch hold nodes by shared pointers, whose way to delete deep graphs they bring along.
-template <typename Kind, typename Pointer>
-Pointer make_node(const std::shared_ptr<const Bound>& bound) {
+template <typename Kind, typename Pointer, typename Argument>
+Pointer make_node(const std::shared_ptr<const Argument>& argument) {
     if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
-        return Pointer(new Kind(bound), [](auto* node) { deleteNode(node); });
+        return Pointer(new Kind(argument), [](auto* node) { deleteNode(node); });
     } else {
-        return Pointer(c10::make_intrusive<Kind>(bound));
+        return Pointer(c10::make_intrusive<Kind>(argument));
     }
 }
 using NodePointer = decltype(torch::autograd::Edge::function);
@@ -623,6 +627,7 @@ torch::autograd::Edge edge_of(const at::Tensor& tensor) {
 }
 
 #include "second.hpp"
+#include "network.hpp"
 
 // An operator in a graph of autograd. It keeps nothing, if it is linear; else the inputs, the saved sums, the output.
 struct Gradient final : Kept {
@@ -1137,6 +1142,11 @@ PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C fu
 #endif
     {"addresses", addresses, METH_O,
         "The addresses of arrays of one type on one device, or `None` if they are not all contiguous and whole."},
+    {"network_places", network_places, METH_VARARGS,
+        "The addresses of parameters that a plan reads where they lie; `None` if one is another or of another shape."},
+    {"network_wants", network_wants, METH_VARARGS,
+        "Whether each input and parameter of a network has a gradient; `None` if a plan cannot read a parameter where it lies."},
+    {"record_network", record_network, METH_VARARGS, "Puts the results of a network into the graph of autograd."},
     {"hold", hold, METH_O, "Whether all tensors are arrays whose storages have all of their elements."},
     {"held", held, METH_NOARGS,
         "Whether a graph of autograd keeps the inputs of the call that this thread makes; `None` if that is not known."},

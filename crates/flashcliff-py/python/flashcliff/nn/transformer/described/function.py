@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .... import _core
-from ...._ops import doors
+from ...._ops import doors, native
 from ..again import again
 from ..geometry import without_autocast
 from .call import Call, Maybe, Rows
@@ -22,7 +22,19 @@ from .graphs import MessageCall
 if TYPE_CHECKING:
     from .stored import StoredCall
 
-__all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
+__all__ = [
+    "TYPES",
+    "AnyCall",
+    "Composed",
+    "Context",
+    "Run",
+    "apart",
+    "apply",
+    "by_calls",
+    "by_layers",
+    "composes",
+    "inputs_of",
+]
 
 Composed = Callable[..., Maybe]
 """The layers by their calls, of a :class:`~.call.Given`."""
@@ -67,17 +79,34 @@ def apply(
 ) -> Maybe:
     """The result of a call. ``places``: the addresses of parameters, if they are known."""
     if torch.is_grad_enabled():
-        context = _Context(call._replace(tensors=()), composed, len(call.tensors), places)
+        from .autograd import record
+
+        is_one_type = call.types.parameters == {call.types.plan}
+        if native.loaded is not None and places is not None and is_one_type:
+            wants = native.loaded.network_wants(call.tensors, parameters)
+            if wants is not None:
+                return record(call, composed, parameters, places, wants)
+        context = Context(call._replace(tensors=()), composed, len(call.tensors), places)
         # Plain tensors have no dead wrappers of transforms, which `apply` would look for in each argument.
         function: Any = super(torch.autograd.Function, _Network)
         found = function.apply(context, *call.tensors, *parameters)
         return found if isinstance(found, tuple) else (found, None)
-    rows = _rows(call, call.tensors)
+    rows = inputs_of(call, call.tensors)
     run = Run(call, rows, parameters, [False] * (len(rows) + len(parameters)), places)
     return run.parts(run.forward()[0])
 
 
-class _Context(NamedTuple):
+def apart(
+    call: AnyCall, tensors: Sequence[Any], gradients: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients of the tensors of a call, from the gradients of the inputs of its plan."""
+    found: list[Tensor | None] = []
+    for at, name in enumerate(call.description.inputs):
+        found += call.apart(name, gradients[at], *tensors[2 * at : 2 * at + 2])
+    return found
+
+
+class Context(NamedTuple):
     """The part of a call that is no tensor."""
 
     call: AnyCall
@@ -90,12 +119,12 @@ class _Context(NamedTuple):
 
 class _Network(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, context: _Context, *tensors: Any) -> Any:
+    def forward(ctx: Any, context: Context, *tensors: Any) -> Any:
         ctx.set_materialize_grads(False)
         inputs, needs = context.inputs, ctx.needs_input_grad[1:]
         of_inputs = [a or b for a, b in zip(needs[:inputs:2], needs[1:inputs:2])]
         ctx.context, ctx.wanted = context, [*of_inputs, *needs[inputs:]]
-        rows = _rows(context.call, tensors[:inputs])
+        rows = inputs_of(context.call, tensors[:inputs])
         run = Run(context.call, rows, tensors[inputs:], ctx.wanted, context.places)
         result, kept = run.forward()
         ctx.save_for_backward(*tensors, result, kept)
@@ -111,17 +140,15 @@ class _Network(torch.autograd.Function):
         if all(g is None for g in incoming):
             return (None,) * (1 + count)
         if torch.is_grad_enabled() or doors.composes(*incoming):
-            return None, *_composed(context, tensors, incoming)
-        run = Run(call, _rows(call, tensors[:inputs]), tensors[inputs:], ctx.wanted)
+            return None, *by_calls(context, tensors, incoming)
+        run = Run(call, inputs_of(call, tensors[:inputs]), tensors[inputs:], ctx.wanted)
         made = iter(run.backward(result, kept, incoming))
         found = [next(made) if want else None for want in ctx.wanted]
-        of_inputs = []
-        for at, name in enumerate(call.description.inputs):
-            of_inputs += call.apart(name, found[at], *tensors[2 * at : 2 * at + 2])
+        of_inputs = apart(call, tensors, found)
         return None, *of_inputs, *found[len(call.description.inputs) :]
 
 
-def _rows(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+def inputs_of(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:
     """The inputs of a plan."""
     pairs = zip(call.description.inputs, tensors[::2], tensors[1::2], strict=True)
     return [call.together(name, pair) for name, *pair in pairs]
@@ -150,11 +177,11 @@ class Run:
         # Tensors in the order of their memory live as long as their addresses are read.
         tensors: Sequence[Any] = found[0]
         self.addresses = found[1]
-        if is_known:
-            tensors, self.addresses = (*tensors, *given), [*self.addresses, *places]  # type: ignore[misc]
         if any(address % _ALIGNED for address in self.addresses):
             tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
             self.addresses = [t.data_ptr() for t in tensors]
+        if is_known:
+            tensors, self.addresses = (*tensors, *given), [*self.addresses, *places]  # type: ignore[misc]
         self.tensors = tensors
         self.wanted = [t for t, want in zip(tensors, wanted) if want]
         self.types: list[torch.dtype] | None = None
@@ -199,9 +226,19 @@ class Run:
         return results, kept
 
     def backward(
-        self, result: Tensor, kept: Tensor, incoming: Sequence[Tensor | None]
+        self,
+        result: Tensor,
+        kept: Tensor,
+        incoming: Sequence[Tensor | None],
+        places: Sequence[int] = (),
     ) -> list[Tensor]:
-        """The gradients that are wanted: those of inputs in the type of the plan, those of parameters in the types of these."""
+        """The gradients that are wanted: of inputs in the type of the plan, of parameters in the types of these.
+
+        Args:
+            result, kept: what :meth:`forward` gave.
+            incoming: the gradients of the parts of the result.
+            places: the addresses of gradients that a caller has made, after all others.
+        """
         gradient = self.call.seed(incoming, self.like)
         # A third of the time that `new_empty` takes. Tensors are contiguous.
         found = [torch.empty_like(t) for t in self.wanted]
@@ -211,7 +248,7 @@ class Run:
                 self.addresses,
                 result.data_ptr(),
                 gradient.data_ptr(),
-                [g.data_ptr() for g in found],
+                [*(g.data_ptr() for g in found), *places],
                 kept.data_ptr(),
                 space.data_ptr(),
                 stream,
@@ -272,8 +309,8 @@ def _check_room(like: Tensor, of: Rows, plan: _core.NetworkPlan) -> None:
         _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)
 
 
-def _composed(
-    context: _Context, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
+def by_calls(
+    context: Context, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """The gradients by the calls of layers, with derivatives of their own."""
     call, inputs = context.call, context.inputs

@@ -20,7 +20,7 @@ from .call import Call, Rows, Types
 from .description import Tokens
 from .draft import Draft
 from .draws import draw_of
-from .function import TYPES, AnyCall, Run, _rows
+from .function import TYPES, AnyCall, Run, inputs_of
 from .graphs import MessageCall, rows_of
 from .messages import Multivectors
 
@@ -80,7 +80,7 @@ class _Entry(NamedTuple):
         lists: Sequence[Tensor],
     ) -> Run:
         call = self.call(tensors, draw, lists)
-        return Run(call, _rows(call, tensors), parameters, list(wanted))
+        return Run(call, inputs_of(call, tensors), parameters, list(wanted))
 
     def kept(
         self,

@@ -1,0 +1,147 @@
+"""A network as a node of the compiled call path.
+
+The node keeps tensors, and makes and hands out the gradients of parameters. Networks have hundreds of these, and Python spends
+eight microseconds on each. What is left to Python is one call for each pass.
+
+Compiled autograd makes a graph of the node with one operator in it, :func:`_gradients`. It looks up the call by its number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...._ops import native
+from .call import Maybe
+from .function import AnyCall, Composed, Context, Run, apart, by_calls, inputs_of
+
+__all__ = ["record"]
+
+
+def record(
+    call: AnyCall,
+    composed: Composed,
+    parameters: Sequence[Tensor],
+    places: Sequence[int],
+    wants: Sequence[bool],
+) -> Maybe:
+    """The result of a call, with a node in the graph of autograd.
+
+    Args:
+        call, composed, parameters, places: as for :func:`~.function.apply`.
+        wants: whether each tensor of the call, and then each parameter, has a gradient.
+    """
+    assert native.loaded is not None, "the compiled call path is not in use"
+    recorded = _Recorded(call, composed, wants)
+    with torch.no_grad():
+        run = Run(call, inputs_of(call, call.tensors), parameters, recorded.wanted, places)
+        kept = run.forward()
+        found = run.parts(kept[0])
+    if any(recorded.wanted):
+        native.loaded.record_network(
+            found,
+            call.tensors,
+            parameters,
+            kept,
+            (recorded.backward, recorded.again, recorded.traced),
+            recorded.number,
+        )
+    return found
+
+
+class _Recorded:
+    """What a node asks of Python. A node keeps it alive."""
+
+    def __init__(self, call: AnyCall, composed: Composed, wants: Sequence[bool]) -> None:
+        inputs = len(call.tensors)
+        self.context = Context(call._replace(tensors=()), composed, inputs, None)
+        self.of_inputs = [a or b for a, b in zip(wants[:inputs:2], wants[1:inputs:2])]
+        self.wants, self.wanted = wants, [*self.of_inputs, *wants[inputs:]]
+        self.number = next(_NUMBERS)
+        _ALL[self.number] = self
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor | None],
+        places: Sequence[int],
+        gradients: Sequence[int],
+        kept: tuple[Tensor, Tensor],
+        incoming: Sequence[Tensor | None],
+    ) -> list[Tensor | None]:
+        """The gradients of the tensors of the call. The gradients of parameters are written where the node has made room.
+
+        Args:
+            tensors: the tensors of the call.
+            places: the addresses of all parameters.
+            gradients: the addresses of the gradients of parameters that have one.
+            kept: what the forward pass left.
+            incoming: the gradients of the results.
+        """
+        call = self.context.call
+        run = Run(call, inputs_of(call, tensors), (), self.wanted, places)
+        made = iter(run.backward(*kept, incoming, gradients))
+        return apart(call, tensors, [next(made) if want else None for want in self.of_inputs])
+
+    def again(
+        self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
+        """The gradients of the tensors and parameters of the call, with derivatives of their own."""
+        return by_calls(self.context, tensors, incoming)
+
+    def traced(
+        self, number: Tensor, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
+        """The gradients in a graph of compiled autograd, which serves other calls with another number."""
+        made = iter(_gradients(number, tensors, incoming, self.wants))
+        return [next(made) if want else None for want in self.wants]
+
+    def at_once(
+        self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
+    ) -> list[Tensor]:
+        """The gradients that are wanted, without the node."""
+        call, inputs = self.context.call, self.context.inputs
+        count = len(self.wants)
+        result, kept = tensors[count:]
+        parameters: Sequence = tensors[inputs:count]
+        run = Run(call, inputs_of(call, tensors[:inputs]), parameters, self.wanted)
+        made = iter(run.backward(result, kept, incoming))  # type: ignore[arg-type]
+        found = [next(made) if want else None for want in self.wanted]
+        of_inputs = apart(call, tensors[:inputs], found)
+        all_of = [*of_inputs, *found[len(self.of_inputs) :]]
+        return [g for g, want in zip(all_of, self.wants, strict=True) if want]  # type: ignore[misc]
+
+
+_NUMBERS = itertools.count()
+_ALL: weakref.WeakValueDictionary[int, _Recorded] = weakref.WeakValueDictionary()
+
+
+def _run(
+    number: Tensor,
+    tensors: Sequence[Tensor | None],
+    incoming: Sequence[Tensor | None],
+    wants: Sequence[bool],
+) -> list[Tensor]:
+    # A node that is in use keeps it.
+    return _ALL[int(number)].at_once(tensors, incoming)
+
+
+def _fake(
+    number: Tensor,
+    tensors: Sequence[Tensor | None],
+    incoming: Sequence[Tensor | None],
+    wants: Sequence[bool],
+) -> list[Tensor]:
+    return [torch.empty_like(t) for t, want in zip(tensors, wants) if want and t is not None]
+
+
+_gradients = torch.library.custom_op(
+    "flashcliff::gradients_of_a_network",
+    _run,
+    mutates_args=(),
+    schema="(Tensor number, Tensor?[] tensors, Tensor?[] incoming, bool[] wants) -> Tensor[]",
+)
+_gradients.register_fake(_fake)

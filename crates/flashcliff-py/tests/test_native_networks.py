@@ -1,0 +1,279 @@
+"""Networks by the compiled call path: its node in the graph of autograd, and that it means the same as the function of Python."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+import torch._dynamo.compiled_autograd
+import torch._dynamo.testing
+import torch.utils.checkpoint
+from described_common import network
+from nn_common import random
+
+from flashcliff._ops import native as switch
+
+compiled = pytest.mark.native
+NODE = "FlashcliffNetworkBackward"
+
+
+def inputs(rows=5):
+    return random(16, 2, rows, 2).requires_grad_(), random(2, rows, 3, seed=1).requires_grad_()
+
+
+def total(outputs):
+    return sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in outputs)
+
+
+def gradients(net, given):
+    return torch.autograd.grad(total(net(*given)), [*given, *net.parameters()])
+
+
+def same(left, right):
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def node_of(output):
+    """The nodes next to an output, down to the first of a network."""
+    node = output.grad_fn
+    while node is not None and node.name() != NODE:
+        node = node.next_functions[0][0]
+    return node
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_same_bits(dtype, python):
+    net = network().to(dtype)
+    given = [t.detach().to(dtype).requires_grad_() for t in inputs()]
+    assert node_of(net(*given)[0]) is not None
+    want = python(lambda: [*net(*given), *gradients(net, given)])
+    assert same([*net(*given), *gradients(net, given)], want)
+
+
+@compiled
+def test_what_goes_through_python():
+    """Parameters that are no whole arrays in one place, and those that autocast has in another type, are for Python."""
+    wants = switch.loaded.network_wants
+    net = network()
+    (x, s), parameters = inputs(), list(net.parameters())
+    found = wants([x, None, s.detach()], parameters)
+    assert found == [True, False, False, *[True] * len(parameters)]
+    others = {
+        "another type": torch.nn.Parameter(torch.zeros(4)),
+        "strides": torch.zeros(4, 4, dtype=torch.float64).t(),
+        "an address that plans do not take": torch.zeros(9, dtype=torch.float64)[1:],
+        "a device": torch.zeros(4, dtype=torch.float64, device="meta"),
+        "a number": 1.0,
+        "nothing": None,
+    }
+    for name, other in others.items():
+        assert wants([x], [*parameters, other]) is None, name
+    assert wants([x], []) is None
+    places = switch.loaded.network_places
+    shapes = [p.shape for p in parameters]
+    assert places(parameters, shapes) == [p.data_ptr() for p in parameters]
+    assert places(parameters, shapes[:-1]) is None
+    assert places(parameters, [*shapes[:-1], torch.Size([*shapes[-1], 1])]) is None
+    assert places(parameters, [torch.Size(2 * n for n in shapes[0]), *shapes[1:]]) is None
+    assert places([*parameters[:-1], parameters[-1].detach().float()], shapes) is None
+    narrow = network().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = narrow(*(t.detach().float() for t in inputs()))[0]
+    assert node_of(out) is None
+
+
+@compiled
+def test_some_gradients():
+    """Only what has a gradient gets one."""
+    net, given = network(), inputs()
+    want = dict(zip([*given, *net.parameters()], gradients(net, given)))
+    for at, p in enumerate(net.parameters()):
+        p.requires_grad_(at % 3 == 0)
+    for rows in ((True, True), (True, False), (False, False)):
+        some = [t.detach().requires_grad_(own) for t, own in zip(given, rows)]
+        for t in (*some, *net.parameters()):
+            t.grad = None
+        total(net(*some)).backward()
+        of = [*zip(some, given), *((p, p) for p in net.parameters())]
+        for own, key in of:
+            assert (own.grad is None) != own.requires_grad
+            assert own.grad is None or torch.allclose(own.grad, want[key], rtol=1e-12, atol=1e-13)
+    for t in net.parameters():
+        t.requires_grad_(False)
+    assert not any(t.requires_grad for t in net(*(t.detach() for t in given)))
+
+
+@compiled
+def test_one_of_two_outputs():
+    """The gradient of an output that nothing reads is missing."""
+    net, given = network(), inputs()
+    parts = [torch.autograd.grad(t.sum(), given, retain_graph=True) for t in net(*given)]
+    both = torch.autograd.grad(sum(t.sum() for t in net(*given)), given)
+    for one, other, sum_ in zip(*parts, both, strict=True):
+        assert torch.allclose(one + other, sum_, rtol=1e-12, atol=1e-13)
+
+
+@compiled
+def test_graphs_that_are_kept():
+    net, given = network(), inputs()
+    loss = total(net(*given))
+    leaves = [*given, *net.parameters()]
+    first = torch.autograd.grad(loss, leaves, retain_graph=True)
+    assert same(torch.autograd.grad(loss, leaves), first)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, leaves)
+
+
+@compiled
+def test_gradients_of_gradients(python):
+    net, given = network(), inputs(3)
+    leaves = [*given, *net.parameters()]
+
+    def second():
+        found = torch.autograd.grad(total(net(*given)), leaves, create_graph=True)
+        return torch.autograd.grad(sum(g.pow(2).sum() for g in found), leaves)
+
+    for own, want in zip(second(), python(second), strict=True):
+        assert torch.allclose(own, want, rtol=1e-10, atol=1e-12)
+
+
+@compiled
+def test_changes_in_place():
+    net, given = network(), inputs()
+    for changed in (next(net.parameters()), given[0]):
+        out = net(*given)
+        with torch.no_grad():
+            changed.mul_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(sum(t.sum() for t in out), given[1])
+
+
+@compiled
+def test_hooks_of_saved_tensors():
+    """Tensors may be kept elsewhere, and come back as others of the same numbers."""
+    net, given = network(), inputs()
+    want = gradients(net, given)
+    packed, unpacked = [], []
+
+    def pack(tensor):
+        packed.append(tensor.numpy(force=True).copy())
+        return packed[-1]
+
+    def unpack(array):
+        unpacked.append(torch.from_numpy(array))
+        return unpacked[-1]
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        loss = total(net(*given))
+    assert same(torch.autograd.grad(loss, [*given, *net.parameters()]), want)
+    assert len(packed) == len(unpacked) > len(list(net.parameters()))
+
+
+@compiled
+def test_checkpoints():
+    net, given = network(), inputs()
+    want = gradients(net, given)
+    for reentrant in (False, True):
+        outputs = torch.utils.checkpoint.checkpoint(net, *given, use_reentrant=reentrant)
+        for t in (*given, *net.parameters()):
+            t.grad = None
+        total(outputs).backward()
+        assert same([t.grad for t in (*given, *net.parameters())], want)
+
+
+@compiled
+def test_batches_of_gradients():
+    """Gradients that a transform has batched have no memory, which Python and layers can take."""
+    net, given = network(), inputs(3)
+    out = net(*given)[0]
+    batch = random(4, *out.shape, seed=5)
+    at_once = torch.autograd.grad(out, given[0], batch, is_grads_batched=True, retain_graph=True)[0]
+    for own, cotangent in zip(at_once, batch, strict=True):
+        one = torch.autograd.grad(out, given[0], cotangent, retain_graph=True)[0]
+        assert torch.allclose(own, one, rtol=1e-10, atol=1e-12)
+
+
+@compiled
+def test_hooks_of_the_node():
+    net, given = network(), inputs()
+    seen = []
+    out = net(*given)
+    node = node_of(out[0])
+    node.register_hook(lambda made, incoming: seen.append((len(made), len(incoming))))
+    total(out).backward()
+    assert seen == [(len(list(net.parameters())) + 2 * 3, 2)] or seen[0][1] == 2
+
+
+@compiled
+def test_anomalies_name_the_network():
+    net, (x, s) = network(), inputs()
+    with pytest.warns(UserWarning, match=NODE), torch.autograd.detect_anomaly():
+        out = net(x * float("nan"), s)[0]
+        with pytest.raises(RuntimeError, match="nan"):
+            out.sum().backward()
+
+
+@compiled
+def test_graphs_are_freed():
+    """Neither a result nor what is kept for gradients keeps its own node alive."""
+    net, (x, s) = network(), inputs()
+    gc.collect()
+    gc.disable()
+    try:
+        inner = x * 2
+        gone = weakref.ref(inner)
+        out = net(inner, s)
+        total(out).backward()
+        out = net(inner, s)
+        del inner
+        assert gone() is not None
+        del out
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@compiled
+def test_compiled_autograd():
+    """One graph serves all calls on inputs of the same kind."""
+    net = network()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiler = lambda graph: torch.compile(graph, backend=counter, fullgraph=True)  # noqa: E731
+    torch._dynamo.reset()
+    for at in range(3):
+        given = [
+            t.detach().mul(1 + at).requires_grad_(own) for t, own in zip(inputs(), (True, False))
+        ]
+        leaves = [given[0], *net.parameters()]
+        want = torch.autograd.grad(total(net(*given)), leaves)
+        for t in leaves:
+            t.grad = None
+        loss = total(net(*given))
+        with torch._dynamo.compiled_autograd._enable(compiler):
+            loss.backward()
+        for t, own in zip(leaves, want, strict=True):
+            assert torch.allclose(t.grad, own, rtol=1e-10, atol=1e-12)
+    assert counter.frame_count == 1
+
+
+@compiled
+def test_threads():
+    net, given = network(), inputs()
+    want = gradients(net, given)
+    wrong = []
+
+    def work(rows):
+        other = inputs(rows)
+        for _ in range(30):
+            gradients(net, other)
+            if not same(gradients(net, given), want):
+                wrong.append(rows)
+
+    threads = [threading.Thread(target=work, args=(3 + at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
