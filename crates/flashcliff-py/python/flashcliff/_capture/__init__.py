@@ -72,16 +72,16 @@ def capture(
     **Each call is one step**, with the results of an eager one, bit for bit, dropout included. The first
     ``warmup`` calls of a signature run eagerly, the next one is recorded and replayed, all later ones are replayed.
     A signature is the shapes, strides, types and places of the tensors, all other arguments, and the modes of
-    PyTorch (gradients, inference, autocast) and of ``modules`` (training or not). Each signature has a graph of its own.
+    PyTorch (gradients, inference, autocast) and of ``modules`` (training or not). Each signature has its own graph.
 
     **What is recorded stays.** A replay copies the tensors of the call into memory of the graph and starts it; the Python
     of ``step`` does not run. So what ``step`` reads besides its arguments must stay where it is: parameters and buffers that are
     written in place, as optimisers and ``load_state_dict`` do. Numbers that change must be tensors on the GPU; learning rates
     too: ``AdamW(parameters, lr=torch.tensor(1e-3, device="cuda"), capturable=True)``, with schedulers called outside of
     the step. Seeds and generators of PyTorch's dropout are taken care of. Settings such as
-    ``torch.set_float32_matmul_precision`` are those of the recording; call ``reset()`` after a change.
+    ``torch.set_float32_matmul_precision`` stay as they were at the recording; call ``reset()`` after a change.
 
-    **Several steps side by side**, as for several seeds, may be replayed on streams of their own: each captured step is recorded on a
+    **Several steps side by side**, as for several seeds, may be replayed on separate streams: each captured step is recorded on a
     stream that no other one uses (of up to 32). Graphs that ``torch.cuda.graph`` records on its default stream may not, because they share
     the workspace of cuBLAS.
 

@@ -1,7 +1,8 @@
-"""The choice between the kernels of the extension and those of Triton.
+"""The choice between the kernels of the extension and the kernels of Triton.
 
-Tensors on accelerators for which the extension has no kernels (AMD, Intel) always take Triton's. ``FLASHCLIFF_BACKEND=triton``, or a block of
-:func:`flashcliff.backend`, asks for them on NVIDIA GPUs too. The choice is one of the process: backward passes run on threads of their own.
+Tensors on accelerators for which the extension has no kernels (AMD, Intel) always take Triton's kernels.
+``FLASHCLIFF_BACKEND=triton``, or a block of :func:`flashcliff.backend`, asks for them on NVIDIA GPUs too. The choice is one of
+the process: backward passes run on their own threads.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def takes_triton(tensor: Tensor) -> bool:
 def backend(name: str) -> Iterator[None]:
     """Says which kernels compute with tensors on NVIDIA GPUs, within a block.
 
-    Triton kernels serve operators without matrix products, operators of :func:`flashcliff.operator`, and their derivatives of every order, in
-    float32, bfloat16 and float16. GPUs of AMD and Intel take them without being asked. The variable ``FLASHCLIFF_BACKEND`` asks for them in a
-    whole process.
+    Triton kernels serve operators without matrix products, operators of :func:`flashcliff.operator`, and their derivatives of
+    every order, in float32, bfloat16 and float16. GPUs of AMD and Intel take them without being asked. The variable
+    ``FLASHCLIFF_BACKEND`` asks for them in a whole process.
 
     The choice is one of the process, since backward passes run on threads of PyTorch: a backward pass takes the kernels that are chosen
     when it runs.

@@ -1,6 +1,6 @@
 """Batches of gradients that ``torch.autograd`` asks for at once, by ``is_grads_batched`` and ``vectorize``.
 
-Their tensors are older than those of ``torch.func.vmap``, and few operations know them.
+Their tensors are an older kind than the tensors of ``torch.func.vmap``, and few operations know them.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class _Borrowed:
                 "pass one that is still there"
             )
         if hasattr(array, "mask") and hasattr(array, "fill_value"):
-            # Masked arrays of NumPy hand out their numbers and leave the mask behind.
+            # Masked arrays of NumPy hand out their numbers without the mask.
             raise TypeError(
                 f"{operator}: `{name}` must be an array without a mask, got "
                 f"{type(array).__name__}; call its `filled()` first"
@@ -155,7 +155,7 @@ def _hint(array: Any) -> str:
 
 
 def _check_storage(operator: str, name: str, tensor: Any) -> None:
-    """Raises if a tensor of PyTorch has not all of its memory. Arrays of other libraries need no PyTorch."""
+    """Raises if a tensor of PyTorch lacks some of its memory. Arrays of other libraries need no PyTorch."""
     import torch
 
     from . import doors

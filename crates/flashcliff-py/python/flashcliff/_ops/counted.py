@@ -28,7 +28,7 @@ def when_imported(operators: Iterable[Any]) -> None:
 
 
 class _Finder:
-    """Finds the counter once, and registers formulas behind its import."""
+    """Finds the counter once, and registers formulas after its import."""
 
     def __init__(self, operators: list[Any]) -> None:
         self._operators = operators

@@ -4,8 +4,8 @@ An address is only worth asking for where a call runs at once, on memory that is
 operators instead: ``torch.compile``, a trace, a transform, a mode such as that of fake tensors, derivatives in forward mode. And a
 tensor may be without memory: fake, functional, batched, of a subclass that wraps others, or with a storage that was resized.
 
-Callers ask :func:`closed` or :func:`opens`, and compute by operations of PyTorch where the answer is no. Where addresses are taken,
-:func:`hold` or :func:`check` looks at the memory itself.
+Callers ask :func:`closed` or :func:`opens`, and compute by operations of PyTorch where addresses may not be taken. Where they are
+taken, :func:`hold` or :func:`check` looks at the memory itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PASSING = frozenset(
     for name in ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
     if hasattr(checkpoint, name)
 )
-"""The modes that run all operators on real tensors and need to see none of ours: those of checkpoints."""
+"""The modes of checkpoints: they run all operators on real tensors and need to see none of ours."""
 
 _NOTHING = type(None)
 _KINDS = tuple(PLAIN)
@@ -111,9 +111,10 @@ def opens_on_cuda(tensor: Tensor) -> bool:
 
 
 def lies_in_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is an array of numbers, and not without data, batched by a transform, functional, sparse, nested or known to be zero."""
+    """Whether a tensor is an array of numbers. Tensors without data are not, nor are tensors that are batched by a transform,
+    functional, sparse, nested or known to be zero."""
     try:
-        # A tensor without memory of its own has no address, or 0.
+        # A tensor without its own memory has no address, or 0.
         there = tensor.data_ptr() != 0
     except RuntimeError:
         return False
@@ -143,8 +144,8 @@ Addresses = tuple[Sequence[Tensor | None], Sequence[int]]
 
 
 def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
-    """The addresses of tensors of the type and on the device of the first, 0 for ``None``; nothing if one is of a subclass, or has no
-    memory of its own.
+    """The addresses of tensors of the type and on the device of the first, 0 for ``None``; nothing if one is of a subclass, or
+    does not have its own memory.
 
     Args:
         what: the layer, for errors.

@@ -1,6 +1,7 @@
 """The form of each tensor of a list, and where others of these forms lie: what an optimiser asks of hundreds of tensors at each step.
 
-The compiled call path has the same class, which looks at everything. The one here is made of loops of built-in functions, for the sake of time.
+The compiled call path has the same class, which looks at everything. The one here is made of loops of built-in functions, for the
+sake of time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 from . import native
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter))
-"""The classes of tensors that have memory of their own."""
+"""The classes of tensors that have their own memory."""
 EMPTY = 8
 """Stands for the address of a tensor without elements. PyTorch says 0, which means no tensor here."""
 _LOWEST = 1 << 32
@@ -49,7 +50,7 @@ def has_memory(tensor: Tensor) -> bool:
         return True
     width, offset = tensor.element_size(), tensor.storage_offset()
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    # An address without a storage behind it, as of fake tensors, is no more than the offset.
+    # The address of a tensor without a storage, such as a fake tensor, is only the offset.
     is_there = tensor.data_ptr() != width * offset
     return is_there and tensor.untyped_storage().nbytes() >= width * (offset + last + 1)
 
@@ -75,7 +76,7 @@ class _Layout:
                 and (not order or self._lie_alike(tensors, self._strides))
             )
         except (RuntimeError, TypeError):
-            # PyTorch raises for tensors without memory of their own.
+            # PyTorch raises for tensors without their own memory.
             return False
 
     def addresses(self, tensors: list[Any]) -> list[int] | None:

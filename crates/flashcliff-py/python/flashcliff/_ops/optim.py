@@ -1,7 +1,7 @@
 """Calls the kernels of our optimisers with tensors on CUDA: all parameters of a device at once.
 
-Addresses are kept from step to step, and only those of gradients are asked for again: a step of hundreds of parameters spends its time on
-the host. Lists of addresses travel in the arguments of a launch, so a CUDA graph that records a step holds them.
+Addresses are kept from step to step, and only the addresses of gradients are asked for again: a step of hundreds of parameters spends its
+time on the host. Lists of addresses travel in the arguments of a launch, so a CUDA graph that records a step holds them.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Column:
     """The tensors of one name in the states of some members."""
 
     def __init__(self, key: str, members: Sequence[Member]) -> None:
-        # States that are replaced lie elsewhere, since those of before are kept here.
+        # A state that replaces another lies elsewhere, since the earlier one is kept here.
         self.tensors: list[Tensor] = [member.state[key] for member in members]
         self._dicts = [member.state for member in members]
         self._get = itemgetter(key)

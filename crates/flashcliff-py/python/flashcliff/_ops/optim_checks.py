@@ -1,7 +1,7 @@
 """Checks by our optimisers of the tensors whose addresses they hand on: parameters, their gradients, their states, learning rates.
 
-A wrong one is an error that names the parameter, says what came, and what to do. These checks are made when a plan is made, and for what a cheaper
-check of each step found to be other than expected.
+A wrong tensor is an error that names the parameter, says what came, and says what to do. These checks are made when a plan is made, and
+for what a cheaper check of each step found to be other than expected.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OWN = (
     | DispatchKeySet(DispatchKey.AutogradCUDA).raw_repr()
     | DispatchKeySet(DispatchKey.AutocastCUDA).raw_repr()
 )
-"""The dispatch keys of arrays of numbers on the CPU and on GPUs. Fake, functional, batched and nested tensors have others, and so have those whose
-numbers are negated by a flag."""
+"""The dispatch keys of arrays of numbers on the CPU and on GPUs. Fake, functional, batched and nested tensors have others, and so have
+tensors whose numbers are negated by a flag."""
 _COPIED = _OWN | DispatchKeySet(DispatchKey.Negative).raw_repr()
 """The keys of what may also be copied: a copy resolves the flag."""
 

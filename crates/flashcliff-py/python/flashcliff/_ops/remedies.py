@@ -58,7 +58,7 @@ def _of_shape(name: str, axes: Sequence[int | str], tensor: Tensor, first: Tenso
 
 
 def of_value(name: str, value: Any) -> str:
-    """The remedy for a value that is no tensor, to be added to a message."""
+    """The remedy for a value that is not a tensor, to be added to a message."""
     if hasattr(value, "__dlpack__"):
         return f"{_ENDS}call `torch.from_dlpack({name})`, or a function of flashcliff.arrays"
     if isinstance(value, (list, tuple)):

@@ -163,7 +163,7 @@ def _views(operator, tensors):
     try:
         return _strided_views(operator, tensors)
     except RuntimeError:
-        # PyTorch raises various errors for tensors without memory of their own.
+        # PyTorch raises various errors for tensors without their own memory.
         refuse_layouts(operator.name, [name for name, _ in operator.inputs], tensors)
         raise
 

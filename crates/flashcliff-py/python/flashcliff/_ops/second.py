@@ -53,7 +53,7 @@ def gradients(
         grad: the gradient of the output.
         tensors: the inputs; ``None`` for those that are not given.
         seeds: the gradients of the pass's results, for each input; ``None`` stands for zeros.
-        needed: whether a gradient is needed: that of ``grad``, then those of the inputs.
+        needed: whether a gradient is needed: first of ``grad``, then of each input.
     """
     given = op.given(tensors)
     there = [seed is not None for seed in seeds]
@@ -83,7 +83,7 @@ def derivative(
         configuration: the name of the algebra, and all options.
         given: which inputs are there.
         there: which inputs have a seed.
-        needed: whether a gradient is needed: that of ``grad``, then those of the inputs.
+        needed: whether a gradient is needed: first of ``grad``, then of each input.
     """
     first = _first(op, configuration, given, there)
     seeds = [True] * sum(there)

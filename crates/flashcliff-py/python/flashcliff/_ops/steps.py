@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from .. import _core
 
 GRADIENT = "g"
-"""The step to the gradient: arguments are those of the operator, then the gradients of its outputs."""
+"""The step to the gradient. The gradient takes the arguments of the operator, then the gradients of its outputs."""
 TANGENT = "t"
-"""The step to the directional derivative: arguments are those of the operator, then a tangent for each."""
+"""The step to the directional derivative. The derivative takes the arguments of the operator, then a tangent for each."""
 
 
 def selecting(wanted: Sequence[bool]) -> str:

@@ -20,8 +20,8 @@ _local = threading.local()
 
 
 def timed(key: Key, gpu: bool, call: Callable[[], Any]) -> Any:
-    """Calls, and records the call unless it raises or gives ``False``. The current device and stream are those of the
-    call."""
+    """Makes a call, and records it unless it raises or gives ``False``. The call runs on the current device and
+    stream."""
     logs = events.active
     begin = marks = None
     device = -1

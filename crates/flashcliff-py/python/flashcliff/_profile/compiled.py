@@ -1,8 +1,8 @@
 """Puts a clock around the calls of the compiled call path (:mod:`flashcliff.native`).
 
 That path reaches the kernels by a table of C functions, ``src/native.rs``. While a profile is active it has another table,
-whose functions are Python's: they call those of the first table between two looks at the clock. So calls are seen that no
-Python makes: gradients, and operators in graphs of ``torch.compile``.
+whose functions are Python's: each calls its counterpart in the first table between two readings of the clock. So the profile sees
+calls that no Python code makes: gradients, and operators in graphs of ``torch.compile``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _read(
     if is_backward:
         addresses = struct.unpack(f"{count}Q", ctypes.string_at(grads, 8 * count))
         wanted = tuple([address != 0 for address in addresses])
-    # Sums that nobody keeps lie behind the workspace, or in a tensor that goes at once.
+    # Sums that nobody keeps lie after the workspace, or in a tensor that goes at once.
     held = None if is_backward or native.loaded is None else native.loaded.held()
     saves = not is_backward and saved not in (0, workspace + length) and held is not False
     key = Key(

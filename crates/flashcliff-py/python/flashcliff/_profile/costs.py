@@ -1,7 +1,8 @@
 """Bytes and floating-point operations of calls: models, computed from shapes.
 
-**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** are the kernels' own counts, as in ``flashcliff
-algebra``: two for each element of a matrix product, one for each function. Both of a network are sums over the calls of its plan.
+**Bytes** count each tensor once: what a pass reads and writes at least. **Operations** are the kernels' own counts, as in
+``flashcliff algebra``: two for each element of a matrix product, one for each function. For a network, both are sums over the
+calls of its plan.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ def profile(*, rates: tuple[float, float] | str | None = None) -> Profile:
 
     Every call into the compiled half of flashcliff is recorded: operators, forward and backward, called eagerly, from graphs
     of ``torch.compile``, by the compiled call path or on arrays; networks of layers, and layers of transformers apart;
-    and on a GPU the kernel of attention. Calls with the same operator, algebra, options,
-    shapes, element type and device are one row. Operations of attention on ragged batches are those of sequences of one length. All that is not such a call is the last row,
-    ``"the rest"``: PyTorch's operators, Python, allocations, and waiting.
+    and on a GPU the kernel of attention. Calls with the same operator, algebra, options, shapes, element type and device are
+    one row. Operations of attention on ragged batches are counted as for sequences of one length. Everything else is the
+    last row, ``"the rest"``: PyTorch's operators, Python, allocations, and waiting.
 
     **Time.** On a CPU, of the call. On a GPU, between two CUDA events around the launches; the region itself never waits for the
     GPU, its start and its end do. The region lasts until the GPUs are done. Shares of all rows add up to 1.
@@ -41,7 +41,7 @@ def profile(*, rates: tuple[float, float] | str | None = None) -> Profile:
     **Cost.** Nothing without a profile. Within one, up to some tens of microseconds a call on the host.
 
     Args:
-        rates: bytes and floating-point operations per second, for the column ``roofline``; ``"measure"`` measures them behind the
+        rates: bytes and floating-point operations per second, for the column ``roofline``; ``"measure"`` measures them after the
             region. :meth:`Profile.rates` measures them later.
 
     Returns:

@@ -28,7 +28,7 @@ class Row:
     gradients: tuple[str, ...]
     """The inputs whose gradients a backward call computes."""
     shapes: tuple[tuple[int, ...], ...]
-    """An operator and a network of layers have the shapes of their inputs here, and the kernel of attention those of its features."""
+    """An operator and a network of layers have the shapes of their inputs here. The kernel of attention has the shapes of its features."""
     dtype: str
     device: str
     calls: int

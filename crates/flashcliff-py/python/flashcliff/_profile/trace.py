@@ -14,7 +14,7 @@ from .rows import name, options
 def chrome(
     events: Sequence[Event], spans: Sequence[tuple[int, int] | None], region: tuple[int, int]
 ) -> str:
-    """All calls as complete events: those of the host by thread, those of GPUs by device, and the region."""
+    """All calls as complete events: calls of the host by thread, calls of GPUs by device, and the region."""
     first, last = region
     found: list[dict[str, Any]] = [
         _process(0, "host"),

@@ -6,7 +6,7 @@
 - :class:`Calculator`: a calculator of ASE.
 
 :class:`flashcliff.nn.Potential` is an energy of such structures; any function from structures to energies is one, too. Lengths and energies
-have the units of the data; those of :class:`Calculator` are Angstrom and electronvolt.
+have the units of the data; the units of :class:`Calculator` are Angstrom and electronvolt.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Calculator(_Calculator):  # type: ignore[misc]
     Args:
         model: the potential. It computes in its own element type; simulations conserve energy best in float64.
         skin: the distance beyond the cut-off within which neighbours are searched.
-        options: those of ASE's calculators.
+        options: the options of ASE's calculators.
 
     Raises:
         MissingPackageError: ASE or vesin is not installed.

@@ -82,8 +82,8 @@ def _check(energies: object, count: int) -> None:
 
 
 def _by_volume(of_strain: Tensor, cell: Tensor) -> Tensor:
-    """The derivative by the strain over the volume. Without a cell it is not a number, of which no gradient comes through: losses on the stress of
-    other structures stay finite."""
+    """The derivative by the strain over the volume. Without a cell it is not a number, and no gradient comes through it: losses
+    on the stress of other structures stay finite."""
     volume = _volumes(cell)
     is_cell = volume > 0
     return (of_strain / volume.where(is_cell, 1)).where(is_cell, torch.nan)

@@ -30,8 +30,8 @@ class Structures:
     :class:`flashcliff.nn.Potential` change nothing: neighbours within a larger distance serve as long as no atom moves by half of
     the difference.
 
-    Structures are a tree of tensors for PyTorch, so :func:`flashcliff.capture` takes them as arguments of a step. A graph is recorded for each
-    size of batch: :meth:`stack` fills batches up to one size.
+    Structures are a tree of tensors for PyTorch, so :func:`flashcliff.capture` takes them as arguments of a step. A graph is
+    recorded for each size of batch: :meth:`stack` fills batches up to one size.
 
     Args:
         positions: the positions of atoms.
@@ -138,7 +138,7 @@ class Structures:
 
         Args:
             many: batches of the same element type on the same device.
-            atoms: the number of atoms of the result, more than those of ``many``.
+            atoms: the number of atoms of the result, more than ``many`` have.
             edges: the number of edges of the result.
 
         Raises:
@@ -196,7 +196,8 @@ class Structures:
         return torch.stack([self.graph.senders.targets, self.graph.receivers.targets]).long()
 
     def vectors(self) -> Tensor:
-        """The vector of each edge from its receiver to the image of its sender, ``[edges, 3]``, with derivatives by positions and strain."""
+        """The vector of each edge from its receiver to the image of its sender, ``[edges, 3]``, with derivatives by positions and
+        strain."""
         apart = difference(self.positions, self.graph.senders, self.graph.receivers, dim=0)
         vectors = apart + self.offsets
         if self.strain is None:

@@ -9,9 +9,9 @@
 - :class:`Graph`: the two relations of PyTorch Geometric's ``edge_index``.
 - :func:`ends_of`, :func:`graphs_of`: what layers accept as edges and as the graphs of nodes, also the plain tensors of PyTorch Geometric.
 
-A gathering and a sum are each the gradient of the other. Both are one operator on the CPU and on GPUs, with derivatives of every order, and work
-with ``torch.func``, forward mode and ``torch.compile``. Elements of 16 bits are computed in float32 and rounded once, with and without
-autocast. Sums have a fixed order and no atomics, so results are the same bit for bit in every run.
+A gathering and a sum are each the gradient of the other. Both are one operator on the CPU and on GPUs, with derivatives of every
+order, and work with ``torch.func``, forward mode and ``torch.compile``. Elements of 16 bits are computed in float32 and rounded once,
+with and without autocast. Sums have a fixed order and no atomics, so results are the same bit for bit in every run.
 """
 
 from .. import _torch as _torch

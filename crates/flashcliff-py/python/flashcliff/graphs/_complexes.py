@@ -23,8 +23,8 @@ Pair = tuple[int, int]
 class Complexes:
     """A batch of simplicial complexes of vertices, edges and triangles, which are the nodes of one graph.
 
-    Simplices of a complex are numbered by dimension, and by their corners within one; complexes are numbered on one after another, and so are their
-    vertices. Messages flow along the edges of the graph, from a source to a target:
+    Simplices of a complex are numbered by dimension, and by their corners within one; complexes are numbered on one after
+    another, and so are their vertices. Messages flow along the edges of the graph, from a source to a target:
 
     - between two simplices of a dimension for each simplex of the next dimension that has both, triangles excepted;
     - between a simplex and each one of the next dimension that has it, both ways;
@@ -34,12 +34,12 @@ class Complexes:
 
     Args:
         vertices: the number of vertices of each complex.
-        faces: for each complex the corners of faces, such as the facets of a hull. Their edges and triangles are those of the complex; a vertex without a
-            face stays alone.
+        faces: for each complex the corners of faces, such as the facets of a hull. The edges and triangles of the faces are the
+            edges and triangles of the complex; a vertex without a face stays alone.
         connected: whether vertices are neighbours of all others.
 
     Raises:
-        TypeError: corners are no integers.
+        TypeError: corners are not integers.
         ValueError: corners are no vertices, or not different; there are not as many lists of faces as complexes.
 
     Source: CSMPN's simplices of hulls, with its numbers of edges (arXiv 2402.10011).
@@ -106,7 +106,7 @@ class Complexes:
         return self.dimensions.device
 
     def relations(self) -> tuple[tuple[str, Relation], ...]:
-        """The relations besides those of the graph and of ``graphs``, by the names that networks have for them."""
+        """The relations besides ``graphs`` and the relations of the graph, by the names that networks have for them."""
         found = [("vertices", self.vertices)]
         found += [(f"simplices.{d}", own) for d, own in enumerate(self.simplices)]
         for d, corners in enumerate(self.corners, 1):

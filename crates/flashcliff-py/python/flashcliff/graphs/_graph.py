@@ -24,7 +24,7 @@ class Graph:
         check: as for :class:`Relation`.
 
     Raises:
-        TypeError: ``edge_index`` is no tensor of int32 or int64.
+        TypeError: ``edge_index`` is not a tensor of int32 or int64.
         ValueError: ``edge_index`` has another shape, or a number out of range.
 
     Example:

@@ -33,15 +33,16 @@ def messages(
 
         o[:, i] = sum over the edges e from j to i of operator(x[:, j], y[:, e], ...)
 
-    On a GPU this is one kernel: nothing is gathered before it, and no result of an edge is written where sums are asked for. On the CPU it is one
-    call, which computes some edges at a time, within the caches. So is each gradient, of every order, and nothing is kept for gradients but
-    the arguments. Sums have a fixed order and no atomics, so results are the same bit for bit in every run and for any number of threads.
+    On a GPU this is one kernel: nothing is gathered before it, and no result of an edge is written where sums are asked for. On the CPU
+    it is one call, which computes some edges at a time, within the caches. So is each gradient, of every order, and nothing is kept for
+    gradients but the arguments. Sums have a fixed order and no atomics, so results are the same bit for bit in every run and for any
+    number of threads.
     Composed of :func:`gather`, the operator and :func:`segment_sum` are gradients of parameters, on GPUs operators with means or sums over
     channels, and all calls in ``torch.func`` and in ``torch.compile``.
 
     Shapes:
-        - a multivector or numbers of edges ``[blades, edges, channels]``, of nodes ``[blades, nodes, channels]``. With one channel, where others
-          have more, it is the same for all channels
+        - a multivector or numbers of edges ``[blades, edges, channels]``, of nodes ``[blades, nodes, channels]``. With one
+          channel, where others have more, it is the same for all channels
         - a parameter ``[channels, count]``
         - results ``[blades, nodes, channels]``, or ``[blades, edges, channels]``
 

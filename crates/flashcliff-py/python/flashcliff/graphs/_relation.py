@@ -34,7 +34,7 @@ class Relation:
             not. Numbers out of range are then undefined behaviour. On the CPU it always is.
 
     Raises:
-        TypeError: ``index`` is no tensor of int32 or int64.
+        TypeError: ``index`` is not a tensor of int32 or int64.
         ValueError: ``index`` has another shape, or a number out of range.
 
     Example:

@@ -28,7 +28,7 @@ def gather(x: Tensor, relation: Relation, *, dim: int = 1) -> Tensor:
         A tensor of the type of ``x``, with the rows at ``dim``.
 
     Raises:
-        ValueError: the axis has not as many elements as the relation has targets.
+        ValueError: the axis does not have as many elements as the relation has targets.
 
     >>> import torch
     >>> x = torch.tensor([[[1.0], [2.0]]])
@@ -53,7 +53,7 @@ def difference(x: Tensor, a: Relation, b: Relation, *, dim: int = 1) -> Tensor:
         A tensor of the type of ``x``, with the rows at ``dim``.
 
     Raises:
-        ValueError: the axis has not as many elements as the relations have targets, or their sizes differ.
+        ValueError: the axis does not have as many elements as the relations have targets, or their sizes differ.
 
     >>> import torch
     >>> x = torch.tensor([[[1.0], [4.0]]])
@@ -114,7 +114,7 @@ def segment_maximum(x: Tensor, relation: Relation, *, dim: int = 1) -> Tensor:
 
 
 def _along(name: str, x: Any, relations: Sequence[Relation], reduce: str, dim: int) -> Tensor:
-    """The result of an operator on three axes, with those in front of rows as one and those behind as another."""
+    """The result of an operator on three axes, with the axes before rows as one and the axes after rows as another."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: `x` must be a torch.Tensor, got {type(x).__name__}")
     refuse_sparse_and_nested(name, "x", x)

@@ -4,7 +4,7 @@ A rotor is the exponential of a bivector: a rotation, a boost, a translation (a 
 of these, then called a motor. :func:`flashcliff.functional.sandwich` applies it.
 
 All functions take algebras of up to five dimensions with any signature. Multivectors are ``[blades, *batch, channels]``:
-bivectors hold the blades of grade 2, rotors those of the even grades, in the order of :attr:`flashcliff.Algebra.blades`.
+bivectors hold the blades of grade 2, rotors the blades of the even grades, in the order of :attr:`flashcliff.Algebra.blades`.
 An odd versor, such as a reflection, holds the blades of the odd grades, and functions that take it have the option
 ``odd``.
 
@@ -18,7 +18,7 @@ NaN in all their parts. Their gradient is exactly zero, whatever that of the res
 share alone: it is the value that shows them.
 
 Sources: Roelfs and De Keninck, "Graded symmetry groups: plane and simple" (2021, arXiv 2107.03771); Dorst and De Keninck,
-"Guided tour to the plane-based geometric algebra PGA" (2022). The functions are those of the papers; how they are computed
+"Guided tour to the plane-based geometric algebra PGA" (2022). The functions come from the papers; how they are computed
 is our own. In four and five dimensions parts of versors may be up to 1e75, and down to 1e-75.
 """
 
@@ -220,7 +220,7 @@ def action(
 ) -> Tensor:
     """A layer whose weights are versors: ``o[m] = sum over n of weight[m, n] V[m, n] x[n] reverse(V[m, n])``.
 
-    Each pair of an output and an input channel has a versor of its own. This is the linear layer of group action networks
+    Each pair of an output and an input channel has its own versor. This is the linear layer of group action networks
     (Ruhe et al., "Geometric Clifford algebra networks", 2023, arXiv 2302.06594, section 3). Versors act as they are: give
     :func:`exp` of bivectors, or :func:`normalized`, to have them rotate without stretching. A sandwich is linear in ``x``,
     so the whole layer is one matrix product, whose matrix is formed from the versors and weights.
