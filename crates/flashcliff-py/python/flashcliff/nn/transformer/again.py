@@ -17,7 +17,7 @@ Composed = Callable[..., Any]
 def again(
     composed: Composed, given: Sequence[Tensor | None], gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """Gradients of the given tensors, with derivatives of their own if there may be any."""
+    """Gradients of the given tensors, with their own derivatives if there may be any."""
     differentiated = torch.is_grad_enabled()
     with torch.enable_grad():
         # Views end the way back: one tensor may have been computed from another, by nodes that the caller's graph still needs.

@@ -133,7 +133,7 @@ class GeometricAttention(nn.Module):
                 scalars]`` or ``None``.
             key: the same of the keys; one head stands for all.
             value: the same of the values; one head stands for all.
-            options: those of :func:`attend`.
+            options: the options of :func:`attend`.
 
         Returns:
             Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]``,
@@ -218,7 +218,7 @@ class GeometricAttention(nn.Module):
             query, key: features ``[*batch, heads, items, features]``.
             value: multivectors and scalars ``[*batch, heads, items, blades * channels + scalars]``.
             dtype: the type of the result.
-            options: those of :func:`attend`.
+            options: the options of :func:`attend`.
 
         Returns:
             As :meth:`forward`.
@@ -288,7 +288,7 @@ def attend(
         cu_seqlens: boundaries of the sequences of a **ragged batch**, ``[sequences + 1]`` integers from 0 to the number
             of items; each item then attends within its sequence, without padding. :class:`Sequences` are read on the
             host at most once, also if many layers take them.
-        cu_seqlens_key: boundaries of the keys; those of the queries by default.
+        cu_seqlens_key: boundaries of the keys; by default the boundaries of the queries.
 
     Returns:
         ``[*batch, heads, items, features of value]``; zeros for queries that may attend to nothing.
@@ -337,7 +337,7 @@ def attend(
 
 
 def _one_head(*features: Tensor) -> list[Tensor]:
-    """Features ``[items, features]`` as those of one head."""
+    """Features ``[items, features]`` as the features of one head."""
     if any(x.dim() != 2 for x in features):
         shapes = ", ".join(str(list(x.shape)) for x in features)
         raise ValueError(
@@ -364,10 +364,10 @@ def _padded(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, 
 def padded_counts(
     features: int, width: int, dtype: torch.dtype, on_cuda: bool
 ) -> tuple[int, int]:
-    """The counts that fused kernels want for features of queries and keys, and for those of values.
+    """The counts of features that fused kernels want: of queries and keys, and of values.
 
-    On CUDA those of float32 want multiples of 4 and take values of another count; those of 16 bits want multiples of 8,
-    and equal ones as on the CPU.
+    On CUDA, kernels of float32 want multiples of 4 and take values of another count. Kernels of 16 bits want multiples
+    of 8, and equal counts, as on the CPU.
     """
     step = 1
     if on_cuda:

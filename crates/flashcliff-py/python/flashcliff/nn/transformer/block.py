@@ -134,8 +134,8 @@ class Block(WithNorms):
         """Multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the
         block, in the same shapes.
 
-        ``extra_multivectors`` and ``extra_scalars`` are seen by queries and keys alone; ``reference`` is that of
-        joins; ``options`` are those of :func:`attend`.
+        ``extra_multivectors`` and ``extra_scalars`` are seen by queries and keys alone; ``reference`` is the reference
+        of joins; ``options`` are the options of :func:`attend`.
         """
         given = Given(
             (multivectors, scalars),
@@ -309,8 +309,8 @@ class ConditionalBlock(WithNorms):
     ) -> Pair:
         """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the
         block, in the same shapes; the condition is ``[blades, *batch, others, other_channels]`` and
-        ``[*batch, others, other_scalars]``. ``options`` and ``cross_options`` are those of
-        :func:`attend`.
+        ``[*batch, others, other_scalars]``. ``options`` and ``cross_options`` are the options of :func:`attend` for
+        self-attention and for cross-attention.
         """
         given = Given(
             (multivectors, scalars),

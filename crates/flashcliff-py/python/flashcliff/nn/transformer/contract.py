@@ -1,6 +1,7 @@
 """The equivariant linear map by operations of PyTorch, which have derivatives of every order and change nothing in place.
 
-A network of layers (:mod:`.described`) does without it: gradients of gradients, transforms, traces and calls that something follows need it.
+A network of layers (:mod:`.described`) does without it: gradients of gradients, transforms, traces and calls that something
+follows need it.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ __all__ = ["CrossBlock"]
 class CrossBlock(WithNorms):
     """Cross-attention to another set and an MLP, each after a norm and with a residual, as in LaB-GATr.
 
-    Tokens that attend to all items pool them: items that were sampled from the set, or learned tokens, whose only components are invariants and scalars if
-    the network is to commute with the group. A second block, in which items attend to tokens, is the way back.
+    Tokens that attend to all items pool them. They are items that were sampled from the set, or learned tokens. If the network is
+    to commute with the group, the only components of learned tokens are invariants and scalars. A second block, in which items
+    attend to tokens, is the way back.
 
     Args:
         geometry: an algebra, or a :class:`Geometry`.
@@ -92,7 +93,7 @@ class CrossBlock(WithNorms):
     ) -> Pair:
         """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` that
         attended to others ``[blades, *batch, others, other_channels]`` and ``[*batch, others, other_scalars]``, in
-        the shapes of the former. ``reference`` is that of joins, for the items; ``options`` are those of
+        the shapes of the former. ``reference`` is the reference of joins, for the items; ``options`` are the options of
         :func:`attend`.
         """
         own = {name: options[name] for name in ("cu_seqlens",) if name in options}

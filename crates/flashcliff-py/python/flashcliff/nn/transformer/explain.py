@@ -1,4 +1,4 @@
-"""Which way the blocks and linear layers of a network run, and those of messages on graphs, and why."""
+"""Which way the blocks, the linear layers and the layers of messages on graphs of a network run, and why."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def explain(module: nn.Module) -> Paths:
     """Says which way the blocks and linear layers of a module run, and why.
 
     Functions of ours stand for the calls of inner modules only while these are as they were made. Hooks,
-    parametrizations, another class or a ``forward`` of their own make a block call its layers, or a layer its linear maps:
-    the results are those of these calls, and take longer.
+    parametrizations, another class or a custom ``forward`` make a block call its layers, or a layer its linear maps:
+    the results then come from these calls, and take longer.
 
     Args:
         module: any module; a network, a block or a layer of :mod:`flashcliff.nn.transformer` or of

@@ -20,7 +20,7 @@ def joined_features(
     Args:
         parts: features of multivectors ``[features, *batch, items, channels, heads]``.
         scalars: ``[*batch, items, heads, scalars]``, or ``None``.
-        blades: those of the first part that are taken; all by default.
+        blades: the blades of the first part that are taken; all by default.
     """
     first, *others = parts
     if blades is not None:

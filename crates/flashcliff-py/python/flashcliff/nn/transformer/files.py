@@ -33,10 +33,17 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     """Writes a network with its weights into one file, which opens in PyTorch by :func:`flashcliff.load_network`, in JAX by
     :func:`flashcliff.jax.load_network`, and without Python: in Rust by ``flashcliff_network::file``, in C by ``fc_network_load``.
 
-    The module is a :class:`~flashcliff.nn.transformer.GATransformer` or :class:`~flashcliff.nn.transformer.FrameTransformer`, a block, an attention, an MLP, or a linear or bilinear layer of
-    :mod:`flashcliff.nn.transformer`; a network of messages on graphs, as said below; or the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``,
-    ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``; or what :func:`flashcliff.load_network` gave, whose file becomes the same again. The file has what the module computes for a batch of samples of as many items each. Of a
-    class of your own around such a module, save the module within, and do in the host what your class does around it.
+    The module is one of these:
+
+    - a :class:`~flashcliff.nn.transformer.GATransformer` or :class:`~flashcliff.nn.transformer.FrameTransformer`, a block, an attention,
+      an MLP, or a linear or bilinear layer of :mod:`flashcliff.nn.transformer`;
+    - the same of :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr`, such as ``GATr``, ``LGATr``, ``ConditionalLGATr``,
+      ``LGATrSlim`` and ``ConditionalLGATrSlim``;
+    - a network of messages on graphs, as said below;
+    - what :func:`flashcliff.load_network` gave, whose file becomes the same again.
+
+    The file has what the module computes for a batch of samples of as many items each. If your own class wraps such a module, save the
+    module within, and do in the host what your class does around it.
 
     Inputs, of which a file has those that its network reads:
 
@@ -46,8 +53,8 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``tokens``       ``[rows, token]``                       an item in a row, samples one after another
     ``reference``    ``[rows]``                              the reference of joins for each item, such as
                                                              :func:`~flashcliff.nn.transformer.join_reference` of its sample
-    ``extra``        ``[rows, token]``                       the channels that queries and keys see again: those of
-                                                             ``reinsert_channels`` and ``reinsert_scalars``, in their order
+    ``extra``        ``[rows, token]``                       the channels ``reinsert_channels`` and ``reinsert_scalars``, in
+                                                             their order, which queries and keys see again
     ``context``      ``[context rows, token]``               the items that cross-attention attends to
     ``frames``       ``[rows, dim * dim]``                   the frame of each item, row by row, of plain layers in local frames
     ``mask``         ``[samples, 1, items, items]``          with ``mask``: numbers that are added to the logits of self-attention,
@@ -55,28 +62,34 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
     ``context_mask`` ``[samples, 1, items, context items]``  with ``mask``: the same for cross-attention
     ================ ======================================= ==================================================================
 
-    A file of :class:`flashcliff.nn.models.Hulls`, ``Volumes`` or ``Regression`` has the input ``points`` ``[rows, points, dim]`` and the output
-    ``[1, rows, 1]``.
-    A file of :class:`flashcliff.nn.models.NBody` or ``MVNBody`` has the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the output
-    ``[3, nodes, 1]``; a file of :class:`flashcliff.nn.models.SimplicialHulls` the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``,
-    and the output ``[1, graphs, 1]``; a file of :class:`flashcliff.nn.EGCL` the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges,
-    edge_scalars]`` and ``node_scalars`` ``[1, nodes, node_scalars]``, if it has such scalars; one of :class:`flashcliff.nn.CEMLP` the input ``x`` ``[blades, rows, in_channels]``.
-    A file of :class:`flashcliff.nn.models.JetTagger` has the inputs ``momenta`` ``[nodes, 1, 4]`` and ``scalars`` ``[1, nodes, in_scalars]``, and the output
-    ``[1, graphs, classes]``: the logits of jets without a mask.
-    Runs are given the relations ``receivers`` and ``senders`` of edges, ``graphs`` of bodies, particles and simplices, and those of
-    :meth:`flashcliff.graphs.Complexes.relations`, whose orders of corners are the rows of further sets.
+    Files of these networks have other inputs, and some have another output:
+
+    - :class:`flashcliff.nn.models.Hulls`, ``Volumes`` and ``Regression``: the input ``points`` ``[rows, points, dim]``, and the output
+      ``[1, rows, 1]``.
+    - :class:`flashcliff.nn.models.NBody` and ``MVNBody``: the input ``bodies`` ``[nodes, 1, 7]``, of charge, position and velocity, and the
+      output ``[3, nodes, 1]``.
+    - :class:`flashcliff.nn.models.SimplicialHulls`: the inputs ``kinds`` ``[1, simplices, 3]`` and ``points`` ``[vertices, 1, dim]``, and
+      the output ``[1, graphs, 1]``.
+    - :class:`flashcliff.nn.EGCL`: the inputs ``nodes`` ``[blades, nodes, channels]``, and ``edge_scalars`` ``[1, edges, edge_scalars]`` and
+      ``node_scalars`` ``[1, nodes, node_scalars]``, if it has such scalars.
+    - :class:`flashcliff.nn.CEMLP`: the input ``x`` ``[blades, rows, in_channels]``.
+    - :class:`flashcliff.nn.models.JetTagger`: the inputs ``momenta`` ``[nodes, 1, 4]`` and ``scalars`` ``[1, nodes, in_scalars]``, and the
+      output ``[1, graphs, classes]``: the logits of jets without a mask.
+
+    Runs are given the relations ``receivers`` and ``senders`` of edges, ``graphs`` of bodies, particles and simplices, and the relations
+    of :meth:`flashcliff.graphs.Complexes.relations`, whose orders of corners are the rows of further sets.
 
     The output is ``output`` ``[rows, token]``. A token has the multivectors, blade by blade in the order of the algebra with channels
     innermost, then the scalars: for multivectors ``[blades, samples, items, channels]`` and scalars ``[samples, items, scalars]`` they are
     ``torch.cat((mv.movedim(0, -2).flatten(-2), s), -1).flatten(0, 1)``. Slim networks have vectors in the place of multivectors, as
     ``(t, x, y, z)``. Ragged batches and sequences are given to a run of the file.
 
-    Parameters have the names, the shapes and the type of the state dict; those of messages on graphs have no axes of one element, and
-    those without elements are left out. The last maps of the gates of jets, ``psi_x.2`` and ``chi_x.2``, have the same numbers as
-    ``[channels, grades * scalars]`` and ``[channels, grades]``. Dropout is left out, and it does not matter which parts are computed
-    again in a backward pass, on which device parameters are, or whether the module is in training. Batch norms are an exception: a
-    file has the norms of evaluation, whose running statistics are parameters of the file, so call ``module.eval()`` before a network
-    with batch norms is saved. A file that is there is replaced as a whole.
+    Parameters have the names, the shapes and the type of the state dict. Parameters of messages on graphs have no axes of one
+    element, and parameters without elements are left out. The last maps of the gates of jets, ``psi_x.2`` and ``chi_x.2``, have the
+    same numbers as ``[channels, grades * scalars]`` and ``[channels, grades]``. Dropout is left out, and it does not matter which
+    parts are computed again in a backward pass, on which device parameters are, or whether the module is in training. Batch norms
+    are an exception: a file has the norms of evaluation, whose running statistics are parameters of the file, so call
+    ``module.eval()`` before a network with batch norms is saved. A file that is there is replaced as a whole.
 
     Args:
         module: the network.

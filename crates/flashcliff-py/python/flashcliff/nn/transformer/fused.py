@@ -34,7 +34,7 @@ def fused_attention(
     """Scaled dot-product attention ``[*batch, heads, items, features]``."""
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     if transformed or doors.is_known_zero(query, key, value):
-        # Fused kernels have neither derivatives in forward mode, nor those of transforms of gradients. They get what is known to be zero as
+        # Fused kernels have derivatives neither in forward mode nor under transforms of gradients. They get what is known to be zero as
         # one number with strides of 0, and read past it: in PyTorch 2.6 the results are other memory.
         return composed_attention(query, key, value, mask, is_causal, scale)
     if _is_differentiated(query, key, value) and not doors.closed():

@@ -160,7 +160,7 @@ def _norm_rows(algebra: Algebra, norms: tuple[int, ...]) -> tuple[tuple[float, .
 
 def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if doors.closed():
-        # A tensor of a mode, a transform or a trace is no other call's.
+        # A tensor of a mode, a transform or a trace must not be kept for other calls.
         return torch.tensor(rows, dtype=dtype, device=device)
     return _cached(rows, dtype, device)
 

@@ -24,7 +24,7 @@ __all__ = ["CrossAttention", "Pair", "SelfAttention"]
 
 
 class Projected(NamedTuple):
-    """The output of a linear layer whose channels are those of parts, such as queries and keys, and of heads."""
+    """The output of a linear layer. Its channels are divided into parts, such as queries and keys, and into heads."""
 
     pair: Pair
     parts: int
@@ -325,7 +325,7 @@ class SelfAttention(Networked):
 
 @path.stands_for
 class CrossAttention(Networked):
-    """Multi-head attention of the items of one set to those of another.
+    """Multi-head attention of the items of one set to the items of another.
 
     Shapes: queries ``[blades, *batch, items, channels]`` and ``[*batch, items, scalars]``, keys and values
     ``[blades, *batch, others, other_channels]`` and ``[*batch, others, other_scalars]``; the output has the shapes of
@@ -451,7 +451,7 @@ class CrossAttention(Networked):
     ) -> Pair:
         """The multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` that
         attended to others ``[blades, *batch, others, other_channels]`` and ``[*batch, others, other_scalars]``; the
-        channels are ``out_channels`` and ``out_scalars`` if the layer has them. ``options`` are those of
+        channels are ``out_channels`` and ``out_scalars`` if the layer has them. ``options`` are the options of
         :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``, ``cu_seqlens_key``.
         """
         own = {name: options[name] for name in ("cu_seqlens",) if name in options}

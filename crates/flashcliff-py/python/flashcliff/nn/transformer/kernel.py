@@ -26,10 +26,10 @@ __all__ = ["attend_by_kernel", "serves", "spreads", "takes_longest"]
 # The most items of a sequence for which the kernel is faster than PyTorch's, by the bytes of a feature. Of float32 it is always
 # faster; it counts up to so many items.
 _LONGEST = {4: 1 << 14, 2: 16}
-# Heads that share fewer keys than this have kernels of their own, unless sequences are so short that a tile has all heads.
+# Heads that share fewer keys than this each have their own kernel, unless sequences are so short that a tile has all heads.
 _FEW_KEYS = 1 << 15
 _SHORT = 64
-# The kernel counts the items of a sequence, times those of all heads in one place, with 31 bits.
+# The kernel counts the items of a sequence, times the items of all heads in one place, with 31 bits.
 _MANY_ROWS = 1 << 31
 
 
@@ -64,7 +64,7 @@ def attend_by_kernel(
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
     heads = query.shape[-3]
     if key.shape[-3] == 1 and spreads(heads, sequences, of_queries, of_keys):
-        # Gradients of the heads are summed behind the kernel.
+        # Gradients of the heads are summed after the kernel.
         key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
     out: Tensor = _Attention.apply(call, _composed(call), query, key, value)
@@ -72,7 +72,7 @@ def attend_by_kernel(
 
 
 def spreads(heads: int, sequences: int, queries: Rows, keys: Rows) -> bool:
-    """Whether heads that share keys and values each have a kernel of their own."""
+    """Whether heads that share keys and values each have their own kernel."""
     # All heads in one place would leave a GPU idle, or be more rows than the kernel counts.
     is_few = keys.longest > _SHORT and sequences * keys.longest < _FEW_KEYS
     return is_few or heads * queries.longest**2 >= _MANY_ROWS

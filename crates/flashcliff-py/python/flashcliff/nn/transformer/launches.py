@@ -70,7 +70,7 @@ def _attention(
 
 
 def _parts(sizes: Sequence[int]) -> list[list[tuple[slice, slice]]]:
-    """The parts of two axes, those of the first in a list of those of the second."""
+    """The parts of two axes: for each part of the first, a list of its pairs with the parts of the second."""
     first, second = ([slice(at, at + _MOST) for at in range(0, max(n, 1), _MOST)] for n in sizes)
     return [[(a, b) for b in second] for a in first]
 
@@ -192,7 +192,7 @@ def _aligned(x: Tensor) -> Tensor:
 
 
 def _copied(x: Tensor) -> Tensor:
-    """A copy in memory of its own. Axes along which elements repeat still repeat them."""
+    """A copy in separate memory. Axes along which elements repeat still repeat them."""
     once = [slice(0, 1) if stride == 0 and n > 1 else slice(None) for n, stride in zip(x.shape, x.stride())]
     return x[tuple(once)].clone(memory_format=torch.contiguous_format).expand(x.shape)
 

@@ -81,7 +81,7 @@ class EquiLinear(Networked):
             ``"almost_unit_scalar"`` start near the scalar 1.
 
     As one function the layer reads the parameters of ``s2mvs``, ``mvs2s`` and ``s2s``; where these have hooks, are of another class, or
-    have a ``forward`` of their own, it calls them.
+    have their own ``forward``, it calls them.
 
     Gradients of every order exist. Sources: GATr (arXiv 2305.18415, appendix A) and L-GATr (arXiv 2405.14806,
     section 3), with the names of their state dicts.
@@ -319,7 +319,7 @@ Group = tuple[EquiLinear, ...]
 def described(
     layers: Group, network: Description, x: Tokens, keeps_scalars: bool = False
 ) -> Tokens:
-    """Adds layers that share their input to a network, with the scalars of the input behind their outputs if they are kept."""
+    """Adds layers that share their input to a network, with the scalars of the input after their outputs if they are kept."""
     for layer in layers:
         if type(layer) is not EquiLinear:
             own = type(layer)

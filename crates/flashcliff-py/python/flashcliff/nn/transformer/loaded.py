@@ -1,4 +1,4 @@
-"""Networks that the core describes as modules: those of files, and those of models."""
+"""Networks that the core describes, as modules: networks of files, and networks of models."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def load_network(
 ) -> LoadedNetwork:
     """The network of a file of :func:`flashcliff.save_network`, or of one that Rust or the program ``flashcliff train`` wrote, as a module.
 
-    Its ``state_dict()`` has the tensors of the file under their names, in the shapes of the network, whose axes of one
-    element may be others. It is one function of autograd, by the plans that also run modules of :mod:`flashcliff.nn`: results and gradients
-    are the same bit for bit as those of a module that runs as one function. Gradients of gradients are networks as well; those of masks and
-    frames have none. Inputs are those of the file, by name::
+    Its ``state_dict()`` has the tensors of the file under their names, in the shapes of the network, whose axes of one element may be
+    others. It is one function of autograd, by the plans that also run modules of :mod:`flashcliff.nn`. Results and gradients are the
+    same bit for bit as from a module that runs as one function. Gradients of gradients are networks as well; masks and frames have none.
+    Inputs are the inputs of the file, by name::
 
         net = flashcliff.load_network("network.safetensors", device="cuda")
         print(net)  # names and axes of inputs, relations and outputs
@@ -49,7 +49,7 @@ def load_network(
         dtype: the type of the parameters; that of the file without one.
 
     Raises:
-        ValueError: what is no such file, a damaged one, or one of another version.
+        ValueError: the file is not such a file, is damaged, or is of another version.
         UnsupportedError: a network with several outputs.
         TypeError: a type without floating-point numbers.
         OSError: the file cannot be read.
@@ -135,7 +135,7 @@ class CoreNetwork(nn.Module):
         self._make()
 
     def _add(self, name: str, parameter: nn.Parameter) -> None:
-        """Adds a parameter under a name with dots. Names may be those of attributes, which dictionaries of modules do not mind."""
+        """Adds a parameter under a name with dots. A name may be the name of an attribute, which dictionaries of modules do not mind."""
         *path, leaf = name.split(".")
         module: nn.Module = self
         for part in path:
@@ -342,16 +342,19 @@ class LoadedNetwork(CoreNetwork):
 
         Args:
             samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
-            graph_count: the number of graphs, for networks on graphs. Without it, it is that of a :class:`~flashcliff.graphs.Relation` to graphs, or 1.
-            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows, ``[sequences + 1]``, as :class:`~flashcliff.nn.transformer.SelfAttention` takes them.
-            cu_seqlens_key: those of the context rows.
-            given: a tensor for each input. For each relation a :class:`~flashcliff.graphs.Relation`, or the target of each row as integers, which are sorted in
-                each call.
+            graph_count: the number of graphs, for networks on graphs. Without it, it is the number of a
+                :class:`~flashcliff.graphs.Relation` to graphs, or 1.
+            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows, ``[sequences + 1]``, as
+                :class:`~flashcliff.nn.transformer.SelfAttention` takes them.
+            cu_seqlens_key: the boundaries of the sequences of the context rows.
+            given: a tensor for each input. For each relation a :class:`~flashcliff.graphs.Relation`, or the target of each row as
+                integers, which are sorted in each call.
 
         Raises:
-            TypeError: an input or a relation is missing, or is none of the network's; types that differ from each other or from the parameters'.
+            TypeError: an input or a relation is missing, or the network does not have it; types differ from each other or from the
+                types of the parameters.
             ValueError: shapes that do not belong to one batch.
-            UnsupportedError: tensors without memory of their own, such as those of ``torch.func`` and of forward mode.
+            UnsupportedError: tensors lack their own memory, such as the tensors of ``torch.func`` and of forward mode.
         """
         return self._call(given, samples, graph_count, cu_seqlens, cu_seqlens_key)
 

@@ -159,7 +159,7 @@ class GATransformer(Networked):
             scalars: the scalar input, or ``None`` for none.
             reference: that of :func:`equi_join`; :func:`join_reference` of the input by default, in which padded items
                 count.
-            options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
+            options: the options of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
         check_multivectors(
             "multivectors", multivectors, self.geometry.algebra, self.in_channels

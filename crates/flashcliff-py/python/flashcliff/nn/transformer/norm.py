@@ -159,7 +159,7 @@ class EquiLayerNorm(Networked):
 
 
 class WithNorms(Networked):
-    """The base of blocks: each place of a norm has a module of its own, or all have one, ``norm``.
+    """The base of blocks: each place of a norm has its own module, or all have one, ``norm``.
 
     GATr and lgatr 1.4 have one. Its hooks are called, and a module in its stead is, in each place.
     """

@@ -28,7 +28,7 @@ _GLOBAL_HOOKS = (
     "_global_forward_hooks_with_kwargs",
 )
 _REPLACED = ("forward", "_call_impl", "_compiled_call_impl")
-"""What runs in the place of a class's functions, if a module has it as an attribute of its own."""
+"""What runs in the place of a class's functions, if a module itself has an attribute of this name."""
 _calls_of = attrgetter("forward", "__call__", "_call_impl")
 _CALL, _CALL_IMPL = nn.Module.__call__, nn.Module._call_impl
 _MADE: dict[type, Any] = {}
@@ -63,7 +63,7 @@ def of_call(module: nn.Module, kind: type[nn.Module]) -> str | None:
 
 
 def _why(module: Any, kind: type | None, named: Iterable[type] = ()) -> str | None:
-    """What a call of a module would run besides its class's ``forward``. ``kind``: the class; for ``None`` any known one, or a named one."""
+    """What a call of a module would run besides its class's ``forward``. ``kind``: the class; for ``None`` any known or named one."""
     if kind is None:
         kind = type(module)
         if kind not in _MADE or (kind in _NAMED and kind not in named):

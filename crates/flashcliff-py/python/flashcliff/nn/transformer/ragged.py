@@ -20,8 +20,8 @@ class Sequences:
     it they are read once.
 
     Boundaries that are changed in place are read and checked again by the next call. A CUDA graph that captured a call
-    reads those of the moment of its replay. PyTorch does not count the changes of tensors made in inference mode, so such
-    boundaries are read again by every call.
+    reads the boundaries at the moment of its replay. PyTorch does not count the changes of tensors made in inference
+    mode, so such boundaries are read again by every call.
 
     Args:
         bounds: ``[sequences + 1]`` integers, ascending from 0 to the number of items.
@@ -93,7 +93,7 @@ class Sequences:
         return self._read(self._known())
 
     def some_bounds(self, items: int) -> list[int]:
-        """The boundaries on the host; where they stay on the device, those of as many sequences that are as long at most."""
+        """The boundaries on the host. Where these stay on the device, boundaries of as many sequences, none longer than the longest."""
         if not self._stays_on_device:
             return self.host
         return [min(at * self.longest, items) for at in range(len(self.bounds))]

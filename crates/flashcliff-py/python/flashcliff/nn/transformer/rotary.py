@@ -74,7 +74,7 @@ class RotaryEncoding(nn.Module):
         return {**self.__dict__, "_last": None}
 
     def _frequencies(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The frequencies in a type: those of the buffer, without the rounding of the types that a module was cast to."""
+        """The frequencies of the buffer in a type, without the rounding of the types that a module was cast to."""
         buffer = self.inv_freq
         if torch.compiler.is_compiling() or buffer.is_inference():
             return self._derived(device, dtype)

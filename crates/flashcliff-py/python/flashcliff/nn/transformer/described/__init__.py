@@ -1,8 +1,8 @@
 """Layers as one function of autograd, which runs a network of the Rust crate ``flashcliff-network``.
 
-A layer describes itself: ``describe`` adds its steps to a network, and those of a block are those of its layers; layers of
-messages on graphs have ``describe_on_graph``. A plan of the network
-then computes a block, or a whole transformer, and its gradients, on the CPU and on GPUs.
+A layer describes itself: ``describe`` adds its steps to a network, and the steps of a block are the steps of its layers. Layers of
+messages on graphs have ``describe_on_graph``. A plan of the network then computes a block, or a whole transformer, and its gradients,
+on the CPU and on GPUs.
 
 | module        | what                                                                       |
 |---------------|----------------------------------------------------------------------------|

@@ -78,7 +78,7 @@ class Bounds(NamedTuple):
     """The boundaries of sequences, as they are in a call."""
 
     host: list[int]
-    """The boundaries; where these stay on the device, those of as many sequences that are as long at most."""
+    """The boundaries. Where these stay on the device, the list has boundaries of as many sequences, none longer than the longest."""
     on_device: Tensor | None
     """The boundaries as int32 on the device; ``None`` without items."""
 
@@ -100,8 +100,8 @@ class Types(NamedTuple):
 
 
 Rows = tuple[int, ...]
-"""Samples, their items, and those that cross-attention attends to; the edges and graphs of graphs, whose nodes are samples of one item; and the rows of
-further sets, if there are any."""
+"""The numbers of samples, of their items, and of the items that cross-attention attends to; of the edges and graphs of graphs,
+whose nodes are samples of one item; and of the rows of further sets, if there are any."""
 
 _NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 """The types that autocast changes."""
@@ -139,7 +139,7 @@ class Call(NamedTuple):
     channels: Channels
     """The channels of the result."""
     sequences: tuple[Bounds, Bounds] | None
-    """The sequences of a ragged batch, and those of the context."""
+    """The sequences of a ragged batch, and the sequences of the context."""
     options: tuple[Mapping[str, Any], Mapping[str, Any]]
     """Options of attention, and of cross-attention."""
     tensors: Sequence[Tensor | None]
@@ -173,7 +173,7 @@ class Call(NamedTuple):
         return parts(gradient, mv.shape[0], mv.shape[1:-1], channels, types)
 
     def parts(self, result: Tensor) -> Maybe:
-        """The result of a plan as tensors of their own memory."""
+        """The result of a plan as tensors with their own memory."""
         dtype = self.types.result
         return parts(result, self.geometry.blade_count, self.batch, self.channels, (dtype, dtype))
 
@@ -282,7 +282,7 @@ def _ones(options: Mapping[str, Any], batch: Sequence[int]) -> tuple[bool, bool,
 
 
 def _wide(mask: Tensor, axes: int) -> Tensor:
-    """A mask with so many axes: those of batches, heads, queries and keys."""
+    """A mask with so many axes: the axes of batches, then heads, queries and keys."""
     if mask.dim() > axes:
         raise Unready("a mask has more axes than the items")
     return mask.reshape(*[1] * (axes - mask.dim()), *mask.shape)
@@ -318,7 +318,7 @@ def prepared(given: Given, description: Description, dtype: torch.dtype) -> tupl
 
 
 def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bounds, Bounds] | None:
-    """The sequences of items, and those of the context, if there is one."""
+    """The sequences of items, and the sequences of the context, if there is one."""
     found = [
         paired(options.get("cu_seqlens"), options.get("cu_seqlens_key"), items, keys)
         for options, keys in ((given.options, items), (given.context_options, others))
@@ -388,7 +388,7 @@ def parts(
     channels: Channels,
     types: tuple[torch.dtype, torch.dtype],
 ) -> Maybe:
-    """The multivectors and scalars of a matrix, each in a type and in memory of its own: the inverse of :func:`matrix`."""
+    """The multivectors and scalars of a matrix, each in its own type and memory: the inverse of :func:`matrix`."""
     (mv, s), count = channels, rows.shape[0]
     width = blades * mv
     to = rows.new_empty(blades, *batch, mv, dtype=types[0])

@@ -219,7 +219,7 @@ class _Function(NamedTuple):
     network: _core.NetworkFunction
     output: Tokens | Multivectors
     stop: int
-    """The number of the part behind the last one."""
+    """The number of the part after the last one."""
     slots: _core.Slots
     """The places of its parameters."""
 
@@ -234,7 +234,7 @@ class _Function(NamedTuple):
     def parameters(
         self, like: Tensor, types: Types
     ) -> tuple[Sequence[Tensor], Sequence[int] | None]:
-        """The parameters of a call, which may be others than those of the last one, and their addresses if these are known."""
+        """The parameters of a call, which may be other tensors than in the last call, and their addresses if these are known."""
         self.check(types.plan, torch.is_grad_enabled())
         of = self.description
         found = self.slots.values()

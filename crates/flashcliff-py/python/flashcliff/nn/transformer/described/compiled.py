@@ -1,8 +1,8 @@
 """The choice between a network and the calls of layers within a trace of ``torch.compile``.
 
 What describes a network cannot be traced, and need not be: the compiler asks an object of the module, :class:`Networks`, and takes the
-answer as a constant. Before each call of its graph it compares the answers of then with those of now, so it compiles again after
-a change of what they depend on: modules, hooks, attributes, and whether layers drop channels.
+answer as a constant. Before each call of its graph it compares the earlier answers with the present answers, so it compiles again after a
+change of what they depend on: modules, hooks, attributes, and whether layers drop channels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     """The network that stands for calls."""
 
     stop: int
-    """The number of the part behind the last one."""
+    """The number of the part after the last one."""
     network: str
     """Its name."""
     inputs: tuple[str, ...]
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 class _State:
-    """The answers of a module as it is now; copied, those of then."""
+    """The answers of a module as it is now. A copy has the answers of the time when it was made."""
 
     def __init__(self, networks: Networks | None, answers: Mapping[Question, Answer | str]) -> None:
         self._networks, self._answers = networks, answers
@@ -206,7 +206,7 @@ def _networks_of(owner: nn.Module) -> Networks | None:
 def attempt(
     owner: Any, is_chain: bool, start: int, given: Given
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
-    """The result of parts of a module as a node of the graph, and the number of the part behind them; ``None`` if layers must be
+    """The result of parts of a module as a node of the graph, and the number of the part after them; ``None`` if layers must be
     traced, as they are for an exported program, which other processes run."""
     networks = _asked_of(owner)
     if networks is None:
@@ -335,7 +335,7 @@ def _parameters(
     like: Tensor,
     types: Types,
 ) -> list[Tensor]:
-    """The parameters of a call, which may be others than those of the last one."""
+    """The parameters of a call, which may be other tensors than in the last call."""
     found = []
     for (*path, name), shape in zip(names, shapes, strict=True):
         module = owner

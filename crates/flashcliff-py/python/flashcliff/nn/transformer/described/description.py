@@ -146,7 +146,7 @@ class Description(Draft):
         parameters: Sequence[Mapping[str, int]],
         keeps_scalars: bool = False,
     ) -> Tokens:
-        """Linear layers of one input, whose outputs lie side by side; behind them the scalars of the input, if they are kept."""
+        """Linear layers of one input, whose outputs lie side by side. The scalars of the input follow, if they are kept."""
         of = core_geometry(geometry)
         value = self._step(
             self.network.linear,
@@ -198,7 +198,8 @@ class Description(Draft):
         outputs: tuple[int, int],
         parameters: Sequence[int] = (),
     ) -> Tokens:
-        """An operator of a program on tensors of so many channels ``each``, which lie side by side: ``outputs`` multivectors, and scalars."""
+        """An operator of a program on tensors that lie side by side, each with the channels ``each``. The result has as many
+        multivectors and scalars as ``outputs`` says, each with these channels too."""
         blades = x.geometry.blade_count
         value = self._step(
             self.network.lanes, operator._core, x.value, blades, each, list(parameters)

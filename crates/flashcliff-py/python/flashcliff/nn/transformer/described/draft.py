@@ -99,7 +99,8 @@ class Draft:
         shape: Sequence[int],
         seen: Sequence[int] | None = None,
     ) -> int:
-        """Adds a buffer of a module, such as statistics, once: it is a parameter of the network. Arguments are those of :meth:`parameter`."""
+        """Adds a buffer of a module, such as statistics, once: it is a parameter of the network. The arguments are as for
+        :meth:`parameter`."""
         return self._added(module._buffers, module, name, shape, seen)
 
     def _added(

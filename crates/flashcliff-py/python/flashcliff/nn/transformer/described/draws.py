@@ -1,7 +1,8 @@
 """The random numbers of dropout in a call of a function.
 
-PyTorch draws one number for each call; what is dropped follows from it, from the place of a layer in the call, and from the place of a grade or scalar,
-as `flashcliff::dropout` says. So the backward pass drops the same without a mask, and so do layers that compute gradients of gradients.
+PyTorch draws one number for each call; what is dropped follows from it, from the place of a layer in the call, and from the place
+of a grade or scalar, as `flashcliff::dropout` says. So the backward pass drops the same without a mask, and so do layers that
+compute gradients of gradients.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def drawing(draw: Draw | None) -> Iterator[None]:
 def drawn(
     p: float, batch: Sequence[int], grades: tuple[int, int], scalars: int, like: Tensor
 ) -> tuple[Tensor, Tensor] | None:
-    """The factors of the next layer that drops, ``[*batch, grades, channels]`` and ``[*batch, scalars]``; ``None`` outside of :func:`drawing`.
+    """The factors of the next layer that drops, ``[*batch, grades, channels]`` and ``[*batch, scalars]``; ``None`` outside of
+    :func:`drawing`.
 
     Args:
         p: the probability.

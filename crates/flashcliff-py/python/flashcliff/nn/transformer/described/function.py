@@ -1,4 +1,4 @@
-"""A plan of a network as a function of autograd. Gradients of gradients are those of layers that are called."""
+"""A plan of a network as a function of autograd. Gradients of gradients come from calls of the layers."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Context(NamedTuple):
     call: AnyCall
     composed: Composed
     inputs: int
-    """The number of tensors that are no parameters."""
+    """The number of tensors that are not parameters."""
     places: Sequence[int] | None
     """The addresses of parameters in the forward pass."""
 
@@ -312,7 +312,7 @@ def _check_room(like: Tensor, of: Rows, plan: _core.NetworkPlan) -> None:
 def by_calls(
     context: Context, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """The gradients by the calls of layers, with derivatives of their own."""
+    """The gradients by the calls of layers, with their own derivatives."""
     call, inputs = context.call, context.inputs
     slots = call.description.slots
     before = [parts[name] for parts, name in slots]
@@ -320,7 +320,7 @@ def by_calls(
     def function(*own: Tensor | None) -> list[Tensor | None]:
         given = [None if t is None else t.to(call.types.plan) for t in own]
         assert given[0] is not None
-        # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
+        # Other tensors may stand where the parameters of the call stood, as within `torch.func.functional_call`.
         for (parts, name), tensor in zip(slots, given[inputs:], strict=True):
             parts[name] = tensor
         with by_layers(), drawing(call.draw), without_autocast(given[0]):

@@ -122,7 +122,7 @@ class MessageCall(NamedTuple):
         return gradient, None
 
     def parts(self, result: Tensor) -> Maybe:
-        """The result as a tensor of its own memory: a caller may write to it, and the backward pass reads that of the plan."""
+        """The result as a tensor with its own memory: a caller may write to it, and the backward pass reads the result of the plan."""
         return result.view(self._shape()).clone(), None
 
     def seed(self, incoming: Sequence[Tensor | None], like: Tensor) -> Tensor:

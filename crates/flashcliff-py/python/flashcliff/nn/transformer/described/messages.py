@@ -18,13 +18,13 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {nn.SiLU: "silu", nn.ReLU: "relu"}
 
 
 class Multivectors(NamedTuple):
-    """A value of a network: ``[blades, rows, channels]``, where rows may be edges, graphs or those of further sets."""
+    """A value of a network: ``[blades, rows, channels]``, where rows may be edges, graphs or the rows of further sets."""
 
     value: int
     blades: int
     channels: int
     of_graphs: bool = False
-    """Whether its rows are graphs, as those of a result may be."""
+    """Whether its rows are graphs, as the rows of a result may be."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -39,7 +39,7 @@ class MessageVariant(NamedTuple):
     blades: int
     channels: int
     by_rows: bool = False
-    """Whether the numbers of a node lie side by side, and not those of a blade."""
+    """Whether the numbers of a node lie side by side, and not the numbers of a blade."""
 
     def draft(self, _: None, owner: nn.Module | None = None) -> MessageDescription:
         """A network of such calls in the making."""

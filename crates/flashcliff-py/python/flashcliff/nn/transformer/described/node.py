@@ -126,7 +126,7 @@ def entered(
 def why_no_plan(
     network: str, dtype: torch.dtype, device: torch.device, wanted: Sequence[bool]
 ) -> str | None:
-    """The reason why there is no plan of a network with these gradients, such as those of what its result does not depend on."""
+    """The reason why there is no plan of a network with these gradients, such as gradients of what its result does not depend on."""
     found = _kept(_entry(network), dtype, device, list(wanted))
     return found if isinstance(found, str) else None
 
@@ -222,7 +222,7 @@ def _fake(
 def _fake_kept(
     network: str, tensors: Tensors, wanted: list[bool], lists: Sequence[Tensor]
 ) -> int | torch.SymInt:
-    """The bytes that a forward pass keeps: a symbol of its own where sizes are symbols, as a plan is one of numbers."""
+    """The bytes that a forward pass keeps: a new symbol where sizes are symbols, since a plan is made for numbers."""
     if not any(wanted):
         return 0
     entry, like = _entry(network), _first(tensors)

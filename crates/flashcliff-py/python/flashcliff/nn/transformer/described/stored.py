@@ -1,7 +1,7 @@
 """A network of a file as a function of autograd.
 
-It has no layers that could be called. Its gradient is a network, too, which computes the results again that it needs, and so is the gradient of that one:
-a graph of gradients, which ``create_graph=True`` asks for, is one of such networks.
+It has no layers that could be called. Its gradient is a network, too, which computes the results that it needs again, and so is
+the gradient of that network: a graph of gradients, which ``create_graph=True`` asks for, is a graph of such networks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StoredCall(NamedTuple):
         return None if gradient is None else gradient.to(of.dtype), None
 
     def parts(self, result: Tensor) -> Maybe:
-        """The result as a tensor of its own memory: a caller may write to it, and the backward pass reads that of the plan."""
+        """The result as a tensor with its own memory: a caller may write to it, and the backward pass reads the result of the plan."""
         return result.to(self.types.result, copy=True), None
 
     def seed(self, incoming: Sequence[Tensor | None], like: Tensor) -> Tensor:

@@ -20,21 +20,22 @@ __all__ = ["FrameAttention"]
 
 @path.stands_for
 class FrameAttention(Networked):
-    """Multi-head self-attention of items in frames of their own.
+    """Multi-head self-attention of items, each in its own frame.
 
-    Queries, keys and values are plain linear maps of the components of an item. They go from its frame to that of all, where vectors are compared by the
-    inner product of the algebra, and what an item attends to comes back to its own frame: vectors that items send each other are seen by each in its own
-    frame.
+    Queries, keys and values are plain linear maps of the components of an item. They go from its frame to the frame of all, where
+    vectors are compared by the inner product of the algebra. What an item attends to comes back to its own frame: each item sees the
+    vectors that others send in its own frame.
 
-    Shapes: vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]``, both in the frames of their items, and frames
-    ``[*batch, items, dim, dim]``; the output is in these frames too.
+    Shapes: vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]``, both in the frames of their items, and
+    frames ``[*batch, items, dim, dim]``; the output is in these frames too.
 
     Args:
         geometry: an algebra without null vectors, such as ``Algebra(1, 3, 0)``.
         channels: vector channels.
         scalars: scalar channels; may be 0.
         heads: heads.
-        ratio: the heads have ``ratio * channels // heads`` vector channels, at least 1 each, and ``ratio * scalars // heads`` scalars, at least 4.
+        ratio: the heads have ``ratio * channels // heads`` vector channels, at least 1 each, and ``ratio * scalars // heads``
+            scalars, at least 4.
         multi_query: whether all heads share keys and values.
         bias: whether the maps to queries, keys and values have biases.
         dropout: the probability of dropout of components of the output.
@@ -97,7 +98,7 @@ class FrameAttention(Networked):
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: object
     ) -> Pair:
         """The vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after attention,
-        in the same shapes; frames are ``[*batch, items, dim, dim]``. ``options`` are those of :func:`attend`:
+        in the same shapes; frames are ``[*batch, items, dim, dim]``. ``options`` are the options of :func:`attend`:
         ``mask``, ``is_causal``, ``cu_seqlens``.
         """
         check_vectors("vectors", vectors, self.geometry, self.channels)

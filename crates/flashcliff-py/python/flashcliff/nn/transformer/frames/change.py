@@ -36,8 +36,8 @@ def to_frames(vectors: Tensor, frames: Tensor) -> Tensor:
 
 
 def from_frames(vectors: Tensor, frames: Tensor, geometry: GeometryLike) -> Tensor:
-    """Vectors that are in the frames of their items, in the frame of all: :func:`to_frames` by ``eta L^T eta``, the inverse of an ``L`` that
-    preserves the metric ``eta`` of an algebra.
+    """Vectors that are in the frames of their items, in the frame of all: :func:`to_frames` by ``eta L^T eta``, the inverse of an
+    ``L`` that preserves the metric ``eta`` of an algebra.
 
     Args:
         vectors: ``[dim, *batch, items, channels]``.
@@ -61,7 +61,7 @@ def check_vectors(name: str, x: Tensor, geometry: Geometry, channels: int) -> No
 
 
 def check_frames(frames: Tensor, vectors: Tensor) -> None:
-    """Checks that frames are those of the items of vectors ``[dim, *batch, items, channels]``."""
+    """Checks that frames are the frames of the items of vectors ``[dim, *batch, items, channels]``."""
     check_floating("frames", frames)
     check_floating("vectors", vectors)
     dim, *batch, _ = vectors.shape

@@ -1,6 +1,7 @@
-"""Plain layers: those of all components of an item, which commute with no group by themselves.
+"""Plain layers, which act on all components of an item together, and commute with no group by themselves.
 
-Vectors are ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]``; the components of an item are its vectors, blade by blade, then its scalars.
+Vectors are ``[dim, *batch, channels]`` and scalars ``[*batch, scalars]``; the components of an item are its vectors, blade by
+blade, then its scalars.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class ComponentMLP(nn.Module):
         channels: vector channels of input and output.
         scalars: scalar channels.
         ratio: hidden channels for each channel.
-        dropout: the probability of :class:`ComponentDropout` behind each map.
+        dropout: the probability of :class:`ComponentDropout` after each map.
 
     Example:
         >>> import torch

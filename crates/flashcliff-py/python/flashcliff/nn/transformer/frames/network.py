@@ -74,7 +74,7 @@ class FrameBlock(WithNorms):
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
     ) -> Pair:
         """The vectors ``[dim, *batch, items, channels]`` and scalars ``[*batch, items, scalars]`` after the block,
-        in their frames ``[*batch, items, dim, dim]``. ``options`` are those of :func:`attend`.
+        in their frames ``[*batch, items, dim, dim]``. ``options`` are the options of :func:`attend`.
         """
         check_frames(frames, vectors)
         given = Given((vectors, scalars), options=options, frames=frames)
@@ -92,8 +92,9 @@ class FrameBlock(WithNorms):
 class FrameTransformer(Networked):
     """A transformer of plain layers in local frames: it commutes with all transformations that frames follow.
 
-    Vectors go to the frames of their items; there come a linear map of components, blocks and a linear map; the vectors of the result go back to the frame
-    of all, its scalars are invariant. Frames of an item follow a transformation ``T`` if they become ``L T^-1``, as those of :class:`FramePredictor` do.
+    Vectors go to the frames of their items. A linear map of components, blocks and another linear map follow there. The vectors of the
+    result go back to the frame of all; its scalars are invariant. The frame ``L`` of an item follows a transformation ``T`` if it
+    becomes ``L T^-1``, as the frames of :class:`FramePredictor` do.
 
     Shapes:
         - vectors ``[dim, *batch, items, in_channels]`` to ``[dim, *batch, items, out_channels]``
@@ -175,8 +176,8 @@ class FrameTransformer(Networked):
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
     ) -> Pair:
         """From vectors ``[dim, *batch, items, in_channels]``, scalars ``[*batch, items, in_scalars]`` and frames
-        ``[*batch, items, dim, dim]`` to ``out_channels`` and ``out_scalars``. ``options`` are those of
-        :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
+        ``[*batch, items, dim, dim]`` to ``out_channels`` and ``out_scalars``. ``options`` are the options of :func:`attend`:
+        ``mask``, ``is_causal``, ``cu_seqlens``.
         """
         check_vectors("vectors", vectors, self.geometry, self.in_channels)
         check_frames(frames, vectors)

@@ -13,16 +13,16 @@ __all__ = ["FramePredictor", "polar_frames"]
 
 _METRIC = (1.0, -1.0, -1.0, -1.0)
 _LEAST = 1e-12
-"""The smallest square, beside those of the components, that is told from zero."""
+"""The smallest square, relative to the squares of the components, that is told from zero."""
 
 
 def polar_frames(vectors: Tensor) -> Tensor:
-    """Frames of Cl(1,3): a boost to where the first vector is at rest, then a turn to where the second lies along the first axis of space, and the third in
-    the plane of the first two.
+    """Frames of Cl(1,3): a boost to where the first vector is at rest, then a turn to where the second lies along the first axis
+    of space, and the third in the plane of the first two.
 
-    Any proper Lorentz transformation ``T`` of the vectors makes a frame ``L`` to ``L T^-1``. Computed in float64. The metric is preserved for any numbers:
-    a first vector that is not timelike counts as one of almost no mass, and others that say no direction are replaced by axes, so that such frames follow
-    no transformation.
+    Any proper Lorentz transformation ``T`` of the vectors makes a frame ``L`` to ``L T^-1``. Computed in float64. The metric is
+    preserved for any numbers: a first vector that is not timelike counts as one of almost no mass, and others that say no direction are
+    replaced by axes. Such frames follow no transformation.
 
     Args:
         vectors: ``(t, x, y, z)`` of three vectors, ``[4, *batch, 3]``, the first one with ``t > 0``.
@@ -71,8 +71,9 @@ def _axes(first: Tensor, second: Tensor) -> Tensor:
 class FramePredictor(nn.Module):
     """A small network that predicts a frame of Cl(1,3) for each item, of momenta and scalars.
 
-    Each of three vectors of an item is a mean of ``(p + q) / |p + q|`` over all items with momenta ``q``, with weights that an MLP gives by the scalars of
-    both and ``asinh <p, q>``. :func:`polar_frames` makes a frame of them. A Lorentz transformation ``T`` of all momenta makes a frame ``L`` to ``L T^-1``.
+    Each of three vectors of an item is a mean of ``(p + q) / |p + q|`` over all items with momenta ``q``, with weights that an
+    MLP gives by the scalars of both and ``asinh <p, q>``. :func:`polar_frames` makes a frame of them. A Lorentz transformation
+    ``T`` of all momenta makes a frame ``L`` to ``L T^-1``.
 
     Args:
         scalars: scalar channels; may be 0.
@@ -105,7 +106,8 @@ class FramePredictor(nn.Module):
         Args:
             momenta: ``(t, x, y, z)`` of items, ``[4, *batch, items]``, timelike or lightlike with ``t > 0``.
             scalars: invariants of items, ``[*batch, items, scalars]``, or ``None`` for none.
-            mask: booleans ``[*batch, items, items]``, or of a shape that broadcasts to it: whether the first item sees the second; each sees one at least.
+            mask: booleans ``[*batch, items, items]``, or of a shape that broadcasts to it: whether the first item sees the
+                second; each sees one at least.
         """
         check_floating("momenta", momenta)
         if momenta.dim() < 2 or momenta.shape[0] != 4:
