@@ -64,7 +64,7 @@ def embed_points(points: Tensor, algebra: AlgebraLike) -> Tensor:
 class PointEmbedding(CliffordModule):
     """:class:`MVLinear` with one matrix for all grades, on points embedded as vectors.
 
-    Function and parameters are those of ``MVLinear(..., per_grade=False)`` after
+    Function and parameters are the same as for ``MVLinear(..., per_grade=False)`` after
     :func:`embed_points`; only the vector blades are multiplied.
 
     Shapes:

@@ -40,8 +40,8 @@ class EGCL(CliffordModule, Networked):
     The first linear map of ``edge_model`` acts on nodes, of which there are fewer than edges. It is called with edges if it or
     ``edge_model`` is wrapped, hooked or replaced. Messages are summed in the order of edges, so results have the same bits in every run.
 
-    The layer is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its perceptrons are called
-    where something follows or changes them, as hooks do; for batches of nodes; and for tensors of 16 bits.
+    The layer is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its perceptrons
+    are called where something follows or changes them, as hooks do; for batches of nodes; and for tensors of 16 bits.
 
     Shapes:
         - nodes ``h`` and the result ``[blades, *batch, nodes, channels]``
@@ -60,9 +60,9 @@ class EGCL(CliffordModule, Networked):
         residual: whether the result is added to the nodes.
         node_scalars: the scalars of a node, which its update reads.
 
-    Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's (arXiv 2402.10011) is the
-    same. CGENN sums messages
-    at the first row of its edges, :class:`flashcliff.graphs.Graph` at the second, as PyTorch Geometric does.
+    Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's
+    (arXiv 2402.10011) is the same. CGENN sums messages at the first row of its edges, :class:`flashcliff.graphs.Graph` at the
+    second, as PyTorch Geometric does.
 
     Example:
         >>> import torch
@@ -190,7 +190,8 @@ class EGCL(CliffordModule, Networked):
         scalars: Multivectors | None = None,
         of_nodes: Multivectors | None = None,
     ) -> Multivectors:
-        """Adds the layer to a network. ``scalars``: those of edges, which are an input by custom; ``of_nodes``: those of nodes, likewise."""
+        """Adds the layer to a network. ``scalars`` are the scalars of edges, and ``of_nodes`` the scalars of nodes. Each is an input of
+        the network if it is not given."""
         network.reads(self, *_FACTS)
         model, receivers = self.edge_model, network.ends()[0]
         if type(model) is not CEMLP or h.channels != self.channels:
@@ -251,7 +252,7 @@ def _acts_on_nodes(module: torch.nn.Module) -> TypeGuard[MVLinear]:
 
 
 def _check_scalars(name: str, scalars: Tensor | None, rows: int, count: int) -> None:
-    """Raises unless scalars have the shape of those of rows with so many."""
+    """Raises unless scalars have the shape ``[rows, count]``, or are missing where ``count`` is 0."""
     expected = (rows, count) if count else None
     got = None if scalars is None else tuple(scalars.shape)
     if got != expected:
@@ -272,8 +273,8 @@ def _beside_scalars(
     scalars: Multivectors,
     along: Callable[[Multivectors], Multivectors],
 ) -> Multivectors:
-    """Adds the first linear map of a perceptron of multivectors and scalars: ``t(W h) + V a + b``, where ``along`` takes the rows of nodes to those of
-    the scalars."""
+    """Adds the first linear map of a perceptron of multivectors and scalars: ``t(W h) + V a + b``, where ``along``, the map
+    ``t``, takes the rows of nodes to the rows of the scalars."""
     if not isinstance(first, MVLinear) or first.in_features != h.channels + scalars.channels:
         raise Undescribed("the first map of multivectors and scalars is no MVLinear of their channels")
     for name, value in (("per_grade", True), ("grades", None), ("bias_mode", "scalar")):

@@ -112,7 +112,7 @@ class CEMLP(CliffordModule, Networked):
         return self.describe_behind_first(network, network.call(self.first, x))
 
     def describe_behind_first(self, network: MessageDescription, x: Multivectors) -> Multivectors:
-        """Adds the layers behind the first linear map."""
+        """Adds the layers after the first linear map."""
         found: Multivectors = network.calls(self._parts()[1:], x)
         return found
 

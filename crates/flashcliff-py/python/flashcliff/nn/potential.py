@@ -38,24 +38,25 @@ class Potential(torch.nn.Module):
         x_i += W silu((W x_i) * (W x_i) + T_i : W T_i + (W T_i) . (W x_i))
         E    = sum over atoms of scale_i net(scalars of x_i) + shift_i
 
-    ``u`` is the unit vector of an edge, ``U = u u^T - 1/3``, ``R`` a network of Chebyshev's polynomials of the distance times a smooth cut-off, ``s``
-    and ``z`` embeddings of the elements of sender and receiver, ``W`` linear maps, one for each grade, ``*`` the geometric product with a weight for each
-    path, ``silu`` the gate of :class:`MVSiLU`. Sums over edges are divided by the root of the mean number of neighbours.
+    ``u`` is the unit vector of an edge, ``U = u u^T - 1/3``, ``R`` a network of Chebyshev's polynomials of the distance times a
+    smooth cut-off, ``s`` and ``z`` embeddings of the elements of sender and receiver, ``W`` linear maps, one for each grade,
+    ``*`` the geometric product with a weight for each path, ``silu`` the gate of :class:`MVSiLU`. Sums over edges are divided by
+    the root of the mean number of neighbours.
 
-    **Why tensors.** The geometric product of two vectors is a scalar and a bivector: it has no symmetric traceless part, of angular momentum
-    2. An energy of three atoms with ``cos^2`` of their angle, such as Stillinger and Weber's, needs that part of a sum over neighbours: products
-    of two sums, of scalars and vectors, give only ``1`` and ``cos``. The tensor ``T = sum of R U`` has it: ``T : T`` is a sum over pairs of neighbours
-    of ``cos^2 - 1/3``, and ``T . v`` turns vectors. It is what a sum of reflections in the edges adds:
-    ``sum of R u v u = 2 T . v - (sum of R / 3) v``.
+    **Why tensors.** The geometric product of two vectors is a scalar and a bivector: it has no symmetric traceless part, of
+    angular momentum 2. An energy of three atoms with ``cos^2`` of their angle, such as Stillinger and Weber's, needs that part of
+    a sum over neighbours: products of two sums, of scalars and vectors, give only ``1`` and ``cos``. The tensor
+    ``T = sum of R U`` has it: ``T : T`` is a sum over pairs of neighbours of ``cos^2 - 1/3``, and ``T . v`` turns vectors. It is
+    what a sum of reflections in the edges adds: ``sum of R u v u = 2 T . v - (sum of R / 3) v``.
 
     **What holds.** Energies are invariant under rotations, reflections, translations and permutations of atoms; they add up over
-    structures that are further apart than the cut-off. Energies and forces are continuous with their first derivatives when an atom crosses the
-    cut-off. All maps are without biases, so an atom without neighbours has its ``shift`` as energy and no force. No norms are used: lengths have a
-    kink at 0, which the vectors of symmetric sites are.
+    structures that are further apart than the cut-off. Energies and forces are continuous with their first derivatives when an
+    atom crosses the cut-off. All maps are without biases, so an atom without neighbours has its ``shift`` as energy and no force.
+    No norms are used: lengths have a kink at 0, which the vectors of symmetric sites are.
 
-    Derivatives of every order exist, so forces can be trained (:func:`flashcliff.atoms.derivatives`). Sums have a fixed order: the same
-    bits in every run. A pass waits for nothing, so whole steps can be captured. Elements are float32 or float64, those of positions and of
-    parameters alike.
+    Derivatives of every order exist, so forces can be trained (:func:`flashcliff.atoms.derivatives`). Sums have a fixed order:
+    the same bits in every run. A pass waits for nothing, so whole steps can be captured. Elements are float32 or float64, the
+    same for positions and for parameters.
 
     Shapes:
         - the energies ``[structures]``
@@ -196,7 +197,8 @@ class Potential(torch.nn.Module):
     def standardise(
         self, structures: Structures, energies: Tensor, forces: Tensor | None = None
     ) -> None:
-        """Sets ``shift`` to the energies of elements that fit the data best, and ``scale`` to the size of forces, or of what is left of energies.
+        """Sets ``shift`` to the energies of elements that fit the data best, and ``scale`` to the size of forces, or of what is
+        left of energies.
 
         Args:
             structures: all structures of the training data.
@@ -230,8 +232,8 @@ def _functions(vector: Multivector.of(1)):  # type: ignore[valid-type]
     """Eight functions of the length of a vector, in cut-offs, and eight of its direction: its unit vector and five of ``u u^T - 1/3``.
 
     The former are ``T_n(2 d - 1)``, Chebyshev's polynomials of the distance, times the cut-off
-    ``(1 - d)^3 (1 + 3 d + 6 d^2 + 10 d^3 + 15 d^4 + 21 d^5)``. It is 1 at 0, with five derivatives of 0, and 0 at 1, with two; this form loses no
-    digits near 1, and is exactly 0 there.
+    ``(1 - d)^3 (1 + 3 d + 6 d^2 + 10 d^3 + 15 d^4 + 21 d^5)``. It is 1 at 0, with five derivatives of 0, and 0 at 1, with two;
+    this form loses no digits near 1, and is exactly 0 there.
     """
     x, y, z = (Scalar(vector._program, value) for value in vector._values)
     length = (x * x + y * y + z * z).sqrt()

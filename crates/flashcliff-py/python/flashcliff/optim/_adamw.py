@@ -28,37 +28,39 @@ class AdamW(Fused):
     ``clip`` is ``min(1, max_norm / (norm + 1e-6))`` with the norm of all gradients together, as in
     ``torch.nn.utils.clip_grad_norm_``, and 1 without ``max_norm``. Gradients in memory stay as they are.
 
-    Formula, options and state are those of ``torch.optim.AdamW``, and results agree with it up to rounding. State dicts of either
+    Formula, options and state are the same as in ``torch.optim.AdamW``, and results agree with it up to rounding. State dicts of either
     load into the other. A parameter without a gradient is left as it is, and its step is not counted.
 
-    **On CUDA** a step is one launch for up to 512 parameters of one type in up to 16 groups, and one more with ``max_norm``. Nothing waits for
-    the GPU, and nothing is allocated after the first step. Step counts lie on the GPU, so a step can be recorded into a CUDA graph
-    after it ran once, by ``torch.cuda.graph`` or :func:`flashcliff.capture`. A graph keeps numbers as they were: for a learning rate that
-    changes give a tensor on the GPU, ``lr=torch.tensor(1e-3, device="cuda")``, which schedulers write to. **On the CPU** steps are those
-    of ``torch.optim.AdamW(..., fused=True)``.
+    **On CUDA** a step is one launch for up to 512 parameters of one type in up to 16 groups, and one more with ``max_norm``. Nothing
+    waits for the GPU, and nothing is allocated after the first step. Step counts lie on the GPU, so a step can be recorded into a CUDA
+    graph after it ran once, by ``torch.cuda.graph`` or :func:`flashcliff.capture`. A graph keeps numbers as they were: for a learning
+    rate that changes give a tensor on the GPU, ``lr=torch.tensor(1e-3, device="cuda")``, which schedulers write to. **On the CPU** a
+    step is a step of ``torch.optim.AdamW(..., fused=True)``.
 
-    Parameters and their state are float32 or float64. On CUDA, coefficients and the norm are computed in float64, and the rest in the type of the
-    parameter. Sums have a fixed order, so results on one GPU are the same bit for bit every time.
+    Parameters and their state are float32 or float64. On CUDA, coefficients and the norm are computed in float64, and the rest in the
+    type of the parameter. Sums have a fixed order, so results on one GPU are the same bit for bit every time.
 
     Source: I. Loshchilov and F. Hutter, *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
 
-    **Averages.** With ``average_decay`` the same launch moves an average ``a`` of each parameter, ``a <- a + (1 - average_decay) (p - a)`` after the
-    parameter's step, and also in steps in which the parameter has no gradient. The first averages are the parameters after the first step; parameters that come later begin as they were before theirs. These are the averages
-    of ``torch.optim.swa_utils.AveragedModel`` with ``get_ema_multi_avg_fn``, updated after each step. :meth:`averaged_parameters` validates with them.
-    They are a part of the state, ``average`` beside the means, of the parameter's shape and type. Buffers are not averaged.
+    **Averages.** With ``average_decay`` the same launch moves an average ``a`` of each parameter,
+    ``a <- a + (1 - average_decay) (p - a)`` after the parameter's step, and also in steps in which the parameter has no gradient. The
+    first averages are the parameters after the first step. For a parameter that comes later, the first average is the parameter before
+    its first step. These are the averages of ``torch.optim.swa_utils.AveragedModel`` with ``get_ema_multi_avg_fn``, updated after each
+    step. :meth:`averaged_parameters` validates with them. They are a part of the state, ``average`` beside the means, of the parameter's
+    shape and type. Buffers are not averaged.
 
-    **What is checked.** Addresses are taken once and kept. Each step looks whether parameters and states are still what they were, where they were,
-    and starts anew if not; then every state must have the shape of its parameter and memory of its own, or an error names the parameter. So a state
-    of another model is refused, when it is loaded or at the next step. Options are checked when they are given, and at the next step after they were
-    set in ``param_groups``; the number in a learning rate on a GPU only when it is given to the optimiser, a group or a state, since steps do not wait
-    for the GPU. An error in a step leaves parameters and states as they were. The compiled call path (:mod:`flashcliff.native`) makes these
-    checks cost next to nothing.
+    **What is checked.** Addresses are taken once and kept. Each step looks whether parameters and states are still what they were, where
+    they were, and starts anew if not. Then every state must have the shape of its parameter and its own memory, or an error names the
+    parameter. So a state of another model is refused, when it is loaded or at the next step. Options are checked when they are given,
+    and at the next step after they were set in ``param_groups``. The number in a learning rate on a GPU is checked only when the rate is
+    given to the optimiser, a group or a state, since steps do not wait for the GPU. An error in a step leaves parameters and states as
+    they were. The compiled call path (:mod:`flashcliff.native`) makes these checks cost next to nothing.
 
-    States of ``torch.optim.Adam`` with weight decay are refused, because their decay is a part of the gradient, and so are those of other optimisers.
-    PyTorch before 2.8 does not write the difference into states of Adam.
+    States of ``torch.optim.Adam`` with weight decay are refused, because their decay is a part of the gradient, and so are states of
+    other optimisers. PyTorch before 2.8 does not write the difference into states of Adam.
 
     Args:
-        params: parameters, named parameters, or groups of them with options of their own.
+        params: parameters, named parameters, or groups of them with their own options.
         lr: the learning rate: a number, or a tensor of one element.
         betas: the decay rates of the means of gradients and of squared gradients.
         eps: the number that is added to the root of the second mean.
@@ -70,8 +72,8 @@ class AdamW(Fused):
 
     Raises:
         TypeError: for parameters of 16 bits, complex ones, ones that are not plain tensors; options of other types.
-        ValueError: for options out of range or that no step heeds (``amsgrad``, ``foreach``), parameters that share memory or whose elements do
-            not lie side by side, states and gradients of other shapes, memory that was given back.
+        ValueError: for options out of range or that no step heeds (``amsgrad``, ``foreach``), parameters that share memory or whose
+            elements do not lie side by side, states and gradients of other shapes, memory that was given back.
         RuntimeError: for sparse gradients, and those on another device.
         flashcliff.UnsupportedError: for devices other than the CPU and CUDA, on CUDA in a build without its kernels, and for steps within
             transforms, traces, and modes that make fake tensors.

@@ -79,7 +79,7 @@ class Fused(torch.optim.Optimizer):
 
     @contextmanager
     def averaged_parameters(self) -> Iterator[None]:
-        """Within it, parameters have the numbers of their averages, for validation or to save them; behind it, their own again, bit for bit.
+        """Within it, parameters have the numbers of their averages, for validation or to save them; after it, their own again, bit for bit.
 
         ::
 
@@ -87,8 +87,8 @@ class Fused(torch.optim.Optimizer):
                 loss = validate(model)
                 torch.save(model.state_dict(), "averaged.pt")
 
-        Tensors stay where they are, so captured functions see the averages too. Numbers are exchanged in place, by a copy of the parameters that are
-        averaged. Steps, states and copies of the optimiser are errors within; do not replay a captured step either.
+        Tensors stay where they are, so captured functions see the averages too. Numbers are exchanged in place, by a copy of the
+        parameters that are averaged. Steps, states and copies of the optimiser are errors within; do not replay a captured step either.
 
         Raises:
             RuntimeError: if no parameter has an average, or within such a block.
@@ -114,8 +114,8 @@ class Fused(torch.optim.Optimizer):
         return {key: self.__dict__[key] for key in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes a state that was loaded or copied. One that is not of these parameters, or of another optimiser, is an error, and the state of
-        before stays."""
+        """Takes a state that was loaded or copied. A state of other parameters or of another optimiser is an error, and the earlier
+        state stays."""
         defaults = state.get("defaults", self.__dict__.get("defaults", {}))
         given = state.get("state", {})
         for index, group in enumerate(state.get("param_groups", ())):

@@ -25,18 +25,18 @@ class Lion(Fused):
         p <- p - lr (sign(c) + weight_decay p)
         m <- beta2 m + (1 - beta2) g
 
-    ``sign(0)`` is 0, and the sign of what is not a number is not one. ``clip`` is as in :class:`AdamW`. Every element moves by ``lr``, so take a
-    third to a tenth of the learning rate of AdamW, and that much more ``weight_decay``.
+    ``sign(0)`` is 0, and the sign of what is not a number is not one. ``clip`` is as in :class:`AdamW`. Every element moves by ``lr``,
+    so take a third to a tenth of the learning rate of AdamW, and that much more ``weight_decay``.
 
-    Launches, CUDA graphs, learning rates that are tensors, averages of parameters, what is checked and what is an error are those of :class:`AdamW`.
+    Launches, CUDA graphs, learning rates that are tensors, averages of parameters, checks and errors are the same as for :class:`AdamW`.
     The state of a parameter is its mean ``exp_avg``, as in the packages ``lion-pytorch``, so states of these load; states of AdamW are
-    refused. There is no step count. On the CPU a step is one pass, on as many threads as :func:`flashcliff.set_num_threads` says, and gives the bits of a GPU if
-    there is no ``max_norm``.
+    refused. There is no step count. On the CPU a step is one pass, on as many threads as :func:`flashcliff.set_num_threads` says, and
+    gives the bits of a GPU if there is no ``max_norm``.
 
     Source: X. Chen et al., *Symbolic discovery of optimization algorithms*, NeurIPS 2023 (arXiv 2302.06675), algorithm 2.
 
     Args:
-        params: parameters, float32 or float64 of any shape, named parameters, or groups of them with options of their own.
+        params: parameters, float32 or float64 of any shape, named parameters, or groups of them with their own options.
         lr: the learning rate: a number, or a tensor of one element.
         betas: the decay rates of the direction of a step and of the mean of gradients.
         weight_decay: the decay of parameters, which is not a part of the gradient.

@@ -34,30 +34,34 @@ _MATRICES: dict[tuple[type[nn.Module], str], Axes] = {
     (FlashCliffordLayer, "linear_weight"): _FIRST,
     (FlashCliffordLayer, "gp_weight"): _FIRST,
 }
-"""The parameters that are matrices, or stacks of them with these axes. One of two axes is a matrix, but for ``gp_weight``, which then has numbers for
-each channel."""
+"""The parameters that are matrices, or stacks of them with these axes. A parameter of two axes is a matrix, but for ``gp_weight``, which
+then has numbers for each channel."""
 _Base: Any = getattr(torch.optim, "Muon", torch.optim.Optimizer)
 
 
 class Muon(_Base):  # type: ignore[misc]
     """``torch.optim.Muon`` for stacks of matrices: each matrix of a stack is orthogonalised by itself.
 
-    Layers here keep a matrix for each equivariant map, grade or path in one parameter of three axes, which PyTorch's class refuses. A linear layer is block
-    diagonal with these matrices as blocks, so the step that is steepest in the norm of the whole layer is that of each block. Formula and numbers are those of
-    ``torch.optim.Muon``: a stack does what its matrices would do as parameters. The state of a parameter is ``momentum_buffer``, of its shape.
+    Layers here keep a matrix for each equivariant map, grade or path in one parameter of three axes, which PyTorch's class refuses. A
+    linear layer is block diagonal with these matrices as blocks. So the step that is steepest in the norm of the whole layer is the
+    steepest step of each block. Formula and numbers are the same as in ``torch.optim.Muon``: a stack does what its matrices would do as
+    parameters. The state of a parameter is ``momentum_buffer``, of its shape.
 
     A step is some 20 launches for each matrix on a GPU. ``lr`` must be a number in a captured step, and then stays what it was.
 
     Source: K. Jordan et al., *Muon: an optimizer for hidden layers in neural networks*, 2024.
 
     Args:
-        params: matrices ``[out, in]``, stacks of three axes, or groups of them. The option ``axes`` of a group of stacks has the axes that are matrix,
-            output and input: ``(2, 0, 1)`` for ``[out, in, maps]``. :func:`split_matrices` makes such groups. Without ``axes`` all parameters are matrices.
+        params: matrices ``[out, in]``, stacks of three axes, or groups of them. The option ``axes`` of a group of stacks has the axes
+            that are matrix, output and input: ``(2, 0, 1)`` for ``[out, in, maps]``. :func:`split_matrices` makes such groups. Without
+            ``axes`` all parameters are matrices.
         lr, weight_decay: as for ``torch.optim.Muon``.
-        options: the other options of ``torch.optim.Muon``: ``momentum``, ``nesterov``, ``ns_coefficients``, ``eps``, ``ns_steps``, ``adjust_lr_fn``.
+        options: the other options of ``torch.optim.Muon``: ``momentum``, ``nesterov``, ``ns_coefficients``, ``eps``, ``ns_steps``,
+            ``adjust_lr_fn``.
 
     Raises:
-        ValueError: for parameters of other numbers of axes than their group says, ``axes`` that are no order of three; options out of range.
+        ValueError: for parameters of other numbers of axes than their group says, ``axes`` that are not an order of three; options out
+            of range.
         flashcliff.UnsupportedError: for PyTorch before 2.9, which has no Muon.
 
     Example:
@@ -148,8 +152,9 @@ def split_matrices(network: nn.Module, rest: Iterable[nn.Module] = ()) -> Matric
     """Splits the parameters of a network that require gradients into matrices, for :class:`Muon`, and the rest.
 
     Matrices are the weights by which these layers sum over input channels: ``torch.nn.Linear``, :class:`flashcliff.nn.MVLinear`,
-    :class:`flashcliff.nn.PointEmbedding`, :class:`flashcliff.nn.FullyConnectedSteerableGeometricProduct`, :class:`flashcliff.nn.FCGPNorm`,
-    :class:`flashcliff.nn.FlashCliffordLayer`, :class:`flashcliff.nn.transformer.EquiLinear`, and classes made from them. Each parameter is in one group.
+    :class:`flashcliff.nn.PointEmbedding`, :class:`flashcliff.nn.FullyConnectedSteerableGeometricProduct`,
+    :class:`flashcliff.nn.FCGPNorm`, :class:`flashcliff.nn.FlashCliffordLayer`, :class:`flashcliff.nn.transformer.EquiLinear`, and
+    classes made from them. Each parameter is in one group.
 
     Args:
         network: any module.

@@ -1,7 +1,7 @@
 """The plan of a step.
 
-A plan has the parameters that have a state, sorted by device, with all that a step needs but gradients and options. It is made at the first step, and
-again whenever a parameter or its state moved, or a further parameter has a gradient. Making it checks all that it has.
+A plan has the parameters that have a state, sorted by device, with all that a step needs but gradients and options. It is made at the
+first step, and again whenever a parameter or its state moved, or a further parameter has a gradient. Making it checks all that it has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plan:
     members: list[kernels.Member] = field(default_factory=list)
     """The parameters that have a state."""
     fresh: list[kernels.Member] = field(default_factory=list)
-    """The members whose average is made behind their step."""
+    """The members whose average is made after their step."""
     others: list[Tensor] = field(default_factory=list)
     """The parameters that had no gradient so far."""
     order: list[dict[str, Any]] = field(default_factory=list)
@@ -129,7 +129,7 @@ def averaging_of(groups: list[dict[str, Any]]) -> list[bool]:
 
 
 def begin_averages(plan: Plan) -> None:
-    """Makes the averages that are still to be made, behind the first step with averages: a first average is the parameter."""
+    """Makes the averages that are still to be made, after the first step with averages: a first average is the parameter."""
     for member in plan.fresh:
         member.state[AVERAGE] = _copy(member.parameter, member.parameter)
 
@@ -142,7 +142,7 @@ def _completed(
     name: str,
     owners: Owners,
 ) -> dict[str, Tensor]:
-    """The state of a parameter, new, or in the form that the kernels take: memory of its own, in the parameter's type and order."""
+    """The state of a parameter, new, or in the form that the kernels take: its own memory, in the parameter's type and order."""
 
     def can_stay(tensor: Tensor, key: str) -> bool:
         # Loaded states may share tensors, and steps would write over each other.

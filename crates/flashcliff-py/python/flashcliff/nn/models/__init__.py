@@ -1,5 +1,5 @@
-"""Models of CGENN, CSMPN and MVN: invariants of points ``[batch, points, dim]``, the motion of bodies and classes of jets on graphs, and volumes on
-simplicial complexes."""
+"""Models of CGENN, CSMPN and MVN: invariants of points ``[batch, points, dim]``, the motion of bodies and classes of jets on
+graphs, and volumes on simplicial complexes."""
 
 from .hulls import Hulls
 from .jets import CGLayer, JetTagger

@@ -43,7 +43,8 @@ class CGLayer(CliffordModule):
     with a gate for each channel and grade.
 
     Shapes:
-        - ``x`` and its result ``[blades, nodes, channels]``, ``edge_x`` ``[blades, edges, edge_channels]``, ``node_x`` ``[blades, nodes, node_channels]``
+        - ``x`` and its result ``[blades, nodes, channels]``, ``edge_x`` ``[blades, edges, edge_channels]``,
+          ``node_x`` ``[blades, nodes, node_channels]``
         - ``h`` and its result ``[nodes, scalars]``, ``node_h`` ``[nodes, node_scalars]``
 
     Args:
@@ -265,9 +266,10 @@ class CGLayer(CliffordModule):
 class JetTagger(torch.nn.Module):
     """Logits of the class of jets of particles, on graphs whose nodes are particles. They do not change under Lorentz transformations.
 
-    Scalars of particles, as ``sign(p) log(|p| + 1)``, have a linear map; momenta have :class:`MVLinear` with one matrix. ``layers`` times
-    :class:`CGLayer`, whose edges have the momenta of both ends and their difference, and whose nodes have momenta and scalars. The mean of scalars and
-    invariants over the particles of a jet goes through a perceptron with dropout.
+    Scalars of particles, as ``sign(p) log(|p| + 1)``, have a linear map; momenta have :class:`MVLinear` with one matrix. Then
+    come ``layers`` layers of :class:`CGLayer`, whose edges have the momenta of both ends and their difference, and whose nodes
+    have momenta and scalars. The mean of scalars and invariants over the particles of a jet goes through a perceptron with
+    dropout.
 
     :func:`flashcliff.save_network` and :func:`flashcliff.export` write the network of evaluation, without a mask: call ``eval()``
     first. Running statistics are parameters of the file, and dropout is left out.
@@ -481,8 +483,8 @@ def _check(name: str, x: Tensor | None, shape: tuple[int, ...]) -> None:
 
 @lru_cache
 def _of(algebra: Algebra) -> tuple[Any, Any]:
-    """The scalar and the squared norms by grade of multivectors, and these times a sigmoid for each grade. A number for each grade is as many as a
-    scalar and a vector have."""
+    """Two operators: the scalar and the squared norms by grade of multivectors, and multivectors times a sigmoid for each grade.
+    There are as many grades as numbers in a scalar and a vector, which hold one number for each grade."""
 
     @operator(algebra)
     def invariants(x: Multivector):

@@ -18,22 +18,24 @@ from .nbody import numbers_of_bodies
 class MVNBody(CoreNetwork):
     """Positions of charged bodies after a time, by Multivector Neurons. It commutes with rotations, reflections and translations of space.
 
-    A linear map of the charge to scalars, :class:`~flashcliff.nn.MVLinear` with one matrix of the position from the centre of the graph, the velocity and
-    the charge, ``layers`` layers of messages, and :class:`~flashcliff.nn.MVLinear` with one matrix to one channel, whose vector is added to the centre.
-    144,657 parameters by default. Scalars and multivectors of messages see each other by squares and by factors for each channel and grade:
-    for each edge from ``i`` to ``j``
+    A linear map takes the charge to scalars. :class:`~flashcliff.nn.MVLinear` with one matrix takes the position relative to the
+    centre of the graph, the velocity and the charge to multivectors. ``layers`` layers of messages follow.
+    :class:`~flashcliff.nn.MVLinear` with one matrix then gives one channel, whose vector is added to the centre. 144,657
+    parameters by default. Scalars and multivectors of messages see each other by squares and by factors for each channel and
+    grade: for each edge from ``i`` to ``j``
 
     | ``v = v_linear([v_i, v_j])``, ``s = edge_model_s([s_i, s_j, sum over blades of v^2])``
     | ``u = edge_model_v(v)`` times ``pos_net(s)``, a factor for each channel and grade
 
-    Messages are normed and added up by the root of their number. ``s_j`` gets ``update_norm_s(update_model_s(sum))``, and ``v_j`` gets
-    ``vec_norm(linear_out([left(sum) right(sum), sum]))``, with a geometric product. The nonlinearity of ``edge_model_v`` is ``q`` where ``q . k > 0``, else
-    ``q - (q . k) / (k . k + 1e-8) k``, of two linear maps of its input.
+    Messages are normed and added up by the root of their number. ``s_j`` gets ``update_norm_s(update_model_s(sum))``, and ``v_j``
+    gets ``vec_norm(linear_out([left(sum) right(sum), sum]))``, with a geometric product. The nonlinearity of ``edge_model_v`` is
+    ``q`` where ``q . k > 0``, else ``q - (q . k) / (k . k + 1e-8) k``, of two linear maps of its input.
 
-    The network is one function of autograd with one plan, on the CPU and on GPUs, that the core describes (``messages::MultivectorNeurons`` in Rust); its parts
-    have no calls. Its gradients are such networks, too, of every order.
+    The network is one function of autograd with one plan, on the CPU and on GPUs, that the core describes
+    (``messages::MultivectorNeurons`` in Rust); its parts have no calls. Its gradients are such networks, too, of every order.
 
-    Source: MVN's ``NBody_MVN`` (arXiv 2406.04052), with the names of its state dict. A node without edges gets messages of 0, where MVN's are not a number.
+    Source: MVN's ``NBody_MVN`` (arXiv 2406.04052), with the names of its state dict. A node without edges gets messages of 0,
+    where MVN's are not a number.
 
     Example:
         >>> import torch
@@ -70,7 +72,7 @@ class MVNBody(CoreNetwork):
         edges: Edges,
         graphs: Graphs | None = None,
     ) -> Tensor:
-        """The positions afterwards, ``[nodes, 3]``: the arguments are those of :class:`NBody`.
+        """The positions afterwards, ``[nodes, 3]``. The arguments are as for :class:`NBody`.
 
         Raises:
             TypeError: ``edges`` are none of these.

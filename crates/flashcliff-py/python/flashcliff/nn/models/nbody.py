@@ -35,8 +35,9 @@ class NBody(Networked):
     as vectors, ``layers`` times :class:`EGCL` with the product of both charges as the scalar of an edge, and
     :class:`MVLinear` to one channel, whose vector is added to the position. 134,625 parameters by default.
 
-    The network is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its layers are called where
-    something follows or changes them, as hooks do, and for tensors of 16 bits. A plan belongs to numbers of nodes, edges and graphs: the last 16 stay.
+    The network is one function of autograd with one plan, on the CPU and on GPUs, and one node of a compiled graph. Its layers
+    are called where something follows or changes them, as hooks do, and for tensors of 16 bits. A plan belongs to numbers of
+    nodes, edges and graphs: the last 16 stay.
 
     Source: CGENN's network of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict.
 

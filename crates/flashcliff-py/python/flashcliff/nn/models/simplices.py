@@ -35,16 +35,17 @@ _KINDS = 3
 class SimplicialHulls(Networked):
     """Volumes of convex hulls, on their simplicial complexes. They do not change under rotations, reflections and translations of space.
 
-    Simplices are the nodes of a graph. Their features are those of their corners in every order: :class:`MVLinear` with one matrix of the position of a
-    vertex from the centre, :class:`CEMLP` of one layer of an edge, and of two layers of a triangle, summed over the orders. ``layers`` times
-    :class:`EGCL`, which all simplices share, with the dimensions of both ends as the scalars of an edge and the dimension of a simplex as those of a node,
-    and :class:`MVLinear` to one channel: the volume is the mean of its scalar over simplices. 254,325 parameters by default.
+    Simplices are the nodes of a graph. The features of a simplex come from its corners in every order, summed over the orders: by
+    :class:`MVLinear` with one matrix from the position of a vertex, relative to the centre; by :class:`CEMLP` of one layer for an
+    edge, and of two layers for a triangle. ``layers`` layers of :class:`EGCL` follow, which all simplices share. The scalars of
+    an edge are the dimensions of both ends, and the scalars of a node are the dimension of its simplex. :class:`MVLinear` to one
+    channel comes last: the volume is the mean of its scalar over simplices. 254,325 parameters by default.
 
-    The network is one function of autograd with one plan, on the CPU and on GPUs. Its layers are called where something follows or changes them, as hooks
-    do, for tensors of 16 bits, for complexes without edges or triangles, and in compiled graphs.
+    The network is one function of autograd with one plan, on the CPU and on GPUs. Its layers are called where something follows
+    or changes them, as hooks do, for tensors of 16 bits, for complexes without edges or triangles, and in compiled graphs.
 
-    Source: CSMPN's ``HullsCliffordSharedSimplicialMPNN`` (arXiv 2402.10011), with the names of its state dict. Its linear map ``readout`` has no part
-    in results, and is left out when a state dict is loaded.
+    Source: CSMPN's ``HullsCliffordSharedSimplicialMPNN`` (arXiv 2402.10011), with the names of its state dict. Its linear map
+    ``readout`` has no part in results, and is left out when a state dict is loaded.
 
     Args:
         dim: the dimension of space.
