@@ -13,8 +13,8 @@ type PyHeads = (usize, usize, usize, usize);
 /// The rows of all sequences, the most of one, and the address of the boundaries, or 0.
 type PyRows = (usize, usize, usize);
 
-/// Heads, those of keys and values, the features of a query and of a value, the factor of dot products, the type, and whether factors
-/// may be rounded to TF32.
+/// The heads of queries, the heads of keys and values, the features of a query and of a value, the factor of dot products, the type, and
+/// whether factors may be rounded to TF32.
 type PyKind = (usize, usize, usize, usize, f32, String, bool);
 
 /// Attention within sequences, on GPUs.
@@ -60,7 +60,7 @@ impl Attention {
         })
     }
 
-    /// Like `forward`, and the gradient of the result, and those of queries, keys and values.
+    /// Like `forward`, and the gradient of the result, and the gradients of queries, keys and values.
     fn backward(
         &self,
         kind: PyKind,

@@ -13,7 +13,7 @@ pub(crate) fn tier() -> &'static str {
     Tier::best().name()
 }
 
-/// The tensors of a backward pass besides those of the forward pass.
+/// The tensors of a backward pass besides the tensors of the forward pass.
 #[derive(Debug)]
 pub(crate) struct Gradients {
     pub(crate) grad_output: usize,

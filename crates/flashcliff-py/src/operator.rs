@@ -169,8 +169,8 @@ impl Operator {
         (cost.forward, cost.backward)
     }
 
-    /// The expressions of the program, operands first, as `(name, positions of operands, number)`, and those of the output. The number
-    /// is a constant, or says which element of which argument. `None` for operators that are no program.
+    /// The expressions of the program, operands first, as `(name, positions of operands, number)`, and the positions of the
+    /// output's expressions. The number is a constant, or says which element of which argument. `None` for operators that are not programs.
     fn expressions(&self) -> Option<(Vec<Expression>, Vec<usize>)> {
         let program = self.inner.program()?;
         let nodes = program.graph.ids().map(|id| expression(program, id));
@@ -260,8 +260,8 @@ impl Operator {
         Ok((shapes.collect::<PyResult<_>>()?, plan.workspace))
     }
 
-    /// Does the same as [`Self::run`] on a GPU, on tensors with strides of their own: of components and of rows for
-    /// each input; outputs are an address, the stride of components and that of rows.
+    /// Does the same as [`Self::run`] on a GPU, on tensors with their own strides: of components and of rows for
+    /// each input; outputs are an address, the stride of components and the stride of rows.
     ///
     /// Not for users: memory is not checked, as for `forward`.
     #[cfg(feature = "cuda")]
@@ -307,7 +307,7 @@ impl Operator {
         })
     }
 
-    /// Whether most operations are those of matrix products over channels.
+    /// Whether most operations belong to matrix products over channels.
     #[getter]
     fn has_matrix_products(&self) -> bool {
         self.inner.has_matrix_products()

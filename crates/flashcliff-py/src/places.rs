@@ -17,7 +17,7 @@ pub(crate) fn addresses(
     shapes: Option<Vec<Bound<'_, PyAny>>>,
 ) -> PyResult<Option<Vec<usize>>> {
     match all(tensors, kinds, shapes.as_deref()) {
-        // A tensor without memory of its own has no address.
+        // A tensor without its own memory has no address.
         Err(error) if error.is_instance_of::<PyRuntimeError>(py) => Ok(None),
         found => found,
     }

@@ -14,7 +14,7 @@ pub(crate) type PyRelation = (usize, usize, usize);
 /// A relation, and one that subtracts.
 type PyRelations = (PyRelation, Option<PyRelation>);
 
-/// The sizes of the axes: those in front of rows, rows, targets, and those behind rows.
+/// The sizes of the axes before rows, of rows, of targets, and of the axes after rows.
 type PySizes = (usize, usize, usize, usize);
 
 /// Gathers rows, or sums segments, on the CPU: from the first address to the second, in `f64` or else `f32`.

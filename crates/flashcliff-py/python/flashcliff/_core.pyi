@@ -121,7 +121,7 @@ class Network:
     def dropout(
         self, geometry: TokenGeometry, x: int, channels: Channels, p: float, place: int
     ) -> int:
-        """Dropout of grades, or of vectors, with a number of its own among those of a call."""
+        """Dropout of grades, or of vectors. ``place`` is its number among the dropouts of a call."""
     def products(
         self, geometry: TokenGeometry, x: int, each: int, scalars: int, reference: int | None = None
     ) -> int:
@@ -158,7 +158,7 @@ class Network:
     def beside(
         self, blades: int, x: int, channels: Channels, extra: int, extra_channels: Channels
     ) -> int:
-        """The channels of tokens, then those of others."""
+        """The channels of tokens, then the channels of other tokens."""
     def frames(
         self, geometry: TokenGeometry, x: int, channels: Channels, frames: int, inverse: bool
     ) -> int:
@@ -201,8 +201,9 @@ class NetworkFunction:
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
     ) -> NetworkPlan:
-        """The plan for samples, their items and those of their context, for edges and graphs, and for the rows of up to three further sets. ``wanted`` says of which inputs and parameters there are
-        gradients; ``gpu`` is the number of a GPU and whether products may use TF32, or the CPU. Plans are kept."""
+        """The plan for samples, their items and the items of their context, for edges and graphs, and for the rows of up to three further
+        sets. ``wanted`` says which inputs and parameters have gradients; ``gpu`` is the number of a GPU and whether products may use TF32,
+        or the CPU. Plans are kept."""
     def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
         """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""
 
@@ -253,7 +254,8 @@ class NetworkPlan:
         """Writes the gradients that are wanted, in order."""
 
 class StoredNetwork:
-    """A network of a file, one that the core describes, or a gradient of one. Arguments are the inputs, the parameters, then gradients of results."""
+    """A network of a file, one that the core describes, or a gradient of one. Arguments are the inputs, the parameters, then gradients of
+    results."""
 
     @staticmethod
     def of_json(text: str) -> StoredNetwork: ...
@@ -262,8 +264,8 @@ class StoredNetwork:
         """MVN's network of charged bodies."""
     @property
     def starts(self) -> list[tuple[list[int], str, float]]:
-        """For each parameter its shape in a state dict, ``normal``, ``uniform`` around 0 or ``constant``, and the standard deviation, the bound or the
-        number. Those of a file have none."""
+        """For each parameter its shape in a state dict, ``normal``, ``uniform`` around 0 or ``constant``, and the standard deviation, the
+        bound or the number. The parameters of a file have none of these."""
     @property
     def inputs(self) -> list[tuple[str, list[str]]]:
         """The names and axes of inputs."""
@@ -271,7 +273,7 @@ class StoredNetwork:
     def parameters(self) -> list[str]: ...
     @property
     def relations(self) -> list[tuple[str, str, str]]:
-        """The names of relations, the axes of their rows, and those of their targets."""
+        """The names of relations, the axes of their rows, and the axes of their targets."""
     def shapes(
         self, sizes: tuple[int, int, int, int, int, tuple[int, int, int]]
     ) -> tuple[list[list[int]], list[list[int]]]:
@@ -288,7 +290,8 @@ class StoredNetwork:
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
     ) -> NetworkPlan:
-        """The plan of all results at once, of one pass, as :meth:`NetworkFunction.plan`. Gradients of results are inputs, in front of the parameters; none is wanted."""
+        """The plan of all results at once, of one pass, as :meth:`NetworkFunction.plan`. Gradients of results are inputs, in front of the
+        parameters. No gradient is wanted."""
     def gradient(self, there: list[bool], wanted: list[bool]) -> tuple[StoredNetwork, list[bool]]:
         """The gradients of some results by some arguments, and for each of these whether there is one."""
 
@@ -334,9 +337,9 @@ def run_messages(
     sizes: tuple[int, int],
     is_f64: bool,
 ) -> None:
-    """Computes an operator on rows, on the CPU. A form has the ends of inputs, that of results, and for each result whether it is summed over
-    channels. Inputs are addresses with the strides of components and items, and lengths; results addresses and lengths; relations the addresses of
-    lists, and the number of targets; sizes rows and channels."""
+    """Computes an operator on rows, on the CPU. A form has the ends of inputs, the end of results, and for each result whether it is summed
+    over channels. Inputs are addresses with the strides of components and items, and lengths. Results are addresses and lengths. Relations
+    are the addresses of lists, and the number of targets. Sizes are rows and channels."""
 
 def run_segments(
     sums: bool,
@@ -346,8 +349,8 @@ def run_segments(
     reduction: str,
     is_f64: bool,
 ) -> None:
-    """Gathers rows, or sums segments, on the CPU, from the first address to the second. A relation is the addresses of its lists; sizes are
-    those of the axes in front of rows, rows, targets, and those behind rows."""
+    """Gathers rows, or sums segments, on the CPU, from the first address to the second. A relation is the addresses of its lists. The
+    sizes are the sizes of the axes before rows, of rows, of targets, and of the axes after rows."""
 
 def run_kept(
     what: str,
@@ -409,8 +412,8 @@ class Program:
     def operator(self, gate: str, eps: float) -> Operator: ...
 
 def rotor_operator(algebra: Algebra, map: str, odd: bool) -> Operator | None:
-    """A map of rotors on float64: ``exp``, ``log``, ``inverse``, ``normalized``, ``between`` or ``along``. ``None`` if the algebra has no blades
-    of a grade that it reads or writes."""
+    """A map of rotors on float64: ``exp``, ``log``, ``inverse``, ``normalized``, ``between`` or ``along``. ``None`` if the algebra has no
+    blades of a grade that it reads or writes."""
 
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
@@ -438,8 +441,8 @@ class Operator:
         self,
     ) -> tuple[list[tuple[str, list[int], str, float]], list[int]] | None:
         """The expressions of the program, operands first, as name, positions of operands, name of an argument, and number: a
-        constant, or which element of the argument. Then the positions of those of the output. ``None`` for operators that are no
-        program."""
+        constant, or which element of the argument. Then the positions of the expressions of the output. ``None`` for operators
+        that are not programs."""
     def plan_strided(
         self,
         inputs: list[View],
@@ -468,9 +471,9 @@ class Operator:
         self, inputs: list[View], outputs: list[int | None], workspace: Space, place: Place
     ) -> None: ...
     def triton(self) -> tuple[str, list[tuple[str, int, bool]], int, list[list[int]]] | None:
-        """The operator as Triton kernels: the text of a module, the kernels for rows of several blocks (name, width, whether an instance has
-        one block), how many numbers these keep for each row, and those whose sum each total of rows is. ``None`` for operators that are no
-        program of lanes."""
+        """The operator as Triton kernels: the text of a module, the kernels for rows of several blocks (name, width, whether an instance
+        has one block), how many numbers these keep for each row, and for each total of rows the numbers that it sums. ``None`` for
+        operators that are not programs of lanes."""
     @property
     def content(self) -> str:
         """The operator as text: what it computes, without this process. A derivative has none unless it is a program."""
@@ -479,7 +482,7 @@ class Operator:
         """The operator of such a text."""
     @property
     def has_matrix_products(self) -> bool:
-        """Whether most operations are those of matrix products over channels."""
+        """Whether most operations belong to matrix products over channels."""
     @property
     def output(self) -> tuple[int | str, ...]:
         """The axes of the output."""
@@ -554,8 +557,8 @@ def shipped() -> list[tuple[int, int, int]]: ...
 def addresses(
     tensors: Sequence[Any], kinds: tuple[type, ...], shapes: Sequence[Any] | None = None
 ) -> list[int] | None:
-    """The addresses of tensors, 0 for ``None``; no list unless all are contiguous tensors of these classes with all of their memory, of one type
-    on one device, and of these shapes."""
+    """The addresses of tensors, 0 for ``None``; no list unless all are contiguous tensors of these classes with all of their memory, of one
+    type on one device, and of these shapes."""
 
 def tier() -> str: ...
 def check_room(what: str, bytes: int, rows: int) -> None:

@@ -39,7 +39,7 @@ impl Failure {
     /// The error of the runtime, which the runtime destroys.
     ///
     /// # Safety
-    /// The functions are those of the runtime.
+    /// The functions belong to the runtime.
     pub(super) unsafe fn raised(self, api: &Api) -> *mut abi::Error {
         let text = self.message.replace('\0', "\\0");
         let message = CString::new(text).unwrap_or_default();

@@ -56,7 +56,7 @@ impl<'a> Call<'a> {
         Arrays::of(&self.frame.results)
     }
 
-    /// The results: tensors, and with a workspace behind them, if there is one, bytes.
+    /// The results: tensors, then the bytes of the workspace, if there is one.
     pub(super) fn outputs(&self) -> Result<(Vec<View>, Space), Failure> {
         let mut buffers = buffers(&self.frame.results)?;
         let bytes = buffers.pop_if(|last| last.element == element::U8);

@@ -131,7 +131,7 @@ impl Target {
     }
 }
 
-/// Plans a target on a GPU, or on the CPU: the bytes that the forward pass keeps for the backward pass, and those of the workspace of each.
+/// Plans a target on a GPU, or on the CPU: the bytes that the forward pass keeps for the backward pass, and the workspace bytes of each.
 #[pyfunction]
 pub(crate) fn jax_prepare_network(
     py: Python<'_>,
@@ -154,8 +154,8 @@ pub(crate) fn jax_prepare_network(
 }
 
 /// A pass. Arguments are the lists of each relation and the starts of sequences, then the arguments of the function;
-/// those of a backward pass are besides these the result, what was kept, and the gradient of the result. Results are
-/// those of the function, and what is kept; or the gradients that are wanted.
+/// a backward pass also takes the result, what was kept, and the gradient of the result. A forward pass gives the results
+/// of the function, and what is kept. A backward pass gives the gradients that are wanted.
 ///
 /// # Safety
 /// The contract of [`super::passes::Compute`] holds.
@@ -264,7 +264,7 @@ impl Target {
         })
     }
 
-    /// The rows that sequences divide: items, and those of their context, if there is one.
+    /// The rows that sequences divide: items, and the items of their context, if there is one.
     fn sets(&self) -> Vec<usize> {
         let all = [self.rows.count(), self.rows.samples * self.rows.context];
         let there = all.into_iter().enumerate();
@@ -272,7 +272,7 @@ impl Target {
         there.map(|(_, rows)| rows).collect()
     }
 
-    /// The starts of sequences. On a GPU they stay there: the host has those of as many sequences that are as long as the longest one.
+    /// The starts of sequences. On a GPU they stay there: the host takes as many sequences, each as long as the longest.
     fn sequences(&self, lists: &[List], on_gpu: bool) -> Result<Option<[PySequences; 2]>, Failure> {
         let Some(longest) = self.longest else {
             return Ok(None);

@@ -268,7 +268,7 @@ impl Network {
         self.step(Step::Lanes(step), vec![x], &[])
     }
 
-    /// Dropout of grades with a number of its own among those of a call.
+    /// Dropout of grades. `place` is its number among the dropouts of a call.
     fn dropout(
         &mut self,
         geometry: &TokenGeometry,

@@ -53,7 +53,7 @@ impl OnGpu {
     /// Launches a stage.
     ///
     /// # Safety
-    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes
+    /// The addresses in `given` belong to contiguous tensors on the device, aligned to 16 bytes, with the shapes
     /// of the plan; `kept` is aligned to 128, and `space` to 256. The stream belongs to the primary context of the
     /// device, and orders the uses of all memory.
     pub(crate) unsafe fn run(

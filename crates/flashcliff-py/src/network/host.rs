@@ -7,10 +7,10 @@ use flashcliff_network::{Error, Kept, LaterSlices, Number, Plan, Room, Scales, S
 use super::plan::{Given, KEY, Planned, PySegments};
 use crate::host::{slice, slice_mut};
 
-/// Runs a stage, in memory that goes back behind it.
+/// Runs a stage, in memory that it gives back afterwards.
 ///
 /// # Safety
-/// The addresses in `given` are those of contiguous tensors of type `T` with the shapes of the plan. Nobody else uses memory that is
+/// The addresses in `given` belong to contiguous tensors of type `T` with the shapes of the plan. Nobody else uses memory that is
 /// written, and nobody else writes memory that is read.
 pub(crate) unsafe fn run<T: Number>(
     planned: &Planned,

@@ -148,7 +148,7 @@ impl NetworkFunction {
 
 impl NetworkFunction {
     /// # Safety
-    /// The addresses are those of contiguous parameters of type `T` on the CPU, which nobody writes.
+    /// The addresses belong to contiguous parameters of type `T` on the CPU, which nobody writes.
     unsafe fn write<T: Number>(&self, path: &Path, addresses: &[usize]) -> Result<(), file::Error> {
         let own = self.network.parameters().iter().zip(addresses);
         let parameters: Vec<&[T]> = own
@@ -186,7 +186,7 @@ impl NetworkFunction {
 
     /// Writes the network with its weights to a file.
     ///
-    /// Not for users: memory is not checked. The addresses are those of contiguous parameters on the CPU, of the type, in order.
+    /// Not for users: memory is not checked. The addresses belong to contiguous parameters on the CPU, of the type, in order.
     fn save(
         &self,
         py: Python<'_>,
@@ -231,7 +231,7 @@ pub(crate) struct Given {
     pub(crate) space: usize,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
     pub(crate) stream: usize,
-    /// The sequences of items, and those of their context.
+    /// The sequences of items, and the sequences of their context.
     pub(crate) sequences: Option<[PySequences; 2]>,
     /// The random numbers of dropout: the number of the pass, on a GPU the address of an `u32` there.
     pub(crate) draw: Option<u64>,
@@ -407,7 +407,7 @@ impl Planned {
         Ok((tensors, parameters))
     }
 
-    /// The shape of an input; those behind the inputs of the function are those of the results.
+    /// The shape of an input. Inputs after the inputs of the function have the shapes of the results.
     pub(super) fn input_shape(&self, at: usize) -> &[usize] {
         match at < self.input_count {
             true => &self.shapes[at],

@@ -50,7 +50,7 @@ impl Function {
     }
 
     /// The gradients of some results by some arguments, in their order, and for each argument that is wanted whether
-    /// there is one. The gradients of the results are arguments behind the others.
+    /// there is one. The gradients of the results are arguments after the others.
     pub(crate) fn gradient(
         &self,
         there: &[bool],
@@ -281,7 +281,7 @@ impl StoredNetwork {
     }
 
     /// The plan of all results at once, of one pass, in which no gradient is wanted. Its tensors are the inputs,
-    /// those behind the parameters too, and then the parameters.
+    /// including inputs that come after the parameters, and then the parameters.
     fn plan(
         &self,
         py: Python<'_>,

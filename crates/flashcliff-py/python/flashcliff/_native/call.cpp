@@ -125,7 +125,7 @@ uint64_t next_id() {
     return made++;
 }
 
-// The gradient of a backward pass as an operator: of those of its results, and by those of its arguments.
+// The gradient of a backward pass as an operator: of the results in `there`, by the arguments in `needed`.
 struct Derivative {
     Mask there, needed;
     // Keeps `handle` alive.
@@ -246,7 +246,7 @@ struct Given {
     std::array<View, most> views;
     size_t count = 0;
 
-    // Adds those of some tensors that are there.
+    // Adds the tensors that are there.
     void add_all(const Tensors& tensors) {
         for (const at::Tensor& tensor : tensors) {
             if (tensor.defined()) {

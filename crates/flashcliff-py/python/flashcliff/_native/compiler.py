@@ -93,7 +93,7 @@ def compile_call_path(include: Path, out: Path, cxx11_abi: bool = True) -> None:
 
 
 def _libraries(compiler: list[str], folder: Path) -> list[str]:
-    """Makes the library name those of PyTorch, which the process that loads it has, by empty ones of the same names."""
+    """Makes the library name PyTorch's libraries, which the process that loads it has, by empty libraries of the same names."""
     if sys.platform == "darwin":
         return ["-undefined", "dynamic_lookup", "-Wl,-dead_strip", "-Wl,-x"]
     empty = folder / "empty.cpp"

@@ -61,7 +61,7 @@ PyObject* option_of_python(const c10::IValue& value) {
     return value.isNone() ? Py_NewRef(Py_None) : nullptr;
 }
 
-// An operator of all algebras and options, and those of it that were called.
+// An operator of all algebras and options. It keeps the operators of the algebras and options that were called.
 class Family {
 public:
     const size_t count;

@@ -35,8 +35,8 @@ uintptr_t cuda_handle(const c10::impl::VirtualGuardImpl& guard, const c10::Strea
 
 #else
 
-// `c10::cuda::CUDAStream::stream`. The class is a `c10::Stream` and functions; its headers need those of CUDA, and its library is there
-// with CUDA only.
+// `c10::cuda::CUDAStream::stream`. The class is a `c10::Stream` and functions; its headers need CUDA's headers, and its library is
+// there with CUDA only.
 using HandleOf = void* (*)(const c10::Stream*);
 
 HandleOf handles() {
