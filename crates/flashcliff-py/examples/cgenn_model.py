@@ -1,7 +1,7 @@
 """Makes an existing model of CGENN's layers faster with `flashcliff.accelerate`, and trains on.
 
 A model written for CGENN is not rewritten: its layers are replaced in place, and keep their parameters, so the optimiser goes
-on. CGENN is no package that could be installed, so this file has plain layers with its names, attributes and arithmetic; in a
+on. CGENN is not a package that can be installed, so this file has plain layers with its names, attributes and arithmetic; in a
 checkout of CGENN they come from `models.modules`. Runs in a few seconds on two cores.
 
     python examples/cgenn_model.py

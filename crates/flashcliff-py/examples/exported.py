@@ -1,7 +1,7 @@
 """Writes a network into a file of ONNX, and runs it by onnxruntime beside the module.
 
-The network is CGENN's for volumes of convex hulls. The file has standard operators alone, one for many points and batches of any size, so whatever
-reads ONNX runs it, without Python and without flashcliff. Needs `pip install onnx onnxruntime`; runs in some seconds.
+The network is CGENN's for volumes of convex hulls. The file has standard operators alone, one for many points and batches of any size,
+so whatever reads ONNX runs it, without Python and without flashcliff. Needs `pip install onnx onnxruntime`; runs in some seconds.
 
     python examples/exported.py
 """

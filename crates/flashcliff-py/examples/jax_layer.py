@@ -1,8 +1,8 @@
-"""Trains a network of JAX, whose layers are those of flash-clifford: they learn the planes that vectors span.
+"""Trains a network of JAX with the layers of flash-clifford, which learn the planes that vectors span.
 
-`flashcliff.jax` has the operators within `jax.jit` and `jax.grad`. A layer here is a dataclass with `init` and `apply`, as in Flax, so it needs
-nothing but JAX; within Flax `apply` is the body of a module. With PyTorch at hand, the same network there has the same gradients. Runs in
-seconds.
+`flashcliff.jax` has the operators within `jax.jit` and `jax.grad`. A layer here is a dataclass with `init` and `apply`, as in Flax, so it
+needs nothing but JAX; within Flax `apply` is the body of a module. With PyTorch at hand, the same network there has the same gradients.
+Runs in seconds.
 
     python examples/jax_layer.py
 """
@@ -59,7 +59,7 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Layers between linear maps. Parameters are a list of those of each part."""
+    """Layers between linear maps. Parameters are a list with the parameters of each part."""
 
     parts: tuple
 

@@ -1,7 +1,7 @@
 """Trains plain layers in local frames to find the invariant mass of two of five particles, then boosts all particles.
 
-A small network predicts a frame of each particle, such that frames follow boosts and turns. In its frame the momentum of a particle is four plain numbers,
-so the layers of the transformer are those of any transformer, and the result is invariant by construction (LLoCa, arXiv 2505.20280).
+A small network predicts a frame of each particle, such that frames follow boosts and turns. In its frame the momentum of a particle is four
+plain numbers, so the transformer has the layers of any transformer, and the result is invariant by construction (LLoCa, arXiv 2505.20280).
 Runs in some twenty seconds on two cores.
 
     python examples/local_frames.py

@@ -35,7 +35,7 @@ class Motion(torch.nn.Module):
 
 
 def motor(rotor, shift):
-    """The motor ``[8, 1, 1]`` of the rotor ``(w, xy, xz, yz)`` and a translation behind it."""
+    """The motor ``[8, 1, 1]`` of the rotor ``(w, xy, xz, yz)`` and a translation after it."""
     w, xy, xz, yz = rotor
     turn = torch.tensor([w, 0, 0, 0, xy, xz, yz, 0]).view(8, 1, 1)
     half = torch.cat((-shift / 2, torch.zeros(3))).view(6, 1, 1)

@@ -1,6 +1,6 @@
 """Operators of other libraries and papers as functions of a few lines. Each becomes one kernel, with its gradients, for tensors and arrays.
 
-Signs are those of kingdon: `*`, `^`, `|` and `&` are products, `~` is the reverse, `>>` the sandwich. Runs in a few seconds.
+Signs are the same as in kingdon: `*`, `^`, `|` and `&` are products, `~` is the reverse, `>>` the sandwich. Runs in a few seconds.
 
     python examples/own_operators.py
 """

@@ -1,4 +1,4 @@
-"""An algebra of one's own: Cl(2,1,1) moves events of a spacetime with two dimensions of space.
+"""A custom algebra: Cl(2,1,1) moves events of a spacetime with two dimensions of space.
 
 No build has kernels of this algebra. Its operators are interpreted on the CPU and compiled at their first use on a GPU, with the same
 functions and gradients. The program finds the boost and the shift between two observers by gradient descent on one even multivector.

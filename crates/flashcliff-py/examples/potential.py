@@ -1,7 +1,8 @@
 """Learns Stillinger and Weber's potential of silicon from energies and forces, and simulates silicon with what it has learned.
 
 The potential has terms of pairs and of angles. Data are crystals that are strained and shaken, drawn from a seed; energies and forces are
-computed here, in NumPy. The network is `flashcliff.nn.Potential`; its forces are derivatives of its energy, so the simulation conserves energy.
+computed here, in NumPy. The network is `flashcliff.nn.Potential`; its forces are derivatives of its energy, so the simulation conserves
+energy.
 
 Runs in some twenty seconds on two cores, and needs vesin (`pip install vesin`). A run that learns well takes minutes on a GPU:
 
@@ -45,7 +46,7 @@ def crystal(repeats, lattice=LATTICE):
 
 
 def draw(seed, count, repeats=(2, 1, 1), shake=0.35, strain=0.04):
-    """Positions `[count, atoms, 3]` and lattice vectors `[count, 3, 3]` of crystals, each shaken by an amplitude of its own.
+    """Positions `[count, atoms, 3]` and lattice vectors `[count, 3, 3]` of crystals, each shaken by its own amplitude.
 
     Only sums and products of drawn numbers, one by one, so that all machines have the same bits.
     """
@@ -118,7 +119,7 @@ def data(seed, count, **options):
 
 
 def batches(given, size, device):
-    """Batches of float32 of one shape, each with energies and forces: shuffled once, and filled up behind."""
+    """Batches of float32 of one shape, each with energies and forces: shuffled once, and filled up at the end."""
     structures, energies, forces = given
     atoms = size * structures[0].atom_count + 1
     edges = size * max(own.edge_count for own in structures)

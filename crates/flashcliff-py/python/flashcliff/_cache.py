@@ -39,7 +39,7 @@ def folder(name: str) -> Path:
 
 
 def replace(path: Path, make: Callable[[Path], object], key: str) -> None:
-    """Makes a file beside the old one and gives it the name. Readers see the old file or the new one, also after the machine lost its power.
+    """Makes a file beside the old one and gives it the name. Readers see the old file or the new one, even after a power failure.
 
     Args:
         path: the file. What else has its name, such as a folder, is moved aside.

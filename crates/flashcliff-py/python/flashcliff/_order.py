@@ -16,7 +16,7 @@ _OURS = (0.0, 1.0, -1.0)
 
 @dataclass(frozen=True)
 class Order:
-    """How the blades of a metric are those of flashcliff's algebra of the same signature.
+    """How the blades of a metric correspond to the blades of flashcliff's algebra of the same signature.
 
     Blade ``i`` of the metric is ``signs[i]`` times blade ``places[i]`` of the algebra, since both are products of the
     same vectors, each in its own order.

@@ -143,7 +143,7 @@ class Algebra:
         """All linear maps of multivectors that commute with a group, as a basis:
         ``(source grade, target grade, ((output, input, sign), ...))``.
 
-        A map reads the blades of one grade and writes those of one grade. Each entry adds
+        A map reads the blades of one grade and writes the blades of one grade. Each entry adds
         ``sign * x[input]`` to the output blade. Every map that commutes is a weighted sum of these,
         so a layer has one weight for each. Brehmer et al. (2023, arXiv 2305.18415) derive the 9
         maps of ``"pin"`` for ``Algebra(3, 0, 1)``. Spinner et al. (2024, arXiv 2405.14806) have the
@@ -154,8 +154,8 @@ class Algebra:
         - ``x`` itself, for the grades 0 to ``n``. All signs are +.
         - If ``r = 1``, ``e0 * x`` for the grades 0 to ``n - 1``. All signs are +.
         - For ``"spin"``, ``x * I`` with ``I`` the product of all vectors in order, for the grades 0
-          to ``n``, but not for ``n`` if ``r = 1``, where ``I * I = 0``. The signs are those of the
-          geometric product.
+          to ``n``, but not for ``n`` if ``r = 1``, where ``I * I = 0``. The signs come from
+          the geometric product.
         - For ``"spin"`` if ``r = 1``, three maps of one entry with the sign +: to 1 from the
           product of all vectors but ``e0``, to 1 from ``I``, and to ``e0`` from ``I``.
 

@@ -2,7 +2,7 @@
 PyTorch and others. There are no gradients here: :mod:`flashcliff.jax` and
 :mod:`flashcliff.functional` have them, for arrays of JAX and tensors of PyTorch.
 
-The functions are those of :mod:`flashcliff.functional`, with the same arguments, except that
+The module has the functions of :mod:`flashcliff.functional`, with the same arguments, except that
 involutions and duals are of all grades and take no ``grades``; a result is an array of the library
 of the first array given. Arrays are read where they lie; those that are not
 contiguous in C order are copied by their own library first. On the CPU they are float32 or float64,

@@ -2,7 +2,7 @@
 
 Multivectors are ``[blades, *batch, channels]``: any number of batch axes, the same for all
 multivectors of a call (there is no broadcasting). They need not be contiguous; those that are not
-are copied. Blades are those of the grades that the tensor carries, in the order of
+are copied. A tensor has the blades of the grades that it carries, in the order of
 :attr:`flashcliff.Algebra.blades`; the options ``left``, ``right`` and ``grades`` say
 which grades a tensor carries, as an iterable of grades or ``None`` for all. ``algebra`` is a :class:`flashcliff.Algebra` or a
 tuple ``(p, q, r)``. In the tables below ``C`` is the number of channels, ``G`` of grades, ``P`` of

@@ -1,13 +1,13 @@
 """The operators, and networks of files, on arrays of JAX, within ``jax.jit``, with derivatives of every order.
 
-The functions are those of :mod:`flashcliff.functional`, with the same arguments and the same numbers: on the CPU bit for bit, first
+The module has the functions of :mod:`flashcliff.functional`, with the same arguments and the same numbers: on the CPU bit for bit, first
 gradients included, by the same kernels. They are calls within the programs that XLA compiles, on the CPU and on NVIDIA GPUs, of the arrays
 where they lie.
 
 ===================================  ==========================================================================
 ``jax.jit``                          a call is one foreign function of the program; a GPU's workspace is planned by XLA
 ``jax.grad``, ``jax.vjp``            the backward pass, which reads what the forward pass saved
-``jax.jvp``, ``jax.linearize``       the operator's tangent, an operator of its own
+``jax.jvp``, ``jax.linearize``       the operator's tangent, a separate operator
 ``jax.hessian`` and further orders   derivatives of derivatives, as far as kernels have room: at least the third in up to four dimensions
 ``jax.vmap``                         one call for a batch of multivectors; a call after the other for a batch of weights, and for sums over
                                      the batch such as gradients of weights
@@ -26,7 +26,7 @@ Several devices: call within ``jax.shard_map``, each shard of the batch on its o
 ``jax.jit`` alone it gathers arrays that are spread over devices.
 
 JAX is imported with this module, and PyTorch is not. Errors: ``ValueError`` for shapes and options, ``TypeError`` for element types and
-for what is no array, when the function is traced.
+for what is not an array, when the function is traced.
 
 >>> import jax
 >>> from flashcliff import jax as fj

@@ -3,7 +3,7 @@ kernels.
 
 Small tensors feel what a call costs on the host. This path makes a call, with its gradient, about as
 cheap as one of PyTorch's own, and puts kernels without Python below ``torch.ops.flashcliff``, which graphs of
-``torch.compile`` call. Results, gradients and errors are those of the path in Python, which
+``torch.compile`` call. Results, gradients and errors are the same as on the path in Python, which
 takes the calls that this one leaves: tensor subclasses, tracing, transforms, and every call that
 ends in an error.
 
@@ -138,7 +138,7 @@ def start() -> None:
 
 
 class _Missing(Exception):
-    """There is no library, which is no fault."""
+    """There is no library, which is not a fault."""
 
 
 def _shipped() -> Path:
@@ -221,7 +221,7 @@ def _compile(path: Path) -> None:
 
 
 def _load(path: Path) -> ModuleType:
-    # The libraries that the module links are those of this process.
+    # The module links PyTorch's libraries, which this process has once PyTorch is imported.
     import torch
 
     spec = importlib.util.spec_from_file_location(_NAME, path)

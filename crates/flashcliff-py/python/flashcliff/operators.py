@@ -12,11 +12,12 @@
 torch.Size([8, 5, 4])
 
 The function runs once, on symbols. What it returns is a program over the blades, as the library's own operators are: it is interpreted in
-vectors on the CPU, and compiled at the first call on a GPU. It works with autograd in both modes, ``torch.func``, ``torch.compile`` and CUDA
-graphs.
+vectors on the CPU, and compiled at the first call on a GPU. It works with autograd in both modes, ``torch.func``, ``torch.compile`` and
+CUDA graphs.
 
-Arrays of JAX are taken too, within ``jax.jit`` and with all derivatives, as by :mod:`flashcliff.jax`; arrays of NumPy, CuPy and other libraries
-forward only, as by :mod:`flashcliff.arrays`. PyTorch need not be installed for them. :meth:`Operator.symmetry` says which transformations an operator commutes with.
+Arrays of JAX are taken too, within ``jax.jit`` and with all derivatives, as by :mod:`flashcliff.jax`; arrays of NumPy, CuPy and other
+libraries forward only, as by :mod:`flashcliff.arrays`. PyTorch need not be installed for them. :meth:`Operator.symmetry` says which
+transformations an operator commutes with.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Scalar:
         return -(-self).maximum(-self._scalar("minimum", other))
 
     def where_positive(self, yes: Any, no: Any) -> Scalar:
-        """``yes`` where the scalar is above 0, else ``no``, also where the scalar is NaN. What is not taken has no gradient, and neither has the
-        scalar itself; an infinity or NaN of it does not come through."""
+        """``yes`` where the scalar is above 0, else ``no``, also where the scalar is NaN. What is not taken has no gradient, and neither
+        has the scalar itself; an infinity or NaN of it does not come through."""
         zero = self._program.constant(0.0)
         taken, other = (self._scalar("where_positive", value)._value for value in (yes, no))
         return self._with("select", zero, taken, other)
@@ -145,10 +146,10 @@ class Scalar:
 
 
 class Scalars:
-    """An annotation: an argument ``[1, *batch, scalar channels]``, scalars beside multivectors, with a number of channels of their own.
+    """An annotation: an argument ``[1, *batch, scalar channels]``, scalars beside multivectors, with their own number of channels.
 
-    In the function it is a :class:`Scalar`. Channels and scalar channels do not mix, but by a sum or a mean over either: each is then one number
-    for a batch element. A result of scalar channels is ``[1, *batch, scalar channels]``.
+    In the function it is a :class:`Scalar`. Channels and scalar channels do not mix, but by a sum or a mean over either: each is then one
+    number for a batch element. A result of scalar channels is ``[1, *batch, scalar channels]``.
     """
 
 
@@ -173,8 +174,8 @@ class PerChannel:
 class PerItem:
     """An annotation: numbers of each batch element and channel, ``[count, *batch, channels]``, such as weights of edges.
 
-    In the function it is a scalar if ``count`` is 1, else a sequence of scalars. ``PerItem("paths")`` has a weight for each path of a product: it is
-    given to :meth:`Multivector.weighted`.
+    In the function it is a scalar if ``count`` is 1, else a sequence of scalars. ``PerItem("paths")`` has a weight for each path of a
+    product: it is given to :meth:`Multivector.weighted`.
 
     Args:
         count: how many numbers a batch element has in a channel.
@@ -238,7 +239,7 @@ class Multivector:
         return Multivector(self.algebra, self._program, parts, grades)
 
     def grade(self, *grades: int) -> Multivector:
-        """The parts of some grades. Those that the multivector has not are left out."""
+        """The parts of some grades. Grades that the multivector lacks are left out."""
         kept = {b: v for b, v in self._named().items() if self.algebra.grades[b] in grades}
         if not kept:
             raise ValueError(f"grade: expected one of the grades {self.grades}, got {grades}")
@@ -570,7 +571,8 @@ def operator(
     The function is called once, when it is decorated. Its arguments say by their annotations what they are: :class:`Multivector`,
     ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with another number of channels,
     :class:`PerItem` for numbers of each batch element and channel, :class:`PerChannel` for parameters. It returns
-    a :class:`Multivector`, or a :class:`Scalar`, which becomes a multivector of grade 0, or a tuple of these. Errors come from the line of the function that they are about.
+    a :class:`Multivector`, or a :class:`Scalar`, which becomes a multivector of grade 0, or a tuple of these. Errors come from
+    the line of the function that they are about.
 
     Args:
         algebra: the algebra.
@@ -579,7 +581,7 @@ def operator(
 
     Raises:
         TypeError: an argument without such an annotation, or another result.
-        ValueError: grades that the algebra has not, or more tensors than kernels have room for.
+        ValueError: grades that the algebra lacks, or more tensors than kernels have room for.
     """
     of = as_algebra(algebra)
     return lambda function: Operator(function, of, gate, eps)

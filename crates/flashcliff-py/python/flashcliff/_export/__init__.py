@@ -1,8 +1,8 @@
 """Networks out of Python: files of ONNX, packages of AOTInductor, and files of flashcliff's own.
 
 One idea: **a network describes itself as a graph of operators, and each way out is made of that graph.** A module writes the graph as it
-writes a file for Rust and C; ``stored`` reads it, ``lowered`` turns each node into standard operations, and a host writes these down or runs
-them.
+writes a file for Rust and C; ``stored`` reads it, ``lowered`` turns each node into standard operations, and a host writes these down or
+runs them.
 
 ======================= ====================================================================================================
 module                  what it does
@@ -14,8 +14,8 @@ module                  what it does
 ``torch_host``          the host of operations of PyTorch, ``package`` the package of AOTInductor
 ======================= ====================================================================================================
 
-Programs of lanes become few operations on stacks of components where a runtime calls one after another, and one operation for each expression
-where a compiler fuses them.
+Programs of lanes become few operations on stacks of components where a runtime calls one after another, and one operation for each
+expression where a compiler fuses them.
 """
 
 from __future__ import annotations
@@ -65,15 +65,16 @@ def export(
     ``batch``     tokens                                                     more inputs
     ============= ========================================================== =================================================
     ``"equal"``   ``[samples, items, token]``                                none
-    ``"padded"``  ``[samples, items, token]``; what is behind the length of  ``lengths [samples]`` of int64, and
-                  a sample is seen by nobody                                 ``context_lengths`` with a context
-    ``"ragged"``  ``[rows, token]``, sample behind sample (ONNX only)        the same
+    ``"padded"``  ``[samples, items, token]``; nobody sees the items after   ``lengths [samples]`` of int64, and
+                  the length of a sample                                     ``context_lengths`` with a context
+    ``"ragged"``  ``[rows, token]``, sample after sample (ONNX only)         the same
     ============= ========================================================== =================================================
 
     Other inputs of rows follow: ``reference`` is ``[samples, items]`` or ``[rows]``. Networks on graphs, such as
     :class:`flashcliff.nn.models.NBody`, have their relations as inputs of int64: for each edge its node.
 
-    A network in float32 differs from the module by rounding, some 1e-6 of the largest value. Infinite and missing numbers need not come out the same.
+    A network in float32 differs from the module by rounding, some 1e-6 of the largest value. Infinite and missing numbers need not come out
+    the same.
 
     Args:
         network: the module, or the path of a file with a network.
@@ -84,8 +85,8 @@ def export(
         opset: the version of ONNX's operators, from 18 to 23.
         device: of a package, ``"cpu"`` or ``"cuda"``: what it is compiled for.
         gradients: of a package, whether it also computes the gradients of its inputs: a further input ``output_gradient`` has
-            the shape of the output, and results are the output, then the gradient of each input of numbers. Forces are those of an energy, with the
-            sign changed.
+            the shape of the output, and results are the output, then the gradient of each input of numbers. Forces are the gradients of an
+            energy, with the sign changed.
 
     Raises:
         UnsupportedError: the network, or the choice, has no such file. The message says why.

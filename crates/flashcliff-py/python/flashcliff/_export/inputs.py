@@ -79,7 +79,7 @@ class Inputs:
         return Given(found, sides.get("rows"), sides.get("context_rows"), relations)
 
     def _rows(self, host: Any, side: str, tensors: Mapping[str, Tensor]) -> Rows:
-        """The items of samples, or those of their context."""
+        """The items of samples, or the items of their context."""
         x = tensors[self._first(side).name]
         if self.batch == "ragged":
             lengths = tensors[_lengths(side)]
@@ -93,7 +93,7 @@ class Inputs:
         return Rows(samples, items, seen=seen, positions=host.positions(samples, items))
 
     def _first(self, side: str) -> Field:
-        """The first input whose rows are those of a side."""
+        """The first input whose rows are the rows of a side."""
         pairs = zip(self.fields, self.records)
         return next(field for field, record in pairs if record["axes"][0] == side)
 
@@ -107,7 +107,7 @@ class Inputs:
     def output_axes(self, shape: Sequence[int | None]) -> list[int | str]:
         """The axes of an output, of which those without a size have names."""
         if not self.has_tokens:
-            # They are those of nodes or of graphs, which no shape tells.
+            # They are the axes of nodes or of graphs, and no shape tells which.
             return [f"output_{at}" if own is None else own for at, own in enumerate(shape)]
         open_ = iter([own for own in self._first("rows").axes if isinstance(own, str)])
         return [next(open_) if own is None else own for own in shape]

@@ -1,7 +1,7 @@
 """A network as a package of AOTInductor, which C++ runs with PyTorch's library and without Python.
 
-The lowered network is traced by ``torch.export`` with open axes, and compiled ahead of time. Gradients are traced through: what a package with
-gradients runs is the forward and the backward pass, as one list of kernels.
+The lowered network is traced by ``torch.export`` with open axes, and compiled ahead of time. Gradients are traced through: a
+package with gradients runs the forward and the backward pass as one list of kernels.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def program_of(module: Lowered, gradients: bool) -> torch.export.ExportedProgram
 def _traced(
     module: torch.nn.Module, inputs: tuple[Tensor, ...], axes: Any
 ) -> torch.export.ExportedProgram:
-    # PyTorch 2.11 compares strides such as n and 2 n, and refuses open axes where it cannot prove the result. As an assertion of the program it
-    # always holds.
+    # PyTorch 2.11 compares strides such as n and 2 n, and refuses open axes where it cannot prove the result. As an assertion of the
+    # program it always holds.
     name = "prefer_deferred_runtime_asserts_over_guards"
     known = inspect.signature(torch.export.export).parameters
     more: dict[str, Any] = {name: True} if name in known else {}

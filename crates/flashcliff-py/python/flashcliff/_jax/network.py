@@ -1,7 +1,8 @@
 """Networks of files as functions of JAX.
 
-A first gradient is the backward pass of the plan that PyTorch runs, which reads what the forward pass kept: one more result of the call, of bytes that
-only the plan knows. Gradients of gradients are networks, too, which compute again what they need, and so every order is there that the network has.
+A first gradient is the backward pass of the plan that PyTorch runs, which reads what the forward pass kept: one more result of the
+call, of bytes that only the plan knows. Gradients of gradients are networks, too. They compute again what they need, and so every order is
+there that the network has.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ Step = tuple[tuple[bool, ...], tuple[bool, ...]]
 
 @dataclass(frozen=True, repr=False)
 class Network:
-    """A network, or a gradient of one. Arguments are three lists for each relation, the boundaries of sequences, the inputs, the parameters, then
-    gradients of results."""
+    """A network, or a gradient of one. Arguments are three lists for each relation, the boundaries of sequences, the inputs, the
+    parameters, then gradients of results."""
 
     json: str
     """The network as files have it."""
@@ -63,7 +64,7 @@ class Network:
 
     @property
     def lists(self) -> int:
-        """The number of lists: those of relations, and the boundaries of sequences."""
+        """The number of lists: the lists of relations, and the boundaries of sequences."""
         of_sequences = 0 if self.longest is None else 1 + (self.sizes[2] > 0)
         return 3 * len(self.core.relations) + of_sequences
 
@@ -118,11 +119,13 @@ class Network:
     def along(
         self, call: Call, moved: Sequence[bool], inputs: Sequence[Any], along: Sequence[Any]
     ) -> list[Any]:
-        """The tangents of results by those of arguments.
+        """The tangents of results by the tangents of arguments.
 
-        A gradient ``G`` of ``F`` by some arguments changes along ``v`` as the gradient by these of the product of ``v`` with the gradient of
-        ``F`` by those that ``v`` belongs to: second derivatives have one value in both orders. Along changes of its gradients of results it changes as
-        itself. A network changes along ``v`` as its gradient by gradients of results does, which it is linear in.
+        A gradient ``G`` of ``F`` by some arguments has as its tangent along ``v`` another gradient by the same arguments. It is the
+        gradient of the product of ``v`` with the gradient of ``F`` by the arguments that ``v`` belongs to: second derivatives have one
+        value in both orders. ``G`` is linear in its gradients of results, so its tangent along them is ``G`` of their tangents. The tangent
+        of a network along ``v`` is the gradient, by the gradients of results, of the product of ``v`` with the gradient of the network,
+        which is linear in them.
         """
         avals = self.results([jax.typeof(x) for x in inputs])
         if not self.steps:
@@ -291,19 +294,20 @@ class LoadedNetwork:
             parameters: an array for each parameter, of the type of the inputs.
             samples: the number of samples whose items, as many of each, are the rows; not for networks on graphs.
             graph_count: the number of graphs, for networks on graphs.
-            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows: ``[sequences + 1]`` of int32 or int64, ascending from 0 to the
-                number of rows. Its numbers are traced; the numbers of sequences and of rows are static, as all shapes are.
-            cu_seqlens_key: those of the context rows; without it they are ``cu_seqlens``.
-            longest: the length of the longest sequence, or more: a static number, which only CUDA reads. Without it sequences may have all rows,
-                which is right, and slower.
+            cu_seqlens: the boundaries of the sequences of a ragged batch among its rows: ``[sequences + 1]`` of int32 or int64, ascending
+                from 0 to the number of rows. Its numbers are traced; the numbers of sequences and of rows are static, as all shapes are.
+            cu_seqlens_key: the boundaries of the context rows; without it they are ``cu_seqlens``.
+            longest: the length of the longest sequence, or more: a static number, which only CUDA reads. Without it sequences may have
+                all rows, which is right, and slower.
             given: an array for each input and, as integers, for each relation: the target of each row. Targets out of range are clipped, as
                 indices of JAX are.
 
         Raises:
-            TypeError: an input, a relation or a parameter is missing, or is none of the network's; other element types than float32 and float64.
-            ValueError: shapes that do not belong to one batch; boundaries that do not ascend from 0 to the number of rows, or of sequences that are longer
-                than ``longest``. Boundaries that are traced are compared when the program runs: on the CPU wrong ones are an error of JAX
-                that says the same, and on CUDA, where no host reads them, the result is not a number.
+            TypeError: an input, a relation or a parameter is missing, or is none of the network's; other element types than float32 and
+                float64.
+            ValueError: shapes that do not belong to one batch; boundaries that do not ascend from 0 to the number of rows, or of sequences
+                that are longer than ``longest``. Boundaries that are traced are compared when the program runs: on the CPU wrong ones are
+                an error of JAX that says the same, and on CUDA, where no host reads them, the result is not a number.
         """
         _check_names("inputs and relations", [*self.inputs, *self.relations], given)
         _check_names("parameters", list(_made(self._json, ()).parameters), parameters)
@@ -369,15 +373,15 @@ class LoadedNetwork:
 def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
     """The network of a file of :func:`flashcliff.save_network`, as a function of JAX.
 
-    It works within ``jax.jit``, with the derivatives that the network has: first and second ones, in both modes, and of networks of operators every
-    order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its weights are a dictionary, ``parameters``, which is the first
-    argument of a call.
+    It works within ``jax.jit``, with the derivatives that the network has: first and second ones, in both modes, and of networks of
+    operators every order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its
+    weights are a dictionary, ``parameters``, and the first argument of a call.
 
     Args:
         path: the file.
 
     Raises:
-        ValueError: what is no such file, or of another version.
+        ValueError: the file is not such a file, or it has another version.
         UnsupportedError: a network with several outputs.
         OSError: the file cannot be read.
     """

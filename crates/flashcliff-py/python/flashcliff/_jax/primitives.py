@@ -42,8 +42,8 @@ def operator(arrays: Sequence[Any], of: Any, tf32: bool) -> list[Any]:
 
 
 def bound(primitive: Any, *arrays: Any, **parameters: Any) -> list[Any]:
-    """The results of a primitive. Within ``jax.shard_map`` its arguments are made to vary over the same axes of the mesh: so the gradient of
-    one that is the same everywhere is the sum over them."""
+    """The results of a primitive. Within ``jax.shard_map`` its arguments are made to vary over the same axes of the mesh. So the gradient
+    of an argument that is the same everywhere is the sum over them."""
     varying = [_axes(array) for array in arrays]
     axes = frozenset[str]().union(*varying)
     given = [
@@ -136,7 +136,7 @@ def _moved(tangents: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
 
 
 def _along(inputs, read, tangents, of, tf32):
-    """The tangents of outputs by those of inputs, of which some may be zeros."""
+    """The tangents of outputs by the tangents of inputs, some of which may be zeros."""
     moved, along = _moved(tangents)
     return bound(tangent_p, *inputs, *read, *along, of=of, moved=moved, tf32=tf32)
 
@@ -157,7 +157,7 @@ def _operator_jvp(inputs, tangents, *, of, saves, tf32):
     if own != of:
         # An earlier backward pass, for other inputs, reads what was asked for.
         saved = bound(operator_p, *inputs, of=of, saves=True, tf32=tf32)[count:]
-    # Derivatives of a backward pass are those of a function of inputs and gradients, whatever it reads.
+    # Derivatives treat a backward pass as a function of inputs and gradients, whatever it reads.
     return [*outputs, *saved], [*found, *_zeros(saved)]
 
 

@@ -16,7 +16,7 @@ from .._ops import checks
 
 @dataclass(frozen=True)
 class Sequences:
-    """The sequences of items, and those of the context, if there is one."""
+    """The sequences of items, and the sequences of the context, if there is one."""
 
     bounds: list[Array]
     """The boundaries ``[sequences + 1]`` of each set, of int32."""

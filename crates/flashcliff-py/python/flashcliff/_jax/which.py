@@ -30,7 +30,7 @@ class Which:
     """The steps to a derivative."""
     block_bytes: int | None = None
     row: Op | None = None
-    """The row of the table, if it is an operator with passes of its own, which save what backward reads."""
+    """The row of the table, if the operator has its own passes, which save what backward reads."""
     reads_output: bool = False
     """Whether the backward pass reads the output."""
 
@@ -46,7 +46,8 @@ class Which:
 
     @property
     def has_passes(self) -> bool:
-        """Whether there is a backward pass, which reads what the forward pass saves. Else a gradient is an operator that computes all again."""
+        """Whether there is a backward pass, which reads what the forward pass saves. Otherwise a gradient is an operator that computes all
+        again."""
         return self.row is not None
 
     @property
@@ -93,7 +94,7 @@ class Which:
         inputs: Sequence[Any],
         along: Sequence[Any],
     ) -> list[Any]:
-        """The tangents of outputs by those of inputs: a call of the directional derivative, with inputs and a tangent for each."""
+        """The tangents of outputs by the tangents of inputs: a call of the directional derivative, with inputs and a tangent for each."""
         following = iter(along)
         each = (next(following) if move else jnp.zeros_like(x) for x, move in zip(inputs, moved))
         return call([*inputs, *each], self.then(TANGENT))
@@ -115,7 +116,7 @@ class Which:
         ]
 
     def saved(self, avals: Sequence[Any], tf32: bool) -> Any:
-        """The shape of what the forward pass saves: sums of each batch element, behind the tensor that is kept, if there is one."""
+        """The shape of what the forward pass saves: the tensor that is kept, if there is one, then sums of each batch element."""
         sizes = self._sizes(avals)
         lane = dict(zip(self.lanes, avals))[True]
         dtype = np.dtype("float64" if lane.dtype == np.float64 else "float32")

@@ -1,6 +1,6 @@
 """The functions that emitted kernels call: masks, gates, and the sum of parts.
 
-The formulas of gates are those of the CUDA kernels (``flashcliff-sys/cuda/skeleton/gates.cuh``); tests compare both with the kernels of CPUs.
+Gates have the formulas of the CUDA kernels (``flashcliff-sys/cuda/skeleton/gates.cuh``); tests compare both with the kernels of CPUs.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ class Choice(NamedTuple):
     stages: int
     """The tiles that are on their way at once, where shared memory has room for them."""
     row: int = 49152
-    """The most numbers of a row that one instance holds: three quarters of the registers of a multiprocessor. Longer rows have several blocks."""
+    """The most numbers of a row that one instance holds: three quarters of the registers of a multiprocessor. Longer rows have several
+    blocks."""
     block: int = 1024
     """The most channels of one of several blocks."""
 
@@ -44,8 +45,8 @@ CHOICES = tuple(
 """The choices that are measured beside each other (``benches/peers/triton_gpu.py``)."""
 
 _OF_LANES, _OF_SUMS = CHOICES[4], CHOICES[2]
-"""Those that calls take, without and with sums over the batch: the fastest for ``sgp_norm`` in the plane and in space together (record 127). Running sums
-take as many registers as parameters, and kernels with them spill as soon as tiles are fetched ahead."""
+"""The choices that calls take, without and with sums over the batch: the fastest for ``sgp_norm`` in the plane and in space together
+(record 127). Running sums take as many registers as parameters, and kernels with them spill as soon as tiles are fetched ahead."""
 
 _forced: Choice | None = None
 

@@ -1,4 +1,4 @@
-"""Projections of multivectors and scalars to queries, keys and values of heads, as layers of their own."""
+"""Projections of multivectors and scalars to queries, keys and values of heads, as separate layers."""
 
 from __future__ import annotations
 

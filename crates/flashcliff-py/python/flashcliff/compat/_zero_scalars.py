@@ -16,7 +16,7 @@ def with_empty(
 ) -> transformer.EquiLinear:
     """A layer with the parameters of GATr and lgatr 1.4 where scalar channels are 0 and not ``None``.
 
-    It has no bias of its own for 0 input scalars, and a parameter ``s2s.weight`` ``[out_scalars, in_scalars]`` without
+    It lacks its own bias for 0 input scalars, and has a parameter ``s2s.weight`` ``[out_scalars, in_scalars]`` without
     elements.
     """
     if in_scalars == 0 and layer.bias is not None:

@@ -1,7 +1,8 @@
 """Attention of heads over multivectors and scalars, and rotary positions.
 
-The features of a query and a key are the blades that have a norm, channel by channel, then what distances of points are products of, then the
-scalars, as ``flashcliff_network::tokens`` has them. The head is the fastest index of a channel before attention, and the slowest behind it.
+The features of a query and a key are the blades that have a norm, channel by channel, then the features whose products give distances of
+points, then the scalars, as in ``flashcliff_network::tokens``. The head is the fastest index of a channel before attention, and the slowest
+after it.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ class _Attention:
     # Heads apart, and together again.
 
     def by_heads(self, part: Part, sizes: tuple[int, int], rows: Rows, transposed: bool) -> Tensor:
-        """``[samples, heads, items, features]``, or with the last two axes exchanged. ``sizes``: the features of a channel, and the heads."""
+        """``[samples, heads, items, features]``, or with the last two axes exchanged. ``sizes``: the features of a channel, and heads."""
         ops, (count, heads), (channels, scalars) = self.ops, sizes, self.head
         found = []
         for x, front, axes, width in (

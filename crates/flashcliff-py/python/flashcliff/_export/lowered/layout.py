@@ -30,7 +30,7 @@ class Rows:
 
     Attributes:
         samples: the number of samples.
-        items: the items of each sample; of a ragged batch those of the longest.
+        items: the items of each sample; of a ragged batch the items of the longest sample.
         places: of a ragged batch, for each sample and item the row, ``[samples * items]``; items that are not there have any.
         seen: what is added to scores of keys that may not be there, ``[samples, 1, 1, items]``.
         back: of a ragged batch, for each row its sample and item.

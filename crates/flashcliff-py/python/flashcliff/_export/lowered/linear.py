@@ -1,7 +1,7 @@
 """Equivariant linear layers, as products of matrices for each blade.
 
-A map of the group is a matrix of few signs over blades. Most algebras have at most two blades that a blade is made of, so a layer is a product of a
-stack of matrices with these side by side, ``[blades, rows, 2 in] [blades, 2 in, out]``, and none with a large matrix of zeros.
+A map of the group is a matrix of few signs over blades. In most algebras a blade is made of at most two blades. So a layer is a product of
+a stack of matrices with these side by side, ``[blades, rows, 2 in] [blades, 2 in, out]``, and not a product with a large matrix of zeros.
 """
 
 from __future__ import annotations

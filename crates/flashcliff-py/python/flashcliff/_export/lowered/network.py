@@ -23,7 +23,7 @@ class Given(NamedTuple):
 
     Attributes:
         inputs: the inputs of the network by name; tokens have one axis of rows.
-        rows: the items of samples, and those of their context.
+        rows: the items of samples, and the items of their context.
         relations: for each relation, for each row the row that it belongs to.
     """
 

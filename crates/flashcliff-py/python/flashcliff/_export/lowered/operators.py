@@ -111,7 +111,7 @@ def _mv_linear(self: Operator, ops: Operations, tensors: list[Tensor]) -> Tensor
 def _linear_product(
     self: Operator, evaluate: Any, ops: Operations, tensors: list[Tensor]
 ) -> Tensor:
-    """:func:`_mv_linear` behind the product with its input."""
+    """:func:`_mv_linear`, then the product with its input."""
     x, *of_linear, weight = tensors
     grades = {"left": self.settings["grades"], "right": self.settings["grades"]}
     product = self.like("sgp_norm", **self.chosen("gate", "norm", "eps"), **grades)
@@ -186,7 +186,7 @@ class _Products:
 
 
 def _places(grades: list[int], chosen: list[int]) -> dict[int, int]:
-    """The place of each blade among those of some grades."""
+    """The place of each blade among the blades of some grades."""
     blades = [blade for blade, grade in enumerate(grades) if grade in chosen]
     return {blade: at for at, blade in enumerate(blades)}
 

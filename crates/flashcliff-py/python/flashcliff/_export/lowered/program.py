@@ -164,7 +164,7 @@ _NAMED = {
 
 
 def of_operator(operator: _core.Operator, settings: dict[str, Any]) -> Program | None:
-    """The program of an operator of the table; ``None`` if it is no program. All of its tensors have one number of channels."""
+    """The program of an operator of the table; ``None`` if it is not a program. All of its tensors have one number of channels."""
     found = operator.expressions()
     if found is None:
         return None

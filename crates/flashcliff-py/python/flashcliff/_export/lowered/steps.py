@@ -23,7 +23,7 @@ def lanes(
     row: Tensor | None,
     parameters: np.ndarray | None,
 ) -> Token:
-    """A program whose inputs are neighbouring channels of tokens, and whose outputs are those of others."""
+    """A program whose inputs are neighbouring channels of tokens, and whose outputs are channels of other tokens."""
     inputs, first = [], [0, 0]
     for _, _, is_scalar in program.inputs:
         count = each.scalars if is_scalar else each.multivectors
@@ -96,7 +96,7 @@ def gains(
 
 
 def beside(ops: Operations, x: Token, extra: Token) -> Token:
-    """The channels of other tokens behind those of each."""
+    """The channels of tokens, then the channels of other tokens."""
 
     def joined(a: Tensor | None, b: Tensor | None, axis: int) -> Tensor | None:
         parts = [own for own in (a, b) if own is not None]
@@ -155,7 +155,8 @@ def _minors(
     entries: Tensor,
     below: Tensor,
 ) -> Tensor:
-    """The minors of a grade ``[size * size, rows, 1]``, from those of the grade below: an expansion along the first vector of each blade."""
+    """The minors of a grade ``[size * size, rows, 1]``, from the minors of the grade below: an expansion along the first vector of each
+    blade."""
     vectors, others, own = (np.flatnonzero(grades == at) for at in (1, grade - 1, grade))
     factors: dict[int, tuple[int, int, int]] = {}
     for j in map(int, reversed(vectors)):

@@ -56,7 +56,7 @@ def check_state(new: nn.Module, old: nn.Module) -> None:
     """Checks that both have state dicts of the same keys.
 
     Raises:
-        NotReplaced: one has a key that the other has not.
+        NotReplaced: one has a key that the other lacks.
     """
     odd = old.state_dict().keys() ^ new.state_dict().keys()
     if odd:
@@ -64,7 +64,7 @@ def check_state(new: nn.Module, old: nn.Module) -> None:
 
 
 def carry(new: nn.Module, old: nn.Module) -> None:
-    """Gives ``new`` the attributes that ``old`` and the modules within it have, and it has not.
+    """Gives ``new`` the attributes that ``old`` and the modules within it have, and that it lacks.
 
     What somebody else gave to a module must find a place; of what the module's class gave only plain values are taken.
 

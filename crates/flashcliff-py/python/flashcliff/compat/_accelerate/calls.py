@@ -31,7 +31,7 @@ class Renaming:
         mask = found.get(_OUR_MASK)
         if not isinstance(mask, Tensor):
             found.pop(_OUR_MASK, None)
-            # What is no tensor is an object of xformers.
+            # What is not a tensor is an object of xformers.
             found |= {} if mask is None else {"attn_bias": mask}
         return (), found
 

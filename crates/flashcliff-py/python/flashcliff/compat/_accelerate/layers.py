@@ -35,7 +35,7 @@ __all__ = [
     "with_reference",
 ]
 
-# Axes before those of the items' content: batches of items, and flat items, which some copies take only.
+# Axes before the axes of the items' content: batches of items, and flat items, which are all that some copies take.
 _BATCHES: tuple[tuple[int, ...], ...] = ((2, 5), (7,))
 
 

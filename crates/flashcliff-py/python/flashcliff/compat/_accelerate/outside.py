@@ -73,7 +73,7 @@ def check_known(module: nn.Module) -> None:
     """Checks that a module and all within it have only what the code of their classes names.
 
     Raises:
-        Changed: a module has a method of its own in place of that of its class, or more parameters, buffers or modules.
+        Changed: a module has its own method in place of its class's method, or more parameters, buffers or modules.
     """
     for name, inner in module.named_modules(remove_duplicate=False):
         kind, where = type(inner), _where(name)
@@ -161,10 +161,10 @@ def check_methods(new: nn.Module, old: nn.Module) -> None:
 
 
 def attributes(module: nn.Module) -> list[tuple[str, str, Any, bool]]:
-    """The attributes that modules have besides those of all modules.
+    """The attributes that modules have besides the attributes of all modules.
 
     Returns:
-        For each the name of the module, that of the attribute, its value, and whether somebody else gave it.
+        For each the name of the module, the name of the attribute, its value, and whether somebody else gave it.
     """
     found = []
     for name, inner in module.named_modules(remove_duplicate=False):

@@ -28,8 +28,8 @@ _NARROW = 1e-3
 
 @contextlib.contextmanager
 def undisturbed(device: torch.device) -> Iterator[None]:
-    """A context in which random numbers, and the modes of gradients and of autocast, are those of a fresh process, and
-    which leaves all of them as they were, without warnings of packages."""
+    """A context in which random numbers, and the modes of gradients and of autocast, are as in a fresh process. It
+    leaves all of them as they were, and shows no warnings of packages."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with (
         warnings.catch_warnings(),
@@ -45,8 +45,8 @@ def undisturbed(device: torch.device) -> Iterator[None]:
 
 
 def largest_difference(old: nn.Module, known: Counterpart) -> float:
-    """Compares outputs and all gradients of a copy of ``old`` with those of its counterpart, in both modes where nothing
-    is dropped, in float64 where the module computes in it.
+    """Compares outputs and all gradients of a copy of ``old`` with the outputs and gradients of its counterpart, in both
+    modes where nothing is dropped, in float64 where the module computes in it.
 
     Args:
         old: the module; it is not changed.

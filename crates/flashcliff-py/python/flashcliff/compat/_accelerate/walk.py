@@ -54,9 +54,10 @@ def accelerate(model: nn.Module) -> Acceleration:
     Nothing of the module is changed by that, nor is the state of random numbers.
 
     **What is kept.** A module whose counterpart does something else stays, and what is within it is tried by itself; that is
-    taken back if the module does not run with it. A module stays with all that is within it if somebody changed an instance or its package: hooks and parametrizations, a method, a
-    parameter, buffer or module that the code of the class does not name, a part of another class that makes it different, a
-    replaced function, modes or types that differ. :attr:`Acceleration.kept` has the reasons.
+    taken back if the module does not run with it. A module stays with all that is within it if somebody changed an
+    instance or its package: hooks and parametrizations, a method, a parameter, buffer or module that the code of the class
+    does not name, a part of another class that makes it different, a replaced function, modes or types that differ.
+    :attr:`Acceleration.kept` has the reasons.
 
     A module that occurs several times in the model, by several names or in several parents, is replaced in all places.
     Python lists, dictionaries and attributes that are no submodules keep the old module, which has the same parameters: set
@@ -115,8 +116,8 @@ def _visit_parts(
     result: Acceleration,
     done: dict[nn.Module, nn.Module],
 ) -> None:
-    """Tries what is within a module that was kept, and takes all of it back if the module does not run any more, as one that
-    reads what ours has not."""
+    """Tries what is within a module that was kept, and takes all of it back if the module does not run any more, for
+    example because it reads what ours lacks."""
     before = {inner: dict(inner._modules) for inner in module.modules()}
     ran = runs(module, form)
     _visit_children(name, module, result, done)
@@ -206,7 +207,7 @@ def _counterparts(module: nn.Module, form: Form) -> list[Counterpart]:
 
 
 def _as_reason(error: Exception) -> NotReplaced:
-    """What is raised instead of an error: our own say what they mean, those of modules may be anything."""
+    """What is raised instead of an error: our own errors say what they mean, errors of modules may be anything."""
     if isinstance(error, NotReplaced):
         return error
     if isinstance(error, ValueError):

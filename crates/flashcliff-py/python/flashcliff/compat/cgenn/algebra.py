@@ -403,7 +403,7 @@ class CliffordAlgebra(torch.nn.Module):
         tables = _tables(self._squares)
         found = {name: state_dict[prefix + name] for name in tables if prefix + name in state_dict}
         if not found:
-            # A layer without an algebra of its own wrote this state dict. The tables are constants.
+            # A layer without its own algebra wrote this state dict. The tables are constants.
             return
         for name, value in found.items():
             table = tables[name]

@@ -17,7 +17,7 @@ Device = torch.device | str | None
 
 
 class _Layout(torch.nn.Module):
-    """Wraps the ``forward`` of the class behind it in CGENN's layout."""
+    """Wraps the ``forward`` of the next base class in CGENN's layout."""
 
     algebra: Any
 

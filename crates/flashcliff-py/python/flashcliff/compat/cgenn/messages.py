@@ -50,7 +50,7 @@ class CEMLP(_Layout, nn.CEMLP):
 class EGCL(torch.nn.Module):
     """CGENN's ``EGCL``, of its n-body experiment: messages between neighbours.
 
-    Nodes are ``[nodes, in_features, blades]``. Messages are summed at the first row of ``edge_index``. Sums have a fixed order, on GPUs too.
+    Nodes are ``[nodes, in_features, blades]``. Messages are summed at the first row of ``edge_index``, in a fixed order, on GPUs too.
     """
 
     def __init__(

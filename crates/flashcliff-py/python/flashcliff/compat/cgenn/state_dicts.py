@@ -43,14 +43,14 @@ def load_state_dict(
     Raises:
         ValueError: the state dict is of another metric.
         RuntimeError: names or shapes do not match, with ``strict``.
-        TypeError: the state dict is no mapping.
+        TypeError: the state dict is not a mapping.
     """
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict: expected a mapping, got {type(state_dict).__name__}")
     algebras = {_tables_of(m) for m in module.modules() if isinstance(m, nn.CliffordModule)}
     algebras |= {own for m in module.modules() if isinstance(own := vars(m).get("algebra"), Algebra)}
     expected = [metric_of(algebra) for algebra in algebras]
-    # A module with tables of its own keeps them.
+    # A module with its own tables keeps them.
     values = {name: value for name, value in module.state_dict().items() if _of_algebra(name)}
     for name, value in state_dict.items():
         if _of_algebra(name):
@@ -69,7 +69,7 @@ def load_state_dict(
 def state_dict(module: torch.nn.Module) -> dict[str, Tensor]:
     """The state dict of a layer or model as CGENN's counterpart of it loads it, strictly.
 
-    The parameters are those of ``module.state_dict()``. Where a module has an attribute ``algebra``,
+    The parameters are the same as in ``module.state_dict()``. Where a module has an attribute ``algebra``,
     the six tables of CGENN's algebra are added; modules with a :class:`CliffordAlgebra` have them
     already.
 

@@ -28,7 +28,7 @@ def attention_options(
             keys]`` or ``[*batch, heads or 1, items, keys]``, or an object of xformers: ``BlockDiagonalMask``,
             ``BlockDiagonalCausalMask`` or ``LowerTriangularMask``.
         cu_seqlens: boundaries of the sequences of a ragged batch, ``[sequences + 1]`` integers.
-        cu_seqlens_key: those of the keys; the same by default.
+        cu_seqlens_key: boundaries of the sequences of keys; the same by default.
         shape: ``[*batch, items]`` of the queries.
         keys: how many keys there are; as many as queries by default.
     """

@@ -211,11 +211,11 @@ def geometric_attention(
 
     Args:
         q_mv: multivectors ``[*batch, heads, items, channels, 16]`` of the queries.
-        k_mv: those of the keys; one head stands for all.
-        v_mv: those of the values.
+        k_mv: multivectors of the keys; one head stands for all.
+        v_mv: multivectors of the values.
         q_s: scalars ``[*batch, heads, items, scalars]`` of the queries.
-        k_s: those of the keys.
-        v_s: those of the values.
+        k_s: scalars of the keys.
+        v_s: scalars of the values.
         normalizer: the factor of the trivector of a point, from its weight ``[..., 1]``.
         weights: factors of the distances, which broadcast to ``[heads, items, channels]``.
         attn_mask: a mask, see :func:`flashcliff.compat.gatr.attention_options`.

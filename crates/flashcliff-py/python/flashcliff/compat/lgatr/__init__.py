@@ -1,4 +1,4 @@
-"""L-GATr's networks with its names, arguments, layout and state dicts (lgatr 2.0; :mod:`.v1` has those of 1.4).
+"""L-GATr's networks with its names, arguments, layout and state dicts (lgatr 2.0; :mod:`.v1` is for 1.4).
 
 A model of lgatr runs with these classes in place of lgatr's, with no other change, and its state dicts load and save
 as they are::

@@ -32,7 +32,7 @@ class naive_amp:
 
     A network that is one function computes in float32 under autocast, with this context or without it (see
     :func:`flashcliff.nn.transformer.explain`). Outside of the context, layers of multivectors run in float32 under autocast, and so do
-    those of L-GATr-slim except its linear maps of scalars. Like autocast it is for the thread, and the asynchronous task, that enters it.
+    the layers of L-GATr-slim except its linear maps of scalars. Like autocast it is for the thread or asynchronous task that enters it.
 
     Args:
         enabled: whether the context does anything. ``naive_amp(False)`` never switches off an outer one.

@@ -80,11 +80,11 @@ class SelfAttention(transformer.SelfAttention):
 
 
 class CrossAttention(transformer.CrossAttention):
-    """Multi-head attention of multivectors ``[*batch, items, in_q_mv_channels, 16]`` to those of another set. Its heads
-    share keys and values.
+    """Multi-head attention of multivectors ``[*batch, items, in_q_mv_channels, 16]`` to the multivectors of another
+    set. Its heads share keys and values.
 
     Args:
-        config: the sizes; the channels of its input are those of keys and values.
+        config: the sizes; the channels of its input are the channels of keys and values.
         in_q_mv_channels: multivector channels that queries are made from.
         in_q_s_channels: scalar channels that they are made from, or ``None``.
     """

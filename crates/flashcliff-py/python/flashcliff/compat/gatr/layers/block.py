@@ -23,7 +23,7 @@ class GATrBlock(transformer.Block):
     s_channels]``, each after a norm and with a residual.
 
     ``norm``, ``attention`` and ``mlp`` are parts of the block, with hooks and parameters. Called by themselves they take multivectors with
-    blades first, ``[16, *batch, items, mv_channels]``, unlike those of GATr.
+    blades first, ``[16, *batch, items, mv_channels]``, unlike the parts of GATr's block.
 
     Args:
         mv_channels: multivector channels.

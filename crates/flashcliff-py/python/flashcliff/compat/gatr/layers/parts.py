@@ -1,4 +1,4 @@
-"""The parts of attention as layers of their own, in GATr's layout: projections to heads, and attention of these.
+"""The parts of attention as separate layers, in GATr's layout: projections to heads, and attention of these.
 
 :class:`flashcliff.compat.gatr.SelfAttention` does not contain them; it has the same parameters.
 """

@@ -100,7 +100,7 @@ class AxialGATr(nn.Module):
             attention_mask: a mask of attention along the first axis, and one along the second, each as in
                 :func:`flashcliff.compat.gatr.attention_options`, or ``None``.
             join_reference: as for :class:`GATr`. A tensor broadcasts to ``[*batch, items_1, items_2, 1, 16]``; its
-                items follow those of the input also where axes are exchanged or merged, which GATr's do not.
+                items follow the items of the input even where axes are exchanged or merged, unlike in GATr.
         """
         mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         if mv.dim() < 4:

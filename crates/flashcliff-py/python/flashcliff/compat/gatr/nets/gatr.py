@@ -115,7 +115,8 @@ class GATr(transformer.GATransformer):
                 errors; GATr ignores both.
             attention_mask: see :func:`flashcliff.compat.gatr.attention_options`.
             join_reference: the reference multivector of the join: ``"data"``, the mean of the input over all axes but
-                the first, in which padded items count as in GATr; ``"canonical"``; or a tensor that broadcasts to ``[*batch, items, 1, 16]``.
+                the first, in which padded items count as in GATr; ``"canonical"``; or a tensor that broadcasts to
+                ``[*batch, items, 1, 16]``.
             cu_seqlens: boundaries of the graphs of a **ragged batch** ``[items, in_mv_channels, 16]``, ``[graphs + 1]``
                 integers from 0 to the number of items, or :class:`flashcliff.nn.transformer.Sequences`. Items attend
                 within their graph, and ``"data"`` is the mean of each graph, so the output of a graph does not depend

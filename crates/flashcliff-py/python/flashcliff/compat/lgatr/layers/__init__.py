@@ -1,5 +1,5 @@
-"""L-GATr's layers, with tensors ``[*batch, items, channels, 16]``, and those of L-GATr-slim, with ``[*batch, items, 4,
-channels]``."""
+"""L-GATr's layers, with tensors ``[*batch, items, channels, 16]``, and L-GATr-slim's layers, with
+``[*batch, items, 4, channels]``."""
 
 from .attention import CrossAttention, SelfAttention
 from .blocks import ConditionalLGATrBlock, LGATrBlock

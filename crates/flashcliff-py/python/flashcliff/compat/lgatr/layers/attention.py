@@ -79,7 +79,7 @@ class SelfAttention(OfItems, transformer.SelfAttention):  # type: ignore[misc]
 
 
 class CrossAttention(transformer.CrossAttention):
-    """Multi-head attention of multivectors ``[*batch, items, channels, 16]`` to those of another set.
+    """Multi-head attention of multivectors ``[*batch, items, channels, 16]`` to the multivectors of another set.
 
     Args:
         config: the sizes; it must say ``q_mv_channels``, ``kv_mv_channels`` and ``out_mv_channels``.

@@ -1,4 +1,4 @@
-"""The projections of attention as layers of their own, in L-GATr's layout.
+"""The projections of attention as separate layers, in L-GATr's layout.
 
 :class:`flashcliff.compat.lgatr.SelfAttention` does not contain them; it has the same parameters.
 """

@@ -166,7 +166,7 @@ class SlimSelfAttention(_Heads):
 
 @path.stands_for
 class SlimCrossAttention(_Heads):
-    """Multi-head attention of vectors ``[*batch, items, 4, q_v_channels]`` to those of another set.
+    """Multi-head attention of vectors ``[*batch, items, 4, q_v_channels]`` to the vectors of another set.
 
     Args:
         q_v_channels: vector channels of the items.

@@ -1,5 +1,5 @@
 """The norm and the gated linear unit of L-GATr-slim as operators of :mod:`flashcliff.operators`: vectors are multivectors of grade 1 in
-Cl(1,3,0), scalars have channels of their own."""
+Cl(1,3,0), and scalars have their own channels."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def glu_operator(activations: tuple[str, str], scale: float) -> Operator:
 
 
 def _made(function: Callable[..., object]) -> Operator:
-    """The operator of a function, whose gates are those of the exact GELU."""
+    """The operator of a function, with gates of the exact GELU."""
     return operator(_SPACETIME, gate="gelu")(function)

@@ -30,7 +30,7 @@ class Conditional(nn.Module):
         channels: multivector channels of input, condition, output and blocks.
         scalars: scalar channels of the same.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        arguments: those of :class:`flashcliff.nn.transformer.ConditionalBlock`.
+        arguments: as for :class:`flashcliff.nn.transformer.ConditionalBlock`.
     """
 
     naive_amp = False

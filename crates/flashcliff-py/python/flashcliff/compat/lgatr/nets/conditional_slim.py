@@ -21,7 +21,7 @@ __all__ = ["ConditionalLGATrSlim"]
 class ConditionalLGATrSlim(Slim):
     """L-GATr-slim with cross-attention to a condition in each block.
 
-    Shapes: those of :class:`LGATrSlim`, and of the condition ``[*batch, others, v_channels_cond, 4]`` and ``[*batch,
+    Shapes: as for :class:`LGATrSlim`, and for the condition ``[*batch, others, v_channels_cond, 4]`` and ``[*batch,
     others, s_channels_cond]``. The state dict is that of lgatr 2.0.
 
     Args:

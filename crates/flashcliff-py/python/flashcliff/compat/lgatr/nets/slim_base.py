@@ -68,7 +68,7 @@ class Slim(Networked):
         condition_options: Mapping[str, Any] | None = None,
     ) -> VectorsScalars:
         """Applies the network to vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``, in blocks with a
-        condition to two more, by their names. For the options of attention, and those of cross-attention, see
+        condition to two more, by their names. For the options of attention, and of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
         if condition is not None and self.condition_channels is not None:

@@ -61,7 +61,7 @@ class SelfAttention(OfItems, transformer.SelfAttention):  # type: ignore[misc]
 
 
 class CrossAttention(transformer.CrossAttention):
-    """Multi-head attention of multivectors ``[*batch, items, channels, 16]`` to those of another set.
+    """Multi-head attention of multivectors ``[*batch, items, channels, 16]`` to the multivectors of another set.
 
     Queries, keys and values are not normalised, unlike in lgatr 2.0.
 

@@ -1,6 +1,6 @@
 """The layers of lgatr 1.4, with tensors ``[*batch, items, channels, 16]``.
 
-Scalar channels may be ``None``, for no scalars. The group and the products are those of ``gatr_config`` when a layer is
+Scalar channels may be ``None``, for no scalars. A layer takes the group and the products from ``gatr_config`` when it is
 made.
 """
 

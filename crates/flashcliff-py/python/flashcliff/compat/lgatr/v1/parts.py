@@ -1,4 +1,4 @@
-"""The parts of attention of lgatr 1.4 as layers of their own: projections to heads, and attention of these.
+"""The parts of attention of lgatr 1.4 as separate layers: projections to heads, and attention of these.
 
 :class:`flashcliff.compat.lgatr.v1.SelfAttention` does not contain them; it has the same parameters.
 """

@@ -81,7 +81,7 @@ class LGATrSlim(nets.LGATrSlim):
 class ConditionalLGATrSlim(nets.ConditionalLGATrSlim):
     """L-GATr-slim with cross-attention to a condition in each block.
 
-    Shapes: those of :class:`LGATrSlim`, and of the condition ``[*batch, others, condition_v_channels, 4]`` and
+    Shapes: as for :class:`LGATrSlim`, and for the condition ``[*batch, others, condition_v_channels, 4]`` and
     ``[*batch, others, condition_s_channels]``. The state dict is that of lgatr 1.4.
 
     Args:

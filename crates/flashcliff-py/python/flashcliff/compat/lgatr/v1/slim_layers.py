@@ -61,7 +61,7 @@ class RMSNorm(_OfLayout, SlimRMSNorm):  # type: ignore[misc]
 class Linear(_OfLayout, SlimLinear):  # type: ignore[misc]
     """A linear map of vectors, and one of scalars.
 
-    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimLinear`.
+    Args: as for :class:`flashcliff.compat.lgatr.layers.SlimLinear`.
     """
 
     version = V1
@@ -90,16 +90,17 @@ class GatedLinearUnit(_OfLayout, SlimGLU):  # type: ignore[misc]
 class SelfAttention(_OfLayout, SlimSelfAttention):  # type: ignore[misc]
     """Multi-head self-attention of vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``.
 
-    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimSelfAttention`.
+    Args: as for :class:`flashcliff.compat.lgatr.layers.SlimSelfAttention`.
     """
 
     version = V1
 
 
 class CrossAttention(SlimCrossAttention):
-    """Multi-head attention of vectors ``[*batch, items, channels, 4]`` and scalars to those of a condition.
+    """Multi-head attention of vectors ``[*batch, items, channels, 4]`` and scalars to the vectors and scalars
+    of a condition.
 
-    Args: those of :class:`flashcliff.compat.lgatr.layers.SlimCrossAttention`.
+    Args: as for :class:`flashcliff.compat.lgatr.layers.SlimCrossAttention`.
     """
 
     version = V1
