@@ -1,4 +1,4 @@
-"""Networks from files by the C library, which a variable of the environment names: it is built with Cargo, and not a part of the package."""
+"""Networks from files by the C library, which a variable of the environment names. Cargo builds it; it is not part of the package."""
 
 import ctypes
 import os

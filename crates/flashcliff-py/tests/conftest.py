@@ -13,7 +13,7 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    # Triton reads it when it is imported, which tests of torch.compile may do before those of Triton kernels.
+    # Triton reads it when it is imported, which tests of torch.compile may do before the tests of Triton kernels.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 

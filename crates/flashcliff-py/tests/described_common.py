@@ -72,7 +72,7 @@ def same(module, *given, limit=LIMIT, **options):
 
 
 def check_dropout(monkeypatch, module, *given):
-    """Compares results and gradients with those of layers that drop the same. Evaluation gives others."""
+    """Compares results and gradients with the results of layers that drop the same. Evaluation gives other results."""
     monkeypatch.setattr(choice, "draw_on", lambda device: 12345)
     got = results(module, *given)
     alike(got, by_layers_that_drop(12345, lambda: results(module, *given)), 1e-12)

@@ -50,7 +50,7 @@ def lorentz(seed, proper=True):
 
 
 class Reference(transformer_reference.Reference):
-    """L-GATr. The options are those of the network, and for lgatr 1.4 `version=1`."""
+    """L-GATr. It takes the options of the network, and for lgatr 1.4 `version=1`."""
 
     signs = SIGNS
 

@@ -29,7 +29,7 @@ def of_every_operator():
 
 
 class Negated(torch.Tensor):
-    """A subclass without a meaning of its own."""
+    """A subclass without its own meaning."""
 
 
 ROWS = [

@@ -75,7 +75,7 @@ def alike(got, want, limit=1e-11):
 
 
 def parameters_of(module):
-    """Leaves of their own, by the names of the state dict."""
+    """Separate leaves, by the names of the state dict."""
     named = module.named_parameters()
     return {name: p.detach().clone().requires_grad_() for name, p in named}
 
@@ -111,7 +111,7 @@ def assert_same(module, inputs, reference, tolerance=1e-11):
 
 
 def xformers_mask(kind, query=None, key=None):
-    """An object like those of xformers, with boundaries of sequences of queries and of keys, which are those of queries by default."""
+    """An object like a mask of xformers, with boundaries of sequences of queries and of keys, by default the same for both."""
     mask = type(kind, (), {})()
     for name, bounds in (("q_seqinfo", query), ("k_seqinfo", query if key is None else key)):
         if bounds is not None:

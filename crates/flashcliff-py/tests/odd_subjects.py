@@ -50,7 +50,7 @@ class Subject:
         found = []
         for at, axes in enumerate(shapes):
             shape = [sizes.get(axis, axis) for axis in axes]  # type: ignore[call-overload]
-            # The first numbers of a larger batch are those of a smaller one.
+            # The first numbers of a larger batch are the numbers of a smaller batch.
             generator = torch.Generator().manual_seed(SEED + at)
             order = sorted(range(len(axes)), key=lambda i: not isinstance(axes[i], str))
             drawn = torch.randn(

@@ -1,4 +1,4 @@
-"""Training with our optimisers beside those of PyTorch and of publications, on any device."""
+"""Training with our optimisers beside the optimisers of PyTorch and of publications, on any device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pair:
             theirs.grad = None if gradient is None else gradient.clone()
 
     def made(self, kind, split=None, **options):
-        """Our optimiser and the other with the same groups, by default those of :func:`groups`."""
+        """Our optimiser and the other with the same groups, by default the groups of :func:`groups`."""
         split = partial(groups, kind=kind) if split is None else split
         theirs = THEIRS[kind](split(self.theirs), lr=1e-2)
         return kind(split(self.ours), lr=1e-2, **options), theirs
@@ -79,7 +79,7 @@ def close(got, want):
 
 
 def groups(parameters, kind=optim.AdamW):
-    """Three groups with options of their own."""
+    """Three groups, each with its own options."""
     eps = {} if kind is optim.Lion else {"eps": 1e-3}
     return [
         {"params": parameters[:2], "weight_decay": 0.3},

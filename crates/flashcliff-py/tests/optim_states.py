@@ -1,7 +1,7 @@
 """States, parameters and gradients that do not belong together, for AdamW on any device.
 
-``python optim_states.py cpu`` runs all of them and prints, for each, what came of it. It is a program of its own, because a defect here ends the
-process or spoils its memory.
+``python optim_states.py cpu`` runs all of them and prints, for each, what came of it. It is a separate program, because a defect
+here ends the process or spoils its memory.
 """
 
 from __future__ import annotations

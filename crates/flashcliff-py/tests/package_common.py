@@ -48,7 +48,8 @@ def same_states(mine, other):
 
 
 def compare(mine, other, dtype, call):
-    """Gives `mine` the state of `other`, and compares states, outputs and all gradients; `call` has a net and returns tensors and leaves."""
+    """Gives `mine` the state of `other`, and compares states, outputs and all gradients; `call` takes a net and returns tensors and
+    leaves."""
     mine, other = mine.to(dtype).eval(), other.to(dtype).eval()
     mine.load_state_dict(other.state_dict())
     same_states(mine, other)

@@ -1,4 +1,4 @@
-"""Programs in processes of their own."""
+"""Programs in separate processes."""
 
 from __future__ import annotations
 

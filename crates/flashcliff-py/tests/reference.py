@@ -395,7 +395,7 @@ def sandwich(signature, x, y, left=None, right=None):
 
 
 def of_program(core, eps, gate, **tensors):
-    """The operator by the expressions of its program, on tensors of PyTorch. The tests of Rust compare programs with references of their own;
+    """The operator by the expressions of its program, on tensors of PyTorch. The tests of Rust compare programs with their own references;
     here autograd differentiates them, to any order."""
     expressions, output = core.expressions()
     first = next(iter(tensors.values()))

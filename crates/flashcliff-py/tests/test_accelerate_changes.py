@@ -403,7 +403,7 @@ def test_modules_without_data_are_kept():
 
 
 def test_hooks_of_the_norm_of_a_block(monkeypatch):
-    """A network with such a hook is kept; the counterpart of one without has a norm of that name, with hooks of its own."""
+    """A network with such a hook is kept; the counterpart of a network without one has a norm of that name, with its own hooks."""
     # The stand-in is not of the files of the package, which may be here.
     monkeypatch.delitem(sys.modules, "gatr", raising=False)
     net, inputs = stand_in_of_gatr()

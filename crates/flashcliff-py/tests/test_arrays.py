@@ -163,7 +163,7 @@ def test_examples(module):
 
 
 def test_without_torch():
-    """Algebras, arrays and operators of one's own on arrays need no PyTorch."""
+    """Algebras, arrays, and custom operators on arrays need no PyTorch."""
     program = """
 import sys
 sys.modules["torch"] = None

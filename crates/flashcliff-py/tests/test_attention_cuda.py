@@ -185,7 +185,7 @@ def test_graphs():
 
 
 def placed(x, offset):
-    """The same numbers so many elements behind the start of memory."""
+    """The same numbers, so many elements after the start of memory."""
     return x.new_zeros(x.numel() + offset)[offset:].view(x.shape).copy_(x)
 
 

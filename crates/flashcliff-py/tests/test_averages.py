@@ -19,7 +19,7 @@ def made(kind, parameters, **options):
 
 
 def averages_alike(kind, dtype, device, decay=0.8):
-    """Of all parameters, with and without a gradient, those of PyTorch after each step."""
+    """The averages of all parameters, with and without a gradient, are PyTorch's averages after each step."""
     pair = Pair(dtype, device)
     ours = made(kind, pair.ours, average_decay=decay)
     theirs = AveragedModel(torch.nn.ParameterList(pair.ours), multi_avg_fn=get_ema_multi_avg_fn(0.8))
@@ -154,7 +154,7 @@ def test_the_ends_of_the_range(kind, decay):
 
 @KIND
 def test_states_with_averages(kind):
-    """Loaded, copied, and in memory of their own."""
+    """States are loaded and copied, and averages get their own memory."""
     pair = Pair(torch.float32, "cpu")
     ours = made(kind, pair.ours, average_decay=0.9)
     pair.draw()

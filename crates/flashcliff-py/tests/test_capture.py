@@ -162,7 +162,7 @@ def test_it_takes_modules(fake):
 
 @pytest.mark.parametrize("warmup", [1, 3])
 def test_each_call_is_one_step(fake, warmup):
-    """Losses, gradients, parameters and moments are those of eager steps, bit for bit."""
+    """Losses, gradients, parameters and moments are the same as in eager steps, bit for bit."""
     model, twin = network(), network()
     optimiser, other = Descent(model.parameters()), Descent(twin.parameters())
     step = flashcliff.capture(trainer(model, optimiser), modules=model, warmup=warmup)
@@ -286,7 +286,7 @@ def test_a_step_that_cannot_be_recorded_runs_eagerly(fake):
 
 
 def test_gradients_are_those_of_the_call(fake):
-    """Each graph has its own gradients; after a call the parameters have those of that call."""
+    """Each graph has its own gradients; after a call the parameters have the gradients of that call."""
     model, twin = network(), network()
     optimiser, other = Descent(model.parameters()), Descent(twin.parameters())
     step = flashcliff.capture(trainer(model, optimiser), warmup=1, modules=model)
@@ -322,7 +322,7 @@ def test_gradients_that_add_up(fake, set_to_none):
                     for p in part.parameters():
                         p.sub_(0.1 * p.grad)
                 part.zero_grad(set_to_none)
-    # One that makes gradients and one that adds to them; to those of the first calls, another.
+    # One graph makes gradients and one adds to them; another adds to the gradients of the first calls.
     assert step.graph_count <= 3
 
 

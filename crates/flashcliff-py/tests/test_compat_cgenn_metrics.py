@@ -56,7 +56,7 @@ def test_tables(metric):
         metric
     )
     assert torch.equal(algebra.bbo_grades, grades.double())
-    # The paths are those of flashcliff's order of vectors, one after the other.
+    # The paths are the paths in flashcliff's order of vectors, one after the other.
     found = sorted({tuple(grades[term].tolist()) for term in table.nonzero()})
     assert list(algebra.paths) == found == list(algebra.flashcliff_algebra.paths)
     assert algebra.geometric_product_paths.nonzero().tolist() == [list(path) for path in found]

@@ -324,7 +324,7 @@ def without(names, *parts):
 
 
 def test_state_dicts():
-    """The keys and shapes are those of lgatr 2.0, and of 1.4 where they differ."""
+    """The keys and shapes are the same as in lgatr 2.0, and as in 1.4 where they differ."""
     one = {**SIZES, "num_blocks": 1}
     expected = golden(KEYS)
     assert shapes(lgatr.LGATr(**one)) == expected

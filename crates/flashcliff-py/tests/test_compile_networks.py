@@ -327,7 +327,7 @@ def test_backward_passes_after_the_module_is_gone():
     same_bits(torch.autograd.grad(out.sum(), given), want)
 
 
-# Changes behind the back of a compiler
+# Changes that a compiler does not see
 
 
 def hook(net):

@@ -111,7 +111,7 @@ def test_gradients_of_gradients(case):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_gradients_of_gradients_are_those_of_python(case, dtype, python):
-    """The compiled call path gives the bits of Python, also where parameters have a type of their own."""
+    """The compiled call path gives the bits of Python, also where parameters have their own type."""
     params = torch.float32 if dtype in HALF else None
     tensors = case.tensors(dtype, "cuda", grad=True, params=params)
     found = twice(case.run, tensors)
@@ -333,7 +333,7 @@ def test_memory_of_what_is_kept(recompute, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_blocks(dtype):
-    """Smaller blocks take less memory, in both passes; the numbers are those of one block but for
+    """Smaller blocks take less memory, in both passes; the numbers are the same as with one block but for
     the order of sums."""
     batch, channels = 4096, 64
     shapes = {

@@ -498,7 +498,7 @@ def test_checkpoints(case):
 @ways
 @pytest.mark.parametrize("name", ["sgp_norm", "fcgp_norm", "mv_linear", "mv_linear_sgp_norm"])
 def test_autocast_takes_float32_on_the_cpu(name, way):
-    """Matrix products of composed derivatives must not be those of autocast."""
+    """Matrix products of composed derivatives must not follow autocast."""
     case = named(name)
     function, given = Ways(case)(way), tensors(case, dtype=torch.float32)
     wanted = second(function, leaves(given)), func.jvp(function, given, _along(given))

@@ -1,5 +1,5 @@
-"""Second derivatives of large and of small inputs: in float32 they are those of float64, as long as the operator's own sums of squares are numbers of
-float32."""
+"""Second derivatives of large and of small inputs: in float32 they are the same as in float64, as long as the operator's own sums of
+squares are numbers of float32."""
 
 import pytest
 import torch

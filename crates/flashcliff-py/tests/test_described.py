@@ -383,7 +383,7 @@ def test_mixed_types_are_left_to_the_layers(functions):
 
 @pytest.mark.parametrize("signature", [GATR, LGATR])
 def test_dropout_drops_in_training(functions, monkeypatch, signature):
-    """Results, gradients and gradients of gradients are those of layers that drop the same."""
+    """Results, gradients and gradients of gradients agree with layers that drop the same."""
     net = network(signature, dropout=0.3)
     x, s, more = inputs(net, 2, 3)
     torch.manual_seed(5)

@@ -80,7 +80,7 @@ def test_masks_of_another_type_and_order(functions):
     net = network(LGATR)
     x, s = inputs(net, 3, 5)
     single = bias(3, 2, 5, 5).detach().float().requires_grad_()
-    # The gradient of a mask has its type: layers add those of their blocks up in it.
+    # The gradient of a mask has its type: layers add up the gradients of their blocks in it.
     same(net, x, s, mask=single, limit=2**-22)
     same(net, x, s, mask=bias(5, 5, 3, 2).permute(2, 3, 1, 0))
     assert functions == [("GATransformer", 4)] * 2

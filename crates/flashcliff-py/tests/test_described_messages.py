@@ -194,7 +194,7 @@ def test_hooks_run(functions):
     hook = net.layers[0].edge_model.register_forward_hook(lambda *_: seen.append(1))
     assert (net(*given, graph()) - wanted).abs().max() < 1e-12
     assert seen == [1]
-    # The other layer of messages is a function of its own, and so are the perceptrons of this one.
+    # The other layer of messages is a separate function, and so are the perceptrons of this layer.
     assert [own[3] for own in functions] == [EDGES, 0, 0, EDGES]
     assert "layers.0.edge_model has hooks" in choice.known_of(net).last
     hook.remove()
@@ -238,7 +238,7 @@ def test_maps_that_a_network_cannot_take(functions):
     layer.edge_model.layers[0][0] = disturb(nn.MVLinear(net.algebra, 4, 3, per_grade=False, **F64))
     h, a = random(8, NODES, 3), random(EDGES, 1)
     assert "per_grade of the first map of multivectors and scalars" in why(layer, h, graph(), a)
-    # Perceptrons are functions of their own, without relations.
+    # Perceptrons are separate functions, without relations.
     assert all(own[3] == 0 for own in functions)
 
 
@@ -271,7 +271,7 @@ def test_batches_of_nodes_and_nothing_at_all(functions):
     assert "axes besides theirs" in why(layer, random(4, 3, NODES, 2), graph())
     none = Graph(torch.zeros(2, 0, dtype=torch.int64), NODES)
     assert "no elements" in why(layer, random(4, NODES, 2), none)
-    # Perceptrons are functions of their own, without relations.
+    # Perceptrons are separate functions, without relations.
     assert all(own[3] == 0 for own in functions)
 
 

@@ -194,7 +194,7 @@ def test_checkpoints_call_blocks(functions):
 
 
 def test_dropout_drops_in_training(functions, monkeypatch):
-    """Results and gradients are those of layers that drop the same vectors and scalars."""
+    """Results and gradients agree with layers that drop the same vectors and scalars."""
     net = network("2.0", dropout_prob=0.3).train()
     given = inputs(3, 6)
     check_dropout(monkeypatch, net, *given)

@@ -1,6 +1,6 @@
 """Data parallel training with PyTorch's own tools: two processes do what one does.
 
-Each process takes half of every batch. Losses and, at the end, parameters must equal those of one
+Each process takes half of every batch. Losses and, at the end, parameters must equal the values of one
 process to rounding, since no layer mixes batch elements.
 """
 

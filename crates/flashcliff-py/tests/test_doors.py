@@ -218,7 +218,7 @@ def test_integers_are_refused(way):
 @pytest.mark.share(2)
 @pytest.mark.parametrize("size", [0, 16])
 def test_storages_that_were_resized(size):
-    """In a process of their own: a read of memory that is not there may end it."""
+    """The calls run in a separate process: a read of memory that is not there may end it."""
     code = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from doors_cases import ALL
@@ -363,7 +363,7 @@ def test_second_derivatives_of_attention(shape, mask):
 
 
 def test_the_kernel_of_attention_stays_pytorchs():
-    """Outputs and first gradients are those of PyTorch's function, bit for bit."""
+    """Outputs and first gradients are the same as from PyTorch's function, bit for bit."""
     torch.manual_seed(0)
     given = [torch.randn(3, 2, 5, 8, requires_grad=True) for _ in range(3)]
     plain = torch.nn.functional.scaled_dot_product_attention(*given)
@@ -397,7 +397,7 @@ def test_second_derivatives(way):
 @pytest.mark.share(2)
 @pytest.mark.parametrize("net", [lgatr_net, slim_net])
 def test_bits_after_everything_else(net):
-    """What a mode, a transform or a trace leaves behind changes no later call."""
+    """What a mode, a transform or a trace leaves changes no later call."""
     torch.manual_seed(0)
     net = net().eval()
     given = (torch.randn(2, 5, 1, 16), torch.randn(2, 5, 3))
@@ -603,7 +603,7 @@ def test_transforms_and_backward_passes_on_a_gpu(way):
 
 
 def test_a_mode_around_the_gradient_of_tensors_that_are_made_from_each_other():
-    """The composed gradient ends at the tensors of the call, and leaves the graph behind them for later."""
+    """The composed gradient ends at the tensors of the call, and leaves the graph that made them for later."""
     x = torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True)
     key = 2 * x.sin()
     out = gt.attend(key.cos(), key, key * 3).square().sum()

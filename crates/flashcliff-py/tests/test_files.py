@@ -60,7 +60,7 @@ def saved(tmp_path):
 
 
 def compare(path, batch, given, out, leaves, dtype=torch.float64, **sequences):
-    """Compares the output of a file, and all gradients, with those of a module.
+    """Compares the output and all gradients of a file with the output and gradients of a module.
 
     Args:
         path: the file.
@@ -130,7 +130,7 @@ def test_masks_and_channels_that_are_seen_again(saved):
     for block in net.blocks:
         here = block(*here, *extra, reference.view(2, 5, 1), mask=mask)
     compare(path, (2, 5, 0), given, tokens(*net.linear_out(*here)), dict(net.named_parameters()))
-    # The channels are those of the input, in their order.
+    # The channels are the channels of the input, in their order.
     with torch.no_grad():
         given["extra"] = tokens(mv[..., [1]], s[..., [2, 0]])
         given["reference"] = gt.join_reference(mv).expand(2, 5, 1).flatten()

@@ -204,7 +204,7 @@ def test_predicted_frames_follow_momenta(scalars):
 
 
 def test_frames_are_the_orthonormal_systems_of_vectors():
-    """The rows are those of Gram and Schmidt in the metric, which needs no boost."""
+    """The rows are the result of Gram and Schmidt in the metric, which needs no boost."""
     vectors = torch.stack((momenta(5), random(4, 5, seed=3), random(4, 5, seed=4)), dim=-1)
     frames, found = gt.polar_frames(vectors), []
 

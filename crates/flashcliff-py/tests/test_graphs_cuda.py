@@ -43,7 +43,7 @@ def test_relations_are_those_on_the_cpu():
 
 
 def limit(dtype):
-    """The CPU adds one row after another, so a sum of equal rows may be off by a rounding of each. 16 bits are rounded at the end besides."""
+    """The CPU adds one row after another, so a sum of equal rows may be off by a rounding of each. 16 bits are also rounded at the end."""
     arithmetic = torch.promote_types(dtype, torch.float32)
     roundings = MOST * torch.finfo(arithmetic).eps / 2
     return roundings if dtype == arithmetic else roundings + 2 * torch.finfo(dtype).eps

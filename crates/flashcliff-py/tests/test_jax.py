@@ -498,7 +498,7 @@ def test_example_of_the_module():
     assert doctest.testmod(fj).failed == 0
 
 
-# Operators of one's own
+# Custom operators
 
 
 @operator(R3)

@@ -51,7 +51,7 @@ def same(one, other):
 
 
 def compare(net, given, out, leaves, **more):
-    """Compares the result of a network and all gradients with those of a module."""
+    """Compares the result and all gradients of a network with the result and gradients of a module."""
     inputs = {name: array(tensor) for name, tensor in given.items()}
     result, pullback = jax.vjp(jax.jit(lambda p, x: net(p, **x, **more)), net.parameters, inputs)
     assert same(result, out)

@@ -1,6 +1,6 @@
 """Tensors that one call makes and later calls use: a first call within a mode leaves no trace.
 
-Each case runs in a process of its own, within a mode first and then plainly with gradients; the result has the bits of a
+Each case runs in its own process, within a mode first and then plainly with gradients; the result has the bits of a
 process without the first call. A process that has made no call is the parent of them all, so that PyTorch is imported once.
 """
 

@@ -140,7 +140,8 @@ def gradients(out, leaves, module, create_graph=False):
 
 
 def compare(got, expected, limit=0.0):
-    """Compares gradients, bit for bit without a limit. Those of a file have no axes of one element, and none are zero in the place of missing ones."""
+    """Compares gradients, bit for bit without a limit. Gradients of a file have no axes of one element, and no zeros in the place of
+    missing gradients."""
     least = 1e-3 * max(g.abs().max() for g in expected.values())
     for name in got.keys() | expected.keys():
         if name not in got or name not in expected:

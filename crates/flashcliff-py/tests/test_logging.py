@@ -138,7 +138,7 @@ def test_nothing_is_logged_at_the_end():
 
 @pytest.mark.cuda
 def test_compilation_on_a_gpu(tmp_path):
-    """Kernels are compiled on threads of their own, while Python's lock is free."""
+    """Kernels are compiled on separate threads, while Python's lock is free."""
     program = """
 import torch
 from flashcliff import functional as F

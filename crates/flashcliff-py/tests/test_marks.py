@@ -1,4 +1,4 @@
-"""Marks for the compiler of PyTorch, which nothing imports before something is compiled, or PyTorch itself asks for it: its optimisers do."""
+"""Marks for the compiler of PyTorch, which nothing imports before something is compiled or PyTorch asks for it, as its optimisers do."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def taken_apart(stack, axes):
 @needs_muon
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_a_stack_is_its_matrices(axes, device):
-    """Steps with decay, with and without gradients. On the CPU bit for bit; a GPU may add products of matrices that lie otherwise in another order."""
+    """Steps with decay, with and without gradients. Results agree on the CPU bit for bit; a GPU may add products of matrices with another
+    layout in another order."""
     limit = 0.0 if device == "cpu" else 2e-3
     options = {"lr": 0.05, "weight_decay": 0.2, "momentum": 0.9}
     stack = torch.nn.Parameter(torch.randn(4, 3, 5, device=device))

@@ -89,7 +89,7 @@ def test_the_bits_of_python(case, dtype, python):
 @compiled
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_any_wanted_gradients(case, python, alone):
-    """Gradients of any of the inputs, which are those of all of them."""
+    """Gradients of any of the inputs are the same as when all gradients are wanted."""
     count = len(case.tensors())
     every = case.tensors(grad=True)
     whole = gradients(case.run(**every), list(every.values()))

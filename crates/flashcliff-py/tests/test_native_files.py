@@ -19,7 +19,7 @@ from flashcliff import _cache, native
 compiled = pytest.mark.built
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
-# Runs each task in a process of its own, which a damaged file may end: a folder, the variable, and what to do.
+# Runs each task in its own process, which a damaged file may end: a folder, the variable, and what to do.
 TASKS = """
 import json, os, sys, traceback
 import torch, flashcliff
@@ -92,7 +92,7 @@ def build(path):
 
 
 def copied(folder):
-    """The compiled call path in a cache of its own, and a compiler that takes no time: it gives a copy."""
+    """The compiled call path in a separate cache, and a compiler that takes no time: it gives a copy."""
     good = native._built()
     path = folder / "native" / good.parent.name / good.name
     shutil.copytree(good.parent, path.parent)

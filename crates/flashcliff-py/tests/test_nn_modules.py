@@ -122,7 +122,7 @@ def test_reset_is_the_constructor(name):
             parameter.fill_(9.0)
     torch.manual_seed(3)
     order = [m for m in second.modules() if isinstance(m, nn.CliffordModule)]
-    # Parameters are drawn in the order of constructors: those of inner modules first.
+    # Parameters are drawn in the order of constructors: the parameters of inner modules first.
     for module in (*order[1:], order[0]):
         module.reset_parameters()
     for a, b in zip(first.parameters(), second.parameters(), strict=True):

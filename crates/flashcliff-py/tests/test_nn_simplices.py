@@ -1,4 +1,5 @@
-"""Simplicial complexes and CSMPN's network on them: edges by their definition, numbers simplex by simplex, names, symmetries, derivatives, errors."""
+"""Simplicial complexes and CSMPN's network on them: edges by their definition, numbers simplex by simplex, names, symmetries,
+derivatives, errors."""
 
 import itertools
 from collections import Counter

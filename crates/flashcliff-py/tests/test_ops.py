@@ -182,7 +182,7 @@ def limits(monkeypatch):
 
     for cached in (op_module.operator, eager._bind):
         cached.cache_clear()
-    # The compiled call path has tests of its own.
+    # The compiled call path has its own tests.
     loaded = native.loaded
     native.use(None)
     object.__setattr__(table.FCGP_NORM, "make", remember)

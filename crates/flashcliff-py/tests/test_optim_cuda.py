@@ -15,7 +15,7 @@ from flashcliff import CaptureError, nn, optim
 
 pytestmark = pytest.mark.cuda
 AVERAGES = pytest.mark.parametrize("average_decay", [None, 0.75])
-# More than two launches hold, with sizes around those of blocks.
+# More parameters than two launches hold, with sizes around the sizes of blocks.
 MANY = [(at % 7 + 1, at % 5) for at in range(1100)] + [(1024,), (1025,), (4096,), (4097,), (70000,)]
 
 
@@ -164,8 +164,8 @@ def test_few_launches_that_neither_wait_nor_allocate(kind, max_norm, average_dec
 @AVERAGES
 @pytest.mark.parametrize("max_norm", [None, 0.5])
 def test_replays_are_steps(kind, max_norm, average_decay):
-    """Of gradients that are written in place, with a learning rate that changes between replays, and with averages. The step behind the first
-    one, which made the averages, can be recorded; recording changes nothing."""
+    """Replays have gradients that are written in place, a learning rate that changes between replays, and averages. The step after the
+    first one, which made the averages, can be recorded; recording changes nothing."""
     pairs = [Pair(torch.float32, "cuda") for _ in range(2)]
     rates = [torch.tensor(1e-2, device="cuda") for _ in pairs]
     optimisers = [

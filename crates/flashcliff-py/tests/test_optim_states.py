@@ -26,7 +26,7 @@ NATIVE = pytest.mark.parametrize("native", ["0", ""], ids=["python", "compiled"]
 
 @cache
 def outcomes(device, native):
-    """What comes of each case, in a process of its own."""
+    """What comes of each case, in a separate process."""
     code = f"import flashcliff.functional, optim_states; optim_states.main({device!r})"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],

@@ -1,4 +1,4 @@
-"""Operators that users write over multivectors and scalars beside them, which have channels of their own."""
+"""Operators that users write over multivectors and scalars beside them. The scalars have their own channels."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_gradients_are_those_of_the_formula(device):
 
 
 def test_tensors_with_their_axes_in_another_order(device):
-    """Networks of vectors and scalars have the blades behind the batch."""
+    """Networks of vectors and scalars have the blades after the batch."""
     x, s, a, b = given((9,), 6, 4, torch.float32, device)
     moved = [t.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_() for t in (x, s)]
     plain = [t.clone().requires_grad_() for t in (x, s)]

@@ -51,7 +51,7 @@ def structure(atoms=9, seed=0, cell=None, cutoff=CUTOFF, elements=2, positions=N
 
 
 def crystal(atoms=3, seed=0, cutoff=CUTOFF):
-    """A skewed cell that is smaller than the cut-off, so that atoms are neighbours of their own images."""
+    """A skewed cell that is smaller than the cut-off, so that each atom neighbours its own images."""
     cell = 1.7 * torch.eye(3, **F64) + 0.2 * random(3, 3, seed=9)
     return structure(cell=cell, cutoff=cutoff, positions=random(atoms, 3, seed=seed))
 
@@ -237,7 +237,7 @@ def test_a_larger_cell_has_so_many_times_the_energy():
 
 
 def test_energies_and_forces_are_continuous_at_the_cutoff():
-    """Behind three times the order of what is left: a dimer's energy falls with the third power of the gap, its force with the second."""
+    """Towards the cut-off a dimer's energy falls with the third power of the gap, and its force with the second."""
     model = make()
     shift = model.shift.sum()
     gaps = torch.tensor([1e-2, 5e-3, 2.5e-3], **F64)

@@ -30,8 +30,8 @@ def checksum(*arrays):
 
 @pytest.mark.parametrize("seed", CHECKSUMS)
 def test_the_data_of_a_seed_never_change(seed):
-    """Positions have the same bits on every machine: they are sums and products of random bits, one by one. Exponentials are not, so energies and
-    forces are rounded; none is so near to a half that an error of 1e-9, a thousand times what rounding makes, would change it."""
+    """Positions have the same bits on every machine: they are sums and products of random bits, one by one. Exponentials are not, so
+    energies and forces are rounded; none is so near to a half that an error of 1e-9, a thousand times the rounding, would change it."""
     positions, cells = silicon.draw(seed, COUNT)
     drawn = checksum(positions, cells)
     _, energies, forces = silicon.data(seed, COUNT)

@@ -1,4 +1,4 @@
-"""Profiles: which calls are recorded, how often, and what is left behind."""
+"""Profiles: which calls are recorded, how often, and what is left afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def times(number):
 
 
 def check_steps(repeats=3):
-    """A profile of ``repeats`` steps has their calls and adds up; nothing stays behind."""
+    """A profile of ``repeats`` steps has their calls and adds up; nothing is left afterwards."""
     before = places()
     with flashcliff.profile() as p:
         step(repeats)
@@ -210,7 +210,7 @@ def test_threads():
 
 @pytest.mark.usefixtures("path")
 def test_regions_of_several_threads():
-    """Threads that enter and leave regions of their own leave nothing behind, and each region holds its own calls."""
+    """Nothing is left after threads enter and leave their own regions, and each region holds its own calls."""
     before = places()
     failures = []
 

@@ -326,7 +326,7 @@ def test_calls_on_a_gpu_are_timed_by_its_events(gpu):
         clock.timed(KEY, True, lambda: None)
         clock.timed(KEY, True, lambda: None)
         assert len(gpu) == 1
-    # Once in front of the region and once behind it.
+    # Once before the region and once after it.
     assert len(gpu) == 2
     assert p._log.anchors.keys() == {0}
     (row,) = p.rows[:-1]

@@ -48,7 +48,7 @@ F.geometric_product(tensor(1), tensor(1), R3)
 
 
 def limited(code: str) -> list[str]:
-    """What a process prints that runs code with a limit of its own."""
+    """What a process prints that runs code with its own limit."""
     return printed(HEAD + code).splitlines()
 
 

@@ -83,7 +83,7 @@ def test_neighbours_far_from_the_first(dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
 @pytest.mark.parametrize("how", ["cast", "autocast"])
 def test_attention_with_positions(device, dtype, how):
-    """Items in 16 bits, some of them behind the integers that bfloat16 counts."""
+    """Items in 16 bits, some at positions beyond the integers that bfloat16 counts."""
     algebra = flashcliff.Algebra(3, 0, 0)
     torch.manual_seed(0)
     layer = gt.SelfAttention(algebra, 2, 8, heads=1, rotary=True, initialization="default")

@@ -37,7 +37,7 @@ print(flashcliff.native.is_active(), flashcliff.build_info()["calls"])
 
 
 def call(shipped, cache, more="", **environment):
-    """A call in a process of its own, with libraries from a folder."""
+    """A call in a separate process, with libraries from a folder."""
     kept = {**os.environ, "FLASHCLIFF_CACHE_DIR": str(cache), "FLASHCLIFF_NATIVE": "", **environment}
     return subprocess.run(
         [sys.executable, "-c", CALL % more, str(shipped)], env=kept, capture_output=True, text=True

@@ -418,7 +418,7 @@ def test_attributes_that_change_after_calls(subject, change, device, functions):
     for block in one.module.blocks:
         change(block)
     got = one.results()
-    # What is no parameter is left to the layers.
+    # What is not a parameter is left to the layers.
     called = change in (gains_as_attributes, head_scale_as_buffer)
     assert (functions[3:] != [("GATransformer", 4)]) == called
     want = by_layers(one.results)

@@ -50,7 +50,7 @@ def test_metadata_says_the_same():
 
 
 def test_jax_is_asked_for_where_it_is_needed():
-    """Operators of one's own take arrays of JAX, and do not import it."""
+    """Custom operators take arrays of JAX, and do not import it."""
     program = """
 import sys
 sys.modules["jax"] = None
