@@ -447,8 +447,9 @@ impl<T: Number> Own<'_, T> {
         Ok(unsafe { slice::from_raw_parts_mut(place, len) })
     }
 
-    /// The place of a value in this chunk, and its elements there. The plan gives values that are needed at the same
-    /// time places of their own, inside of the memory of this run and of this chunk; rows of a chunk are of no other.
+    /// The place of a value in this chunk, and its elements there. The plan gives separate places to values that are
+    /// needed at the same time. The places are inside the memory of this run and of this chunk, and no other chunk has
+    /// its rows.
     fn place(&self, value: Value, spot: &Spot) -> Result<(*mut T, usize), Error> {
         let shared = self.shared;
         let (start, len) = self.range(value, spot);

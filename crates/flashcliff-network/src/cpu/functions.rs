@@ -53,7 +53,7 @@ fn zero<T: Number>() -> T {
     T::default()
 }
 
-/// Writes the result of a node from those of its inputs, of which the first one has a shape.
+/// Writes the result of a node from its inputs. `shape` is the shape of the first input.
 pub(super) fn forward<T: Number>(
     work: &Work,
     [x, y]: [Option<&[T]>; 2],
@@ -70,7 +70,7 @@ pub(super) fn forward<T: Number>(
         Work::BladesToChannels => transpose(x, shape[0], o),
         Work::ChannelsToBlades(blades) => transpose(x, x.len() / blades, o),
         Work::ReverseAxes => reverse_axes(x, [shape[0], shape[1], shape[2]], o),
-        // All others are calls of their own.
+        // All other kinds of work have their own calls.
         _ => {}
     }
 }

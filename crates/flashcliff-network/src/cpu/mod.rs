@@ -93,7 +93,7 @@ impl<T> Kept<'_, T> {
 /// The memory of a plan of one stage on the CPU. Runs after the first one take no memory for values; steps on tokens make small lists.
 #[derive(Debug)]
 pub struct Cpu<T> {
-    /// The network of the plan. Each plan has one of its own, which its copies share.
+    /// The network of the plan. Each plan has its own network, which its copies share.
     network: Arc<Network>,
     arena: Vec<T>,
     workspace: Vec<T>,
@@ -158,14 +158,14 @@ impl<T: Number> Cpu<T> {
         })
     }
 
-    /// The elements of the memory: those of the arena, and those of the workspace, which grows with the threads.
+    /// The numbers of elements of the arena and of the workspace, which grows with the threads.
     pub fn len(&self) -> [usize; 2] {
         [self.arena.len(), self.workspace.len()]
     }
 
     /// Runs a plan: the one that the memory was taken for. `outputs` has a vector or a slice for each output, of its
-    /// length. `watch` hears of each call before it runs, by its number, of the first one of calls that run chunk by
-    /// chunk together, and of the number of calls behind the last one.
+    /// length. `watch` hears of each call before it runs, by its number; if calls run chunk by chunk together, it hears
+    /// of the first one only. After the last call it hears the number of calls.
     ///
     /// # Errors
     /// [`Error::Length`] for tensors of another length, [`Error::OtherPlan`]; errors of the sources and of operators.
@@ -255,8 +255,8 @@ impl Plan {
     }
 
     /// Runs a stage on the CPU, in memory that the host lends. `outputs` has room for each output of the stage.
-    /// `watch` hears of each call before it runs, by its number in the plan, as that of [`Cpu::run`], and of the
-    /// number behind the last one.
+    /// `watch` hears of each call before it runs, by its number in the plan, as the watch of [`Cpu::run`] does. After
+    /// the last call it hears the next number.
     ///
     /// # Errors
     /// [`Error::Length`] for tensors of another length and for memory that is too short; [`Error::OtherPlan`] for
@@ -271,7 +271,7 @@ impl Plan {
         watch: &mut dyn FnMut(usize),
     ) -> Result<(), S::Error> {
         check_types::<T>(self)?;
-        // Zeros that are written once need memory of their own.
+        // Zeros that are written once need their own memory.
         if self.is_whole() {
             return Err(other_plan("several stages", "one stage").into());
         }
@@ -409,8 +409,8 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             .position(|input| *input == node.inputs[at]);
         Ok(match &held[first.unwrap_or(at)] {
             Some(held) => &held[..spot.len()],
-            // SAFETY: the plan gives values that are needed at the same time places of their own, inside of the memory of this run, so
-            // nothing writes to this one while the node runs, but for a value that takes its place, which nothing reads then.
+            // SAFETY: the plan gives separate places, inside the memory of this run, to values that are needed at the same time. So nothing
+            // writes to this value while the node runs, except for a value that takes its place, which nothing reads then.
             None => unsafe { slice::from_raw_parts(self.address(spot), spot.len()) },
         })
     }

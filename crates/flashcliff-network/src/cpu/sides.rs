@@ -73,14 +73,14 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         Ok(())
     }
 
-    /// The elements of the axes behind that of sides.
+    /// The elements of the axes after the axis of the sides.
     pub(super) fn behind(&self, value: Value, sides: &Sides) -> Result<usize, Error> {
         Ok(self.plan.spot(value)?.shape[sides.axis + 1..]
             .iter()
             .product())
     }
 
-    /// The elements of a row of a value that a node reads: the sizes behind the axis of its rows.
+    /// The elements of a row of a value that a node reads: the product of the sizes after the axis of its rows.
     pub(super) fn inner(&self, node: &Node, rows: Axis) -> usize {
         let axes = self
             .plan

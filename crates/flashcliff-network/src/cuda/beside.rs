@@ -58,7 +58,7 @@ impl Beside {
         self.own.is_free()
     }
 
-    /// Begins a branch behind all that was launched on the line.
+    /// Begins a branch after all that was launched on the line.
     pub(super) fn fork(&mut self, line: &CudaStream) -> Result<(), Error> {
         self.is_open = true;
         let forked = self.stream().join(line);
@@ -73,7 +73,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Makes the line wait for branches that work with these uses must come behind.
+    /// Makes the line wait for the branches that must end before work with these uses.
     pub(super) fn wait(&mut self, line: &CudaStream, uses: &[(Memory, Use)]) -> Result<(), Error> {
         let ends = self.uses.ends(uses);
         let mut waits = ends.iter().map(|end| line.wait(end));

@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A node that is no operator.
+    /// Launches a node that is not an operator.
     fn function(&self, work: &Work, node: &Node, stream: &CudaStream) -> Result<(), Error> {
         let inputs = self.values(&node.inputs)?;
         let (device, x, o) = (self.device, inputs[0], self.result(node.outputs[0])?);
@@ -80,13 +80,13 @@ impl<'a> Run<'a> {
             }
             Work::Blade(blade) => network::blade(device, stream, x, *blade, o)?,
             Work::ReverseAxes => network::reverse_axes(device, stream, x, o)?,
-            // All others are calls of their own.
+            // All other kinds of work have their own calls.
             _ => {}
         }
         Ok(())
     }
 
-    /// The gradient of a node that is no operator.
+    /// Launches the gradient of a node that is not an operator.
     fn gradient(&self, node: &Node, gradient: &Gradient, stream: &CudaStream) -> Result<(), Error> {
         let given = self.values(&node.inputs)?;
         let device = self.device;

@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
                 Some(at) => at,
                 None => {
                     let mut read = self.values(plan.reads(call))?;
-                    // Behind the inputs, the output and what it saved.
+                    // The gradient of the output comes after the inputs, the output and what was saved.
                     let grad_output = read[count + 2];
                     read.truncate(count);
                     maps.push(Map {

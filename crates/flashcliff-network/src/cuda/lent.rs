@@ -10,11 +10,11 @@ use crate::{Error, Rows};
 /// What a host lends to the run of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
-    /// The inputs, in their order, with the shapes of the plan. Those behind the last one that the stage reads may be left out.
+    /// The inputs, in their order, with the shapes of the plan. Inputs after the last one that the stage reads may be left out.
     pub inputs: &'a [Tensor<'a>],
     /// The parameters, in their order, with the shapes of the plan.
     pub parameters: &'a [Tensor<'a>],
-    /// The addresses of the outputs, in their order: those of the stage, behind those of earlier stages.
+    /// The addresses of the outputs, in their order: first the outputs of earlier stages, then the stage's outputs.
     pub outputs: &'a [CUdeviceptr],
     /// The address of what is kept between stages; 0 for a plan of one.
     pub kept: CUdeviceptr,
@@ -24,17 +24,18 @@ pub struct Lent<'a> {
     pub adds_error: bool,
     /// The numbers of a scale of the loss, as [`squared_error`](flashcliff::cuda::network::squared_error) takes them.
     pub loss_scale: Option<Tensor<'a>>,
-    /// The sequences of a ragged batch, in a plan of one sample, and those of their contexts, which have no bounds
-    /// without a context. Items attend within their sequence. Without sequences each sample of the plan is one.
+    /// The sequences of a ragged batch, in a plan of one sample, and the sequences of their contexts, which have no
+    /// bounds without a context. Items attend within their sequence. Without sequences each sample of the plan is one
+    /// sequence.
     pub sequences: Option<[Sequences<'a>; 2]>,
-    /// The segments of each [relation](crate::Network::relation), in their order: those of
-    /// [`DeviceSegments`](super::DeviceSegments), or others with numbers in range.
+    /// The segments of each [relation](crate::Network::relation), in their order: the addresses of
+    /// [`DeviceSegments`](super::DeviceSegments), or of other segments with numbers in range.
     pub relations: &'a [Addresses],
     /// The random numbers of dropout. Without them nothing is dropped.
     pub draw: Option<Draw>,
 }
 
-/// The sequences of a ragged batch, or those of their contexts.
+/// The sequences of a ragged batch, or the sequences of their contexts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sequences<'a> {
     /// Where the sequences begin among the rows, and the number of rows.

@@ -54,7 +54,7 @@ pub struct Course<'a> {
     /// Whether calls may run beside the line. It has a point in a run that is captured as a graph: launched one by
     /// one, calls wait for the host.
     pub forks: bool,
-    /// Calls behind which all outputs so far are complete, in order; behind the last call they are in any case.
+    /// The calls after which all outputs so far are complete, in order. After the last call they always are.
     pub stops: &'a [usize],
 }
 
@@ -65,7 +65,7 @@ pub enum Moment {
     Call(usize),
     /// All calls are launched.
     End,
-    /// All that is launched so far is complete behind what the stream has: the stop with this number.
+    /// The stop with this number: all that is launched so far is complete once the stream has done what it has.
     Stop(usize),
 }
 
@@ -108,7 +108,7 @@ struct Run<'a> {
     beside: Option<&'a mut Beside>,
     /// The gradients that are left in parts, by their values: their calls.
     left: Vec<(Value, usize)>,
-    /// The gradients of matrices, by their numbers in the plan, that are there, while those of their parameters are not.
+    /// The gradients of matrices that are there while the gradients of their parameters are not, by their numbers in the plan.
     of_matrices: Range<usize>,
 }
 
@@ -218,7 +218,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::Length`] for a number of tensors; [`Error::OtherPlan`] for memory that was taken for another plan;
-    /// shapes, types and devices that are not those of the plan; errors of the device and of the watch.
+    /// shapes, types and devices that differ from the plan's; errors of the device and of the watch.
     ///
     /// # Safety
     /// Each output is the address of memory on the device of the plan, with the elements and the type of the output,
@@ -408,7 +408,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The packed weights of operators: behind the calls that make them.
+    /// The packed weights of operators. They are packed at the first use, after the calls that make weights.
     fn packed(&mut self) -> Result<&mut Packed<'a>, Error> {
         if self.packed.is_none() {
             self.pack_weights()?;
@@ -546,13 +546,13 @@ impl<'a> Run<'a> {
     fn result<'r>(&self, value: Value) -> Result<TensorMut<'r>, Error> {
         let spot = self.plan.spot(value)?;
         let address = self.address(spot.memory);
-        // SAFETY: the same holds as in `value`, and values that are needed at the same time have places of their own.
+        // SAFETY: the same holds as in `value`, and values that are needed at the same time have separate places.
         let tensor =
             unsafe { TensorMut::from_raw(address, spot.dtype, &spot.shape, self.device.ordinal()) };
         Ok(tensor?)
     }
 
-    /// Clears the elements of a value behind the first ones.
+    /// Clears the elements of a value after the first ones.
     fn clear(
         &self,
         stream: &CudaStream,

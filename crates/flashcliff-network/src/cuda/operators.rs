@@ -19,7 +19,8 @@ pub(super) struct Operators {
     numbers: HashMap<usize, usize>,
     /// For each operator of the packing its node.
     nodes: Vec<usize>,
-    /// The operators of which nothing is packed, by their nodes: those of several results, and those whose parameters other calls compute.
+    /// The operators of which nothing is packed, by their nodes: operators with several results, and operators whose
+    /// parameters other calls compute.
     alone: HashMap<usize, cuda::Operator>,
     /// The packing of the weights of all operators.
     pub(super) packing: Arc<Packing>,

@@ -19,7 +19,7 @@ impl OwnStream {
             .map_err(driver_error("cuCtxSetCurrent"))?;
         let made = result::stream::create(result::stream::StreamKind::NonBlocking);
         let made = made.map_err(driver_error("cuStreamCreate"))?;
-        // SAFETY: the stream is of the context, and lives until this value is dropped, behind all that is launched on it.
+        // SAFETY: the stream is of the context, and lives until this value is dropped, after all that is launched on it.
         Ok(Self(unsafe { context.wrap_borrowed_stream(made) }))
     }
 

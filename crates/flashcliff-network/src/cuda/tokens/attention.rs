@@ -220,8 +220,8 @@ impl Heads {
         [given.x, given.other].into_iter().take(count).enumerate()
     }
 
-    /// Writes the gradients of both inputs from those of the features, and the shares of rows in those of weights. An
-    /// address of 0 is that of a gradient that is not wanted.
+    /// Writes the gradients of both inputs from the gradients of the features, and the shares of rows in the gradients
+    /// of weights. An address of 0 stands for a gradient that is not wanted.
     ///
     /// # Safety
     /// The contract of [`Self::write`] holds.
@@ -268,7 +268,7 @@ impl Heads {
     /// Writes attended values `[outer, inner, heads, width]` if `by_item`, else `[outer, heads, inner, width]`, as tokens; or back.
     ///
     /// # Safety
-    /// The addresses are those of attended values and of tokens of the result.
+    /// The addresses point to attended values and to tokens of the result.
     pub(super) unsafe fn merge(
         &self,
         site: &Site<'_>,
@@ -341,7 +341,7 @@ impl Ready for Attention {
             to.x.unwrap_or(unwanted),
             to.other.unwrap_or(unwanted_context),
         ];
-        // SAFETY: the room has the elements of all, and the way its own behind it; the caller promises the rest.
+        // SAFETY: the room has the elements of all, with the way's own room after it; the caller promises the rest.
         unsafe {
             let features = match &self.way {
                 Way::Fused(way) => way.backward(&self.heads, site, own, g)?,

@@ -117,7 +117,7 @@ impl Blocks {
     /// Writes rows times the matrix, plus the bias.
     ///
     /// # Safety
-    /// The addresses are those of the rows, of the matrix with its bias, and of the result.
+    /// The addresses point to the rows, to the matrix with its bias, and to the result.
     pub(super) unsafe fn output(
         &self,
         site: &Site<'_>,
@@ -135,14 +135,14 @@ impl Blocks {
             transposed: false,
             groups: self.forward.at(site),
         };
-        // SAFETY: units are those of the matrix; the caller promises the rest.
+        // SAFETY: the units belong to the matrix; the caller promises the rest.
         Ok(unsafe { block_sparse::product(site.target(), product) }?)
     }
 
     /// Writes the gradient of rows from that of the result.
     ///
     /// # Safety
-    /// The addresses are those of the gradient of the result, of the matrix, and of the gradient.
+    /// The addresses point to the gradient of the result, to the matrix, and to the gradient of the rows.
     pub(super) unsafe fn input(
         &self,
         site: &Site<'_>,
@@ -160,14 +160,14 @@ impl Blocks {
             transposed: true,
             groups: self.backward.at(site),
         };
-        // SAFETY: units are those of the matrix; the caller promises the rest.
+        // SAFETY: the units belong to the matrix; the caller promises the rest.
         Ok(unsafe { block_sparse::product(site.target(), product) }?)
     }
 
-    /// Writes the gradients of the matrix and of the bias behind it. Elements in no block are left as they are.
+    /// Writes the gradients of the matrix and of the bias after it. Elements in no block are left as they are.
     ///
     /// # Safety
-    /// The addresses are those of the rows, of the gradient of the result, of the gradient, and of [`Self::bytes`].
+    /// The addresses point to the rows, to the result's gradient, to the gradient, and to [`Self::bytes`] of memory.
     pub(super) unsafe fn gradient(
         &self,
         site: &Site<'_>,
@@ -185,7 +185,7 @@ impl Blocks {
             rows: site.sizes.rows(),
             groups: self.weights.at(site),
         };
-        // SAFETY: units are those of the matrix; the caller promises the rest.
+        // SAFETY: the units belong to the matrix; the caller promises the rest.
         Ok(unsafe { block_sparse::weights(site.target(), weights) }?)
     }
 }
@@ -219,7 +219,7 @@ impl Grouped {
     }
 }
 
-/// The numbers of groups as the kernels read them, and those of units.
+/// The numbers of groups and the numbers of units, as the kernels read them.
 fn described(groups: &[Group]) -> (Vec<i64>, Vec<i64>) {
     let (mut sizes, mut units) = (Vec::new(), Vec::new());
     let mut known: Vec<&[usize]> = Vec::new();

@@ -29,7 +29,7 @@ impl Run<'_> {
         }
     }
 
-    /// The addresses of the inputs of a step, and those of what it keeps and of a workspace.
+    /// The addresses of the inputs of a step, of what it keeps, and of a workspace.
     fn given<'s>(
         &'s self,
         (step, inputs): (&Step, &[Value]),
@@ -84,7 +84,7 @@ impl Run<'_> {
             given.residual = Some([self.place(more, stream, &mut guards)?, total]);
         }
         let y = self.address(self.plan.spot(node.outputs[0])?.memory);
-        // SAFETY: the addresses are those of values of the plan, which has the sizes of the steps; see `value` and `result`.
+        // SAFETY: the addresses point to values of the plan, which has the sizes of the steps; see `value` and `result`.
         unsafe { ready.forward(&site, given, y) }
     }
 

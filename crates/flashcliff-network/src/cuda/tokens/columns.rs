@@ -9,13 +9,13 @@ use super::{Given, Ready, Site, Sizes, To};
 use crate::Error;
 use crate::tokens::{self, Channels};
 
-/// Channels of other tokens behind those of each token.
+/// Channels of other tokens after the channels of each token.
 #[derive(Debug)]
 pub(super) struct Reinserted {
     rows: Rows,
     /// The widths of the result, of the tokens and of the others.
     widths: [usize; 3],
-    /// For each number of the result where it comes from; for those of both inputs where they are in the result.
+    /// For each number of the result, its source; for the numbers of both inputs, where they are in the result.
     places: [Table; 3],
 }
 
@@ -75,7 +75,7 @@ impl Ready for Reinserted {
         );
         let places = self.places[0].at(site.tables);
         let target = site.target();
-        // SAFETY: places are those of the columns of both; the caller promises the rest.
+        // SAFETY: the places name columns of both matrices; the caller promises the rest.
         Ok(unsafe { self.rows.take_columns(target, matrix, both, places, y) }?)
     }
 
@@ -92,7 +92,7 @@ impl Ready for Reinserted {
             let places = self.places[1 + part].at(site.tables);
             let from = [(g, self.widths[0]), (0, 0)];
             let target = site.target();
-            // SAFETY: places are those of columns of the gradient; the caller promises the rest.
+            // SAFETY: the places name columns of the gradient; the caller promises the rest.
             unsafe { self.rows.take_columns(target, matrix, from, places, to) }?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use crate::Error;
 use crate::cuda::room::ALIGNED;
 
-/// The place of a table behind the first byte of all.
+/// The place of a table, in bytes after the first byte of all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::cuda) struct Table(usize);
 

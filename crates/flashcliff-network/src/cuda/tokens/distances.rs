@@ -1,4 +1,4 @@
-//! Features of distances as steps of their own, and their derivatives.
+//! Features of distances as separate steps, and their derivatives.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;

@@ -105,7 +105,7 @@ impl Ready for Frames {
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
         let [entries, _] = self.room(&site.sizes, None).at(given.workspace);
         let (of, target) = (self.of(site, given, entries), site.target());
-        // SAFETY: the room has all entries, and tables are those of the step; the caller promises the rest.
+        // SAFETY: the room has all entries, and the tables belong to the step; the caller promises the rest.
         unsafe {
             self.rows.outermorphism(target, &of)?;
             let to = (y, self.step.inverse);

@@ -22,7 +22,7 @@ use crate::tokens::Attention;
 const FEW_KEYS: usize = 1 << 15;
 /// Sequences of at most so many keys are computed in one place in any case, since a tile has all their heads.
 const SHORT: usize = 64;
-/// The largest product of the queries of one head and those of all heads in one place. The kernels divide the one
+/// The largest product of the queries of one head and the queries of all heads in one place. The kernels divide the one
 /// number by the other in 32 bits.
 const LARGEST: usize = i32::MAX as usize;
 
@@ -35,9 +35,9 @@ pub(super) struct Fused {
 /// Sequences of a run, and how the kernels take heads.
 struct Within {
     sequences: usize,
-    /// The rows of queries, and those of keys.
+    /// The rows of queries, and the rows of keys.
     rows: [SequenceRows; 2],
-    /// The heads of the gradients of keys and values: 1, or those of queries, which may read the same keys.
+    /// The heads of the gradients of keys and values: 1, or as many as queries have, which may read the same keys.
     key_heads: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Gains of heads or grades as nodes of their own. Those of norms are a part of the norm's kernel.
+//! Gains of heads or grades as separate nodes. The gains of a norm are a part of the norm's kernel.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;

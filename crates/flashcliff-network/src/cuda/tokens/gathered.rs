@@ -45,7 +45,7 @@ enum Tensor {
     Table(Table),
 }
 
-/// A member: the tensors that it reads, and its results, each with the first one among those of the sums and their number.
+/// A member: the tensors that it reads, and its results, each with the number of its first sum and the count of its sums.
 struct Member<'a> {
     sums: Sums,
     from: Vec<Tensor>,
@@ -213,8 +213,8 @@ impl Run<'_> {
                 tensors: &addresses,
                 place_bits: launches.place_bits,
             };
-            // SAFETY: the list has the tensors of these packs, and places are those of numbers in them, as the tables
-            // were made; see `Run::value` and `Run::result`.
+            // SAFETY: the list has the tensors of these packs, and each place is the place of a number in them, as the
+            // tables were made; see `Run::value` and `Run::result`.
             unsafe { rows.pack_all(target, call) }?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Norms of heads as steps of their own, and their derivatives.
+//! Norms of heads as separate steps, and their derivatives.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
@@ -81,7 +81,7 @@ impl Tables {
         self.columns.push(norm);
     }
 
-    /// Adds a unit of the columns from one on, and returns the column behind it.
+    /// Adds a unit of the columns from `begin` on, and returns the column after it.
     fn unit(&mut self, begin: usize, is_positive: bool) -> usize {
         let end = self.columns.len() / 4;
         self.units

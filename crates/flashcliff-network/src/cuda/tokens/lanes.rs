@@ -69,7 +69,7 @@ pub(super) fn compile(steps: &[(usize, &Step, Kinds)], device: &Device, dtype: D
     for (_, step, kinds) in steps {
         let Step::Lanes(step) = step else { continue };
         let own = step.operators(*kinds).into_iter().flatten();
-        // Kernels are those of channels, whatever the rows.
+        // Kernels depend on the channels, not on the rows.
         operators.extend(own.map(|operator| (operator, step.dims(1))));
     }
     let key = |(operator, dims): &(&flashcliff::Operator, Dims)| {
@@ -274,7 +274,7 @@ impl Ready for Lanes {
             outputs.extend(self.tokens(sizes, total).map(Some));
             kind = Kind::OfSums;
         }
-        // SAFETY: places are those of channels of the rows, and the workspace has the bytes; the caller promises the rest.
+        // SAFETY: the places belong to channels of the rows, and the workspace has the bytes; the caller promises the rest.
         unsafe { self.run(site, kind, &inputs, &outputs, given.workspace) }
     }
 

@@ -87,7 +87,7 @@ impl Linear {
             _ if is_chained => Some((0..layout.len).collect()),
             _ => None,
         };
-        // The number 1 is that of the tensor behind all parameters.
+        // The number 1 is in the tensor after all parameters.
         let term = |at: usize| {
             let (source, factor) = sources[at];
             (places[source.unwrap_or(count)], factor)
@@ -181,7 +181,7 @@ impl Linear {
     unsafe fn gather(&self, site: &Site<'_>, given: Given) -> Result<(), Error> {
         let pack = self.ways.matrix.pack(site, 0, given.kept);
         let tensors = [given.parameters, self.one.at(site.tables)];
-        // SAFETY: places are those of parameters or of the number 1, as the table was made; the caller promises the rest.
+        // SAFETY: each place is the place of a parameter or of the number 1, as the table was made; the caller promises the rest.
         Ok(unsafe { Items::pack_tensors(site.target(), pack, &tensors) }?)
     }
 

@@ -1,4 +1,5 @@
-//! The gradient of a mask from those of scores: sums over the axes along which all scores have one number, one axis after another.
+//! The gradient of a mask from the gradients of scores: sums over the axes along which all scores have one number, one
+//! axis after another.
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::rows::Rows;
@@ -25,7 +26,7 @@ impl Fold {
     }
 
     /// # Safety
-    /// The addresses are those of tensors of these sizes.
+    /// The addresses point to tensors of these sizes.
     unsafe fn run(
         self,
         rows: &Rows,
@@ -43,7 +44,7 @@ impl Fold {
     }
 }
 
-/// The launches that make the gradient of a mask of those of scores. There are none if both are the same numbers.
+/// The launches that make the gradient of a mask from the gradients of scores. Empty if both are the same numbers.
 #[derive(Debug)]
 pub(super) struct Folds(Vec<Fold>);
 
@@ -94,8 +95,8 @@ impl Folds {
     /// Writes the gradient of the mask.
     ///
     /// # Safety
-    /// The addresses are those of the gradient of scores, of as many elements as are [between](Self::between), and of
-    /// the gradient of the mask.
+    /// The addresses point to the gradient of scores, to as many elements as are [between](Self::between), and to the
+    /// gradient of the mask.
     pub(super) unsafe fn run(
         &self,
         rows: &Rows,

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::tokens::linear::{KINDS, Kind, Linear};
 use crate::tokens::{Channels, Geometry};
 
-/// Where the matrix and the bias lie: `[inputs, outputs]`, and `[outputs]` behind it where kernels read a bias.
+/// Where the matrix and the bias lie: `[inputs, outputs]`, and `[outputs]` after it where kernels read a bias.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) inputs: usize,

@@ -65,7 +65,7 @@ pub(super) struct Given {
     pub(super) x: CUdeviceptr,
     /// Steps that take sums only: what is added to the tokens before, and the place of the sum.
     pub(super) residual: Option<[CUdeviceptr; 2]>,
-    /// The reference of joins, other tokens, or those of the context.
+    /// The reference of joins, other tokens, or the tokens of the context.
     pub(super) other: CUdeviceptr,
     /// The mask, and its shape.
     pub(super) mask: (CUdeviceptr, [usize; 4]),
@@ -124,8 +124,8 @@ pub(super) trait Ready: fmt::Debug + Send + Sync {
     /// Writes the result, and what the backward pass needs.
     ///
     /// # Safety
-    /// All addresses are those of the step's values for the sizes of the site, on its device, until the work on its
-    /// stream is done, and nothing else uses what is written.
+    /// All addresses point to the step's values for the sizes of the site, on its device, until the work on its stream
+    /// is done. Until then nothing else uses what is written.
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error>;
 
     /// Writes the gradients that are wanted, from that of the result.

@@ -1,7 +1,7 @@
 //! Attention by matrix products and a softmax. All scores of a sample are in memory, and a mask is added to them.
 //!
-//! A ragged batch is one sample, whose items see the keys of their own sequence: the memory of scores depends on the
-//! plan alone, and a captured step can run on other sequences.
+//! A ragged batch is one sample, whose items see the keys of their sequence: the memory of scores depends on the plan
+//! alone, and a captured step can run on other sequences.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
@@ -244,7 +244,7 @@ impl Scores {
 /// Copies features from the order of rows to that of groups, or back.
 ///
 /// # Safety
-/// The addresses are those of the features.
+/// The addresses point to the features.
 pub(super) unsafe fn regroup(
     rows: &Rows,
     heads: &Heads,

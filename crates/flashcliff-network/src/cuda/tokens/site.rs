@@ -125,7 +125,7 @@ pub(in crate::cuda) struct Site<'a> {
     pub(in crate::cuda) stream: CUstream,
     /// The address of all tables.
     pub(in crate::cuda) tables: CUdeviceptr,
-    /// The sequences of the step's items, and those of their contexts.
+    /// The sequences of the step's items, and the sequences of their contexts.
     pub(in crate::cuda) sequences: Option<[Sequences<'a>; 2]>,
     pub(in crate::cuda) draw: Option<Draw>,
 }
@@ -174,7 +174,7 @@ impl Site<'_> {
     /// Launches a product of matrices.
     ///
     /// # Safety
-    /// The places are those of the matrices of the product.
+    /// The addresses point to the matrices of the product.
     pub(super) unsafe fn multiply(
         &self,
         product: MatrixProduct,
@@ -194,7 +194,7 @@ impl Site<'_> {
     /// Writes the sums of runs of columns of a matrix, `[width]`.
     ///
     /// # Safety
-    /// The addresses are those of the matrix, of [`Sizes::partial_bytes`], and of the sums.
+    /// The addresses point to the matrix, to [`Sizes::partial_bytes`] of memory, and to the sums.
     pub(super) unsafe fn column_sums(
         &self,
         matrix: [usize; 2],

@@ -1,4 +1,5 @@
-//! Sums of a few numbers: how parameters become the matrix of a step, and how the gradient of the matrix becomes those of parameters.
+//! Sums of a few numbers: how parameters become the matrix of a step, and how the gradient of the matrix becomes the
+//! gradients of parameters.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::Error;
 /// The sums of both ways.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Ways {
-    /// The matrix from parameters, whose places are those of [`places`].
+    /// The matrix from parameters, whose places [`places`] gives.
     pub(super) matrix: Sums,
     /// Gradients of parameters, one after another, from the gradient of the matrix.
     pub(super) gradients: Sums,
@@ -124,14 +125,14 @@ impl Sums {
     /// Writes the sums.
     ///
     /// # Safety
-    /// The addresses are those of the numbers and of the sums.
+    /// The addresses point to the numbers and to the sums.
     pub(super) unsafe fn write(
         &self,
         site: &Site<'_>,
         from: CUdeviceptr,
         to: CUdeviceptr,
     ) -> Result<(), Error> {
-        // SAFETY: places are those of numbers, as the tables were made; the caller promises the rest.
+        // SAFETY: each place is the place of a number, as the tables were made; the caller promises the rest.
         Ok(unsafe { Items::pack(site.target(), self.pack(site, from, to)) }?)
     }
 }

@@ -1,7 +1,7 @@
 //! Products of matrices whose summands are rows.
 //!
-//! The gradient of a matrix has few tiles, which fill a part of a GPU, however many rows there are. So the rows are
-//! cut, each part has a result of its own, and these are added in order.
+//! The gradient of a matrix has few tiles, which fill a part of a GPU, however many rows there are. So the rows are cut
+//! into parts. Each part has its own result, and the results are added in order.
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
@@ -24,7 +24,7 @@ const MOST_PARTS: usize = 32;
 pub(super) struct Tall {
     /// The products of all parts at once.
     parts: MatrixProduct,
-    /// The product of the rows behind the last part, which is added to the result of the first.
+    /// The product of the rows after the last part, which is added to the result of the first.
     rest: Option<MatrixProduct>,
 }
 
@@ -80,7 +80,7 @@ impl Tall {
     /// Launches the product of two values into a result, with so many bytes of memory.
     ///
     /// # Safety
-    /// The addresses are those of both values, of the result and of [`Self::bytes`].
+    /// The addresses point to both values, to the result and to [`Self::bytes`] of memory.
     pub(super) unsafe fn run(
         &self,
         site: &Site<'_>,

@@ -1,6 +1,6 @@
 //! The derivative of attention by matrix products, with all scores of a sample in memory.
 //!
-//! The formulas are those of the passes on the CPU. Nothing is kept: the backward pass computes features and shares again.
+//! The passes on the CPU have the same formulas. Nothing is kept: the backward pass computes features and shares again.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
@@ -27,7 +27,7 @@ pub(super) struct AttentionTangent {
 #[derive(Clone, Copy, Debug)]
 struct Products {
     scores: MatrixProduct,
-    /// The changes of scores, behind their factor.
+    /// The changes of scores, multiplied by their factor.
     changes: [MatrixProduct; 2],
     out: [MatrixProduct; 2],
     of_shares: MatrixProduct,
@@ -165,7 +165,7 @@ impl AttentionTangent {
         ])
     }
 
-    /// Writes what both passes need, behind whose memory is more.
+    /// Writes what both passes need. More memory comes after theirs.
     ///
     /// # Safety
     /// The contract of [`Ready::forward`] holds.
@@ -218,12 +218,12 @@ impl AttentionTangent {
         [groups.count * groups.queries, groups.keys]
     }
 
-    /// The memory behind that of [`Self::shared`].
+    /// The memory after what [`Self::shared`] writes.
     fn behind(&self, sizes: &Sizes, given: Given) -> CUdeviceptr {
         given.workspace + self.shared_room(sizes).bytes() as CUdeviceptr
     }
 
-    /// Writes the gradients of the inputs from those of features and of their changes.
+    /// Writes the gradients of the inputs from the gradients of features and of their changes.
     ///
     /// # Safety
     /// The contract of [`Ready::forward`] holds.
@@ -268,7 +268,7 @@ impl Ready for AttentionTangent {
         unsafe {
             let own = self.shared(site, given)?;
             let (matrix, work) = (self.matrix(sizes), own.workspace);
-            // Changes of scores become those of shares.
+            // Changes of scores become changes of shares.
             self.rows
                 .softmax_gradient(site.target(), matrix, own.shares, own.changes)?;
             site.multiply(products.out[0], [own.changes, own.own[2], out, work])?;
