@@ -3,7 +3,8 @@
 use crate::plan::wide;
 use crate::{Axis, Error, Keep, Network, Value};
 
-/// A network that computes results, and later gradients from those of the results. The gradients of the results are its last inputs.
+/// A network that computes results, and later gradients from the gradients of the results. The gradients of the results
+/// are its last inputs.
 #[derive(Clone, Debug)]
 pub struct Differentiated {
     network: Network,
@@ -39,7 +40,7 @@ impl Network {
     /// force depends on the last bias of an energy.
     ///
     /// # Errors
-    /// Those of [`Self::differentiated`], except for values that no result depends on.
+    /// The errors of [`Self::differentiated`], except for values that no result depends on.
     pub fn differentiated_in_part(
         &self,
         results: &[Value],

@@ -41,7 +41,7 @@ pub enum Error {
         got: String,
     },
 
-    /// Sequences that are not those of the rows of a plan.
+    /// Sequences that do not fit the rows of a plan.
     #[error(
         "sequences: expected offsets of {count} that ascend from 0 to {rows}, of a plan of one sample, got {got}"
     )]

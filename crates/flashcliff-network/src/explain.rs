@@ -17,7 +17,8 @@ pub struct Size {
     pub flops: usize,
 }
 
-/// The rates of a machine, for times of a model: from its data sheet, or those of a copy and of a product of large matrices that ran on it.
+/// The rates of a machine, for modelled times: from its data sheet, or measured with a copy and a product of large
+/// matrices on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     /// The bytes a second that are read or written in memory.
@@ -61,8 +62,8 @@ impl Plan {
         }
     }
 
-    /// The modelled seconds of a call: those of its bytes or of its operations, whichever are more, and those of a
-    /// call. 0 for calls of values in one memory.
+    /// The modelled seconds of a call: the time of its bytes or of its operations, whichever is longer, plus the time
+    /// that any call takes. 0 for calls of values in one memory.
     ///
     /// It is a lower bound if no rate is below what the machine reaches, and it is not calibrated: a kernel may take
     /// several times as long. `flashcliff profile` measures. A call can be faster where a cache holds its values, and
@@ -217,7 +218,8 @@ fn products(wanted: &[bool]) -> usize {
     wanted[..2].iter().filter(|wanted| **wanted).count()
 }
 
-/// The operations of a node that is no operator, by the elements of the first two values that it reads and of the first one that it writes.
+/// The operations of a node that is not an operator, by the elements of the first two values that it reads and of the
+/// first one that it writes.
 fn flops(work: &Work, is_gradient: bool, [first, second]: [usize; 2], last: usize) -> usize {
     match (work, is_gradient) {
         // A square and a sum of each element, and a root; backward a quotient, and a product of each element.

@@ -1,8 +1,8 @@
 //! Gradients as nodes of the same network.
 //!
-//! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A
-//! value with several readers has a sum: where an operator can, it adds to the gradient that is there. No gradient is
-//! cleared first.
+//! From the last node back, each node whose result has a gradient gets a node that computes the gradients of its
+//! inputs. A value with several readers has a sum: where an operator can, it adds to the gradient that is there. No
+//! gradient is cleared first.
 //!
 //! * `derived` - gradients of gradients: operators of a higher order; `functions` - functions of nodes as operators;
 //!   `steps` - steps on tokens.
@@ -24,10 +24,10 @@ pub enum Keep {
     /// All that a gradient reads.
     #[default]
     All,
-    /// Those between [blocks](Network::block). The others are computed again, by copies of their nodes in front of
-    /// the gradients of their block, from the same numbers: gradients are the same bit for bit. Gradients of such
-    /// gradients differ by rounding from those of gradients that kept all, because the copies are values of their
-    /// own.
+    /// The values between [blocks](Network::block). The others are computed again, by copies of their nodes in front of
+    /// the gradients of their block. The copies compute from the same numbers, so gradients are the same bit for bit.
+    /// Gradients of such gradients differ by rounding from gradients of gradients that kept all, because the copies are
+    /// separate values.
     BetweenBlocks,
 }
 
@@ -101,9 +101,8 @@ impl Network {
     }
 
     /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be
-    /// a gradient itself: derivatives of networks of operators have every order, those of
-    /// [transformers](crate::tokens) the second. Forces are the gradient of an energy, and a loss of both is trained
-    /// by the gradient of their sum:
+    /// a gradient itself: networks of operators have derivatives of every order, [transformers](crate::tokens) up to
+    /// the second. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
     ///
     /// ```
     /// use flashcliff::{Algebra, Dtype, ProductKind, Signature, ops};
@@ -131,7 +130,8 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::gradients`]; those of [`flashcliff::Operator::gradient`] for an order that kernels have no room for.
+    /// The errors of [`Self::gradients`]; the errors of [`flashcliff::Operator::gradient`] for an order that kernels
+    /// have no room for.
     pub fn gradients_from(
         &mut self,
         seeds: &[(Value, Value)],
@@ -173,7 +173,7 @@ impl Network {
             let Some(mut gradient) = gradients[own.0] else {
                 continue;
             };
-            // Each gradient is a value of its own, so that each can be an output.
+            // Each gradient is a separate value, so that each can be an output.
             if seeds.contains(&gradient) || pairs.iter().any(|&(_, other)| other == gradient) {
                 gradient = self.one(Work::ScaledSum(1.0), &[gradient])?;
                 self.values[gradient.0].gradient_of = Some(own);
@@ -320,7 +320,7 @@ impl Back<'_> {
         }
     }
 
-    /// Adds a node that takes the gradients of results to those of values.
+    /// Adds a node that computes gradients of values from the gradients of results.
     fn pass_on(&mut self, work: Work, gradients: &[Value], of: &[Value]) -> Result<(), Error> {
         let made = self.network.push(work, gradients)?;
         for (&value, made) in of.iter().zip(made) {
@@ -330,8 +330,8 @@ impl Back<'_> {
         Ok(())
     }
 
-    /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of
-    /// their own, and nothing waits for them, so they come apart from those of its values.
+    /// The gradients of a node, as one node or as two. The gradients of the parameters of a linear map are separate
+    /// matrix products, and nothing waits for them. So they come apart from the gradients of its values.
     fn shares(&self, node: &Node, wanted: Vec<bool>) -> Vec<Vec<bool>> {
         let is_parameter = |value: &Value| self.network.is_of_parameters(*value);
         let of = |parameters: bool| -> Vec<bool> {

@@ -11,8 +11,8 @@
 //! * [`mod@file`] - a network with its weights in a file.
 //! * [`Plan::explain`] - what runs, with bytes and operations; [`Plan::explain_on`] with times of a model.
 //!
-//! The names of tensors, shapes and operators are those of [`flashcliff`]. Results do not depend on the number of threads, and are the same
-//! bit for bit in each run.
+//! Tensors, shapes and operators have the names of [`flashcliff`]. Results do not depend on the number of threads, and are the same bit for
+//! bit in each run.
 
 mod advice;
 pub mod cache;

@@ -32,7 +32,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The most sets of rows beside those that have names of their own.
+    /// The most sets of rows besides the named ones.
     pub const MOST_OTHERS: usize = 3;
 
     /// Samples of as many items each, without a context.
@@ -333,7 +333,8 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] unless both axes are rows of some kind: items, samples, the context, edges, graphs, or those of a further set.
+    /// [`Error::Shape`] unless both axes are rows of some kind: items, samples, the context, edges, graphs, or the rows
+    /// of a further set.
     pub fn relation(&mut self, name: &str, from: Axis, to: Axis) -> Result<Relation, Error> {
         if let Some(other) = [from, to].into_iter().find(|axis| !axis.is_batch()) {
             return Err(Error::Shape {
@@ -484,7 +485,7 @@ impl Network {
     /// The parts of a value along an axis, by their sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] for sizes that are not those of the value together.
+    /// [`Error::Shape`] for sizes that do not add up to the size of the axis.
     pub fn split(&mut self, x: Value, axis: usize, sizes: &[usize]) -> Result<Vec<Value>, Error> {
         self.push(Work::Split(Sides::new(axis, sizes.iter().copied())), &[x])
     }
@@ -764,7 +765,8 @@ pub(crate) fn parameters(node: &Node, operator: &Operator) -> impl Iterator<Item
         .map(|(&value, _)| value)
 }
 
-/// The axes of an operator's results, and a check of those of its inputs. One axis of rows stands for the batch in all of them.
+/// The axes of an operator's results, and a check of the axes of its inputs. One axis of rows stands for the batch in
+/// all of them.
 pub(crate) fn axes_of_operator(
     operator: &Operator,
     inputs: &[&[Axis]],

@@ -21,7 +21,7 @@ pub enum Error {
     #[error("the file: {0}")]
     Write(#[from] std::io::Error),
 
-    /// What is no complete safetensors file.
+    /// Bytes that are not a complete safetensors file.
     #[error("expected a complete safetensors file, got {0:?}")]
     Container(#[from] safetensors::SafeTensorError),
 
@@ -42,7 +42,7 @@ pub enum Error {
         got: u64,
     },
 
-    /// JSON that is no network: a node that is not known, a number in the place of a list, ...
+    /// JSON that is not a network: an unknown node, a number in the place of a list, ...
     #[error("the network: {0}")]
     Graph(#[from] serde_json::Error),
 
@@ -139,7 +139,7 @@ pub enum Error {
         got: Vec<usize>,
     },
 
-    /// A tensor whose type is no type of parameters.
+    /// A tensor of a type that parameters cannot have.
     #[error("the tensor `{name}`: expected F32 or F64, got {got}")]
     Type {
         /// The parameter.
@@ -161,7 +161,7 @@ pub enum Error {
         got: Dtype,
     },
 
-    /// Data of parameters that are not those of the network.
+    /// Data whose length does not fit the parameters of the network.
     #[error("{what}: expected {expected} elements, got {got}")]
     Length {
         /// A parameter, or the list of them.

@@ -51,7 +51,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Stored, Error> {
 /// that of its parameter ([`same_elements`]).
 ///
 /// # Errors
-/// [`Error::Container`], [`Error::NoNetwork`], [`Error::Version`], [`Error::Graph`] for what is no network of this
+/// [`Error::Container`], [`Error::NoNetwork`], [`Error::Version`], [`Error::Graph`] for what is not a network of this
 /// format; [`Error::Reference`], [`Error::Size`], [`Error::Empty`], [`Error::Name`] for one whose parts do not belong
 /// together; [`Error::Part`] and [`Error::Expression`] for nodes and operators that cannot be made; [`Error::Digest`]
 /// for operators whose formulas have changed; [`Error::NoTensor`], [`Error::Shape`], [`Error::Type`] for parameters.
@@ -83,7 +83,7 @@ pub fn read(bytes: Vec<u8>) -> Result<Stored, Error> {
 /// ```
 ///
 /// # Errors
-/// The errors of [`read`], but for those of parameters.
+/// The errors of [`read`], except the errors of parameters.
 pub fn network_from_json(text: &str) -> Result<(Network, Vec<(String, Value)>), Error> {
     let graph = graph(text)?;
     for parameter in &graph.parameters {

@@ -2,14 +2,14 @@
 //!
 //! The file is a [safetensors](https://huggingface.co/docs/safetensors) file. Its tensors are the parameters under
 //! their names, of `f32` or `f64`, so other programs can read and write them. Their shapes may have other axes of one
-//! element than those of the network. The metadata has the network under the key [`KEY`], as JSON with the number of
-//! its format, [`VERSION`]:
+//! element than the shapes in the network. The metadata has the network under the key [`KEY`], as JSON with the number
+//! of its format, [`VERSION`]:
 //!
 //! | key | what it has |
 //! |---|---|
 //! | `version` | the number of the format |
 //! | `geometries` | the [geometries](crate::tokens::Geometry) of steps |
-//! | `operators` | the operators: those of the table by algebra, name and settings, those of programs by all expressions, both with the digest of the program |
+//! | `operators` | table operators by algebra, name and settings, custom operators by all expressions, both with the digest of the program |
 //! | `inputs` | names and axes |
 //! | `parameters` | names and shapes |
 //! | `nodes` | what each computes, the values that it reads, and whether it begins a block |

@@ -30,7 +30,7 @@ enum Form {
         name: String,
         settings: BTreeMap<String, SettingRecord>,
     },
-    /// An operator of a program of one's own.
+    /// An operator of a custom program.
     Program(Box<ProgramRecord>),
 }
 
@@ -59,7 +59,8 @@ const ALL: &str = "all";
 /// ```
 ///
 /// # Errors
-/// [`Error::NotStored`] for a derivative that is no program; [`Error::Expression`] for a program whose graph was not made by its functions.
+/// [`Error::NotStored`] for a derivative that is not a program; [`Error::Expression`] for a program whose graph was not
+/// made by its functions.
 pub fn operator_to_json(operator: &Operator) -> Result<String, Error> {
     Ok(serde_json::to_string(&OperatorRecord::new(operator)?)?)
 }
@@ -79,7 +80,7 @@ fn digest(operator: &Operator) -> Option<String> {
 
 impl OperatorRecord {
     /// # Errors
-    /// [`Error::NotStored`] for a derivative that is no program.
+    /// [`Error::NotStored`] for a derivative that is not a program.
     pub(super) fn new(operator: &Operator) -> Result<Self, Error> {
         let form = match (
             operator.recipe(),

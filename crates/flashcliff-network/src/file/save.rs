@@ -37,10 +37,10 @@ pub fn save<T: Number>(
 /// Does the same as [`save`] with a writer.
 ///
 /// # Errors
-/// [`Error::Write`]; [`Error::NotStored`] for an output that is no computed value, that needs a gradient, or an
-/// operator that is a derivative; [`Error::Name`] for a name twice; [`Error::Length`] for parameters that are not
-/// those of the network; [`Error::Expression`] for a program whose graph was not made by its functions;
-/// [`Error::Graph`] for numbers that are not finite.
+/// [`Error::Write`]; [`Error::NotStored`] for an output that is not a computed value, that needs a gradient, or an
+/// operator that is a derivative; [`Error::Name`] for a name twice; [`Error::Length`] for parameters that do not fit
+/// the network; [`Error::Expression`] for a program whose graph was not made by its functions; [`Error::Graph`] for
+/// numbers that are not finite.
 pub fn write<T: Number>(
     to: &mut impl Write,
     network: &Network,
@@ -54,7 +54,7 @@ pub fn write<T: Number>(
 /// [`network_from_json`](super::network_from_json) makes it again. It has what the outputs need, as a file has.
 ///
 /// # Errors
-/// The errors of [`write()`], but for those of parameters and of the writer.
+/// The errors of [`write()`], except the errors of parameters and of the writer.
 pub fn network_to_json(network: &Network, outputs: &[(&str, Value)]) -> Result<String, Error> {
     let graph = Needed::of(network, outputs)?.graph(network, outputs)?;
     Ok(serde_json::to_string(&graph)?)
@@ -277,7 +277,7 @@ fn check_names<'a>(
 const RESERVED: &str = "__metadata__";
 
 impl Graph {
-    /// Checks that inputs, parameters and outputs have names of their own, and that parameters can be tensors.
+    /// Checks that inputs, parameters and outputs have distinct names, and that parameters can be tensors.
     pub(super) fn check_names(&self) -> Result<(), Error> {
         check_names("inputs", self.inputs.iter().map(|input| &*input.name))?;
         let parameters = self.parameters.iter().map(|parameter| &*parameter.name);

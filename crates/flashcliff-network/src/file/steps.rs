@@ -40,7 +40,7 @@ enum GroupRecord {
     Spin,
 }
 
-/// A step. Geometries are numbers of those of the file.
+/// A step. Geometries are numbers in the file's list of geometries.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum StepRecord {
@@ -103,7 +103,7 @@ pub(super) enum StepRecord {
         places: Vec<u64>,
     },
     Lanes {
-        /// The operator, by its number among those of the file.
+        /// The operator, by its number among the operators of the file.
         operator: usize,
         blades: usize,
         each: ChannelsRecord,

@@ -18,7 +18,7 @@ use crate::{Network, Reduction, Relation, Value};
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkRecord {
-    /// An operator, by its number among those of the file.
+    /// An operator, by its number among the operators of the file.
     Operator(usize),
     Gather(AlongRecord),
     SegmentSum(AlongRecord),

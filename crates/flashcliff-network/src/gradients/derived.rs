@@ -10,7 +10,7 @@ use crate::network::{Axis, Maker, Network, Node, Value};
 use crate::work::{Gradient, Work};
 
 impl Back<'_> {
-    /// The gradients of the inputs of an operator of several results, from those of its results that have one.
+    /// The gradients of the inputs of an operator with several results, from the gradients that its results have.
     pub(super) fn of_results(
         &mut self,
         node: &Node,
@@ -23,7 +23,7 @@ impl Back<'_> {
         self.derived(node, &derived, &node.inputs, gradients, wanted)
     }
 
-    /// The gradients of what a gradient node reads, from those of its results.
+    /// The gradients of what a gradient node reads, from the gradients of its results.
     pub(super) fn of_gradient(
         &mut self,
         node: &Node,
@@ -33,7 +33,7 @@ impl Back<'_> {
     ) -> Result<(), Error> {
         match &*own.of {
             Work::Operator(operator) => {
-                // Behind the operands are the result and what was saved.
+                // The result and what was saved come after the operands.
                 let last = operator.inputs().len() + 2;
                 self.of_backward(node, (own, operator, last), gradients)
             }
@@ -44,7 +44,7 @@ impl Back<'_> {
                 let last = node.inputs.len() - 1;
                 self.of_backward(node, (own, &operator, last), gradients)
             }
-            // Linear maps: what their gradients make of a gradient, they make of its own.
+            // The gradient of the gradient of a linear map is the map itself.
             Work::Points | Work::Blade(_) | Work::ReverseAxes | Work::ScaledSum(_) if wanted[0] => {
                 let given = gradients.iter().flatten();
                 given
@@ -114,7 +114,7 @@ impl Back<'_> {
 }
 
 impl Network {
-    /// Gives gradients that are added where they lie sums of their own: in what is differentiated next, a value stays as it is.
+    /// Makes separate sums of gradients that are added where they lie: in what is differentiated next, a value stays as it is.
     pub(super) fn separate_sums(&mut self) {
         let adds = |node: &Node| matches!(&node.work, Work::Gradient(own) if own.adds);
         if !self.nodes.iter().any(adds) {

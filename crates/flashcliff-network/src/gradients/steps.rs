@@ -2,7 +2,7 @@
 //!
 //! What the gradient of a step `y = f(x)` makes of `g` has, along `u`, the product `g·f'(x) u`. So its gradient by
 //! `g` is `f'(x) u`, how the step changes along `u`, and its gradient by `x` is that of `f'(x) u` from `g`. Both are
-//! nodes: `tangent` adds those of the first, and they are differentiated as any others.
+//! nodes: `tangent` adds the nodes of the first, which are differentiated like any others.
 
 use super::{Back, no_gradient};
 use crate::Error;
@@ -24,7 +24,7 @@ struct Changes<'a> {
 }
 
 impl Back<'_> {
-    /// The gradients of what the gradient of a step reads, from those of its results.
+    /// The gradients of what the gradient of a step reads, from the gradients of its results.
     pub(super) fn of_step(
         &mut self,
         node: &Node,
@@ -332,7 +332,7 @@ impl Network {
             .map(Some)
     }
 
-    /// Tokens behind a step, and how they change: behind its derivative. Both read more.
+    /// Tokens after a step, and how they change: tokens after its derivative. Both steps read more.
     fn in_front(
         &mut self,
         steps: [Option<Step>; 2],

@@ -66,7 +66,7 @@ pub struct BodyEnds {
 }
 
 impl Bodies {
-    /// The network with its layers, each layer of messages as a [block](Network::block) of its own, and its ends.
+    /// The network with its layers, each layer of messages as a separate [block](Network::block), and its ends.
     ///
     /// # Errors
     /// [`Error::Option`] for a dimension out of its range; the errors of the nodes.
@@ -227,7 +227,7 @@ fn sum_of_halves(network: &mut Network, values: [Value; 2]) -> Result<Value, Err
     network.scaled_sum([a?, b?], 0.5)
 }
 
-/// Positions less the mean of those of their graph.
+/// Positions less the mean position of their graph.
 pub(super) fn from_centre(
     network: &mut Network,
     positions: Value,
@@ -237,7 +237,7 @@ pub(super) fn from_centre(
     from(network, positions, centre)
 }
 
-/// For each position the mean of those of its graph.
+/// For each position, the mean position of its graph.
 fn centre(network: &mut Network, positions: Value, graphs: Relation) -> Result<Value, Error> {
     let mean = network.segment_sum(positions, graphs, Reduction::Mean)?;
     network.gather(mean, graphs)

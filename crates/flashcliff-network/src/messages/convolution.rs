@@ -36,8 +36,8 @@ pub struct Attributes {
     pub edges: Option<Value>,
     /// The scalars of nodes, `[1, nodes, node_scalars]`.
     pub nodes: Option<Value>,
-    /// The factors of messages, `[1, edges, hidden]`, and those of their sums, `[1, nodes, hidden]`, in place of the
-    /// [aggregation](Convolution::aggregation).
+    /// The factors of messages, `[1, edges, hidden]`, and the factors of their sums, `[1, nodes, hidden]`, in place of
+    /// the [aggregation](Convolution::aggregation).
     pub weights: Option<[Value; 2]>,
 }
 
@@ -93,7 +93,7 @@ impl MessageLayers {
         self.behind_first(prefix, first, [hidden, to], layers)
     }
 
-    /// The layers of a perceptron behind its first linear map.
+    /// The layers of a perceptron after its first linear map.
     pub(super) fn behind_first(
         &mut self,
         prefix: &str,

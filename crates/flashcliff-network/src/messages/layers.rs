@@ -83,7 +83,7 @@ impl MessageLayers {
         self.stored.last_mut()
     }
 
-    /// Adds a parameter behind a prefix. A state dict has so many axes of one element in front of it, and behind it.
+    /// Adds a parameter under a prefix. A state dict has so many axes of one element before its axes, and after them.
     pub(super) fn parameter(
         &mut self,
         prefix: &str,
@@ -206,7 +206,7 @@ impl MessageLayers {
 
     /// The factors of a norm over channels.
     pub(super) fn factors(&mut self, prefix: &str, channels: usize) -> Value {
-        // The operator has the parameters of a channel behind it, CGENN an axis in front.
+        // The operator has the axis of parameters after the channels, CGENN has an axis in front of them.
         let start = Start::Constant(1.0);
         let a = self.parameter(prefix, "a", (&[channels, 1], [0; 2]), start);
         if let Some(stored) = self.last_stored() {

@@ -74,7 +74,7 @@ struct Layer {
 }
 
 impl MultivectorNeurons {
-    /// The network with its layers, each layer of messages as a [block](crate::Network::block) of its own, and its ends.
+    /// The network with its layers, each layer of messages as a separate [block](crate::Network::block), and its ends.
     ///
     /// # Errors
     /// The errors of the nodes.

@@ -14,11 +14,11 @@ pub const DIMENSIONS: usize = Rows::MOST_OTHERS;
 /// The sizes of CSMPN's network for the volume of a convex hull, on the simplicial complex of the hull. It does not
 /// change under rotations, reflections and translations.
 ///
-/// Simplices are the nodes of a graph. Their features are those of their corners in every order: a linear map of a
-/// vertex, a perceptron of one layer of an edge, of two layers of a triangle, summed over the orders. All simplices
-/// share the layers of messages, which read the dimensions of both ends of an edge of the graph as scalars, and that
-/// of a node. The prediction is the mean over simplices of the scalar of a linear map. 254,325 parameters in five
-/// dimensions, with 28 channels and three layers.
+/// Simplices are the nodes of a graph. Their features come from the features of their corners in every order: by a
+/// linear map for a vertex, by a perceptron of one layer for an edge and of two layers for a triangle, summed over the
+/// orders. All simplices share the layers of messages, which read the dimensions of both ends of an edge of the graph
+/// as scalars, and the dimension of a node. The prediction is the mean over simplices of the scalar of a linear map.
+/// 254,325 parameters in five dimensions, with 28 channels and three layers.
 ///
 /// The orders of the corners of all simplices of a dimension are [a set of rows](Axis::Others) with its number.
 ///
@@ -118,7 +118,7 @@ impl SimplicialHulls {
         Ok(MessageLayers::new(Algebra::new(space)?))
     }
 
-    /// The network with its layers, each layer of messages as a [block](Network::block) of its own, and its ends.
+    /// The network with its layers, each layer of messages as a separate [block](Network::block), and its ends.
     ///
     /// # Errors
     /// The errors of the nodes.
@@ -221,7 +221,7 @@ impl SimplicialHulls {
     }
 }
 
-/// The dimensions of both ends of each edge, that of the sender first, and those of nodes.
+/// The dimensions of both ends of each edge, the sender's first, and the dimensions of nodes.
 pub(super) fn attributes(
     network: &mut Network,
     kinds: Value,

@@ -1,4 +1,4 @@
-//! CSMPN's network on all simplices of some points, of which those of a complex are there.
+//! CSMPN's network on all simplices of some points. Only the simplices of a complex are there.
 //!
 //! All samples then have the same rows and relations, so one plan serves every batch, and its steps can be captured
 //! on a GPU. The numbers of a sample say which simplices are there.
@@ -8,8 +8,8 @@ use super::{Attributes, MessageLayers};
 use crate::relation::{Reduction, Relation};
 use crate::{Axis, Error, Network, Rows, Segments, Value};
 
-/// The numbers of a simplex behind its position: whether it is there, the part of the sum of its messages, its part
-/// of the prediction, and 1 at its dimension.
+/// The numbers of a simplex after its position: whether it is there, the part of the sum of its messages, its part of
+/// the prediction, and 1 at its dimension.
 pub const SIMPLEX_NUMBERS: usize = 3 + DIMENSIONS;
 
 /// All vertices, edges and triangles of so many points. Edges and triangles are in the order of their corners.

@@ -3,12 +3,13 @@
 //! ```text
 //! what is made of parameters alone, before all other calls
 //! a linear map that is not joined to others, if the next call does not read its result: the map of the other factor of a product
-//! the gradients of parameters of such a linear map, and of parameters in another order or one after another; nothing reads them before they are added up
+//! the gradients of parameters of such a linear map, and of parameters in another order or one after another;
+//!   nothing reads them before they are added up
 //! ```
 //! Steps of small batches are chains of kernels that fill a small part of a GPU, so a branch costs next to nothing.
 //! It has the kernels and the numbers of the line, so the results have the same bits.
 //!
-//! A branch begins behind all that was launched on the line before, and branches follow each other. The line waits
+//! A branch begins after all that was launched on the line before it, and branches follow each other. The line waits
 //! for a branch before it writes memory that the branch uses, or reads memory that the branch writes.
 
 #[cfg(any(feature = "cuda", test))]
@@ -201,8 +202,8 @@ mod tests {
         network.plan(&outputs, 5, [Dtype::F32; 2]).unwrap()
     }
 
-    /// The number of branches, and that of pairs of uses whose order nothing keeps. Uses are those of the values that
-    /// a call names, from the network alone.
+    /// The number of branches, and the number of pairs of uses whose order nothing keeps. Uses come from the
+    /// network alone: from the values that a call names.
     fn run(plan: &Plan, waits: bool) -> (usize, usize) {
         let touched = |call: usize| {
             let node = plan.node(call);

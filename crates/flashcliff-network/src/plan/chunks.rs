@@ -14,7 +14,7 @@ use crate::network::{Axis, Extent, Maker, Network, Node, Set, Value};
 use crate::tokens::Step;
 use crate::work::{Gradient, Work};
 
-/// Values of a row begin at multiples of so many elements, and so those of any rows begin with a line of caches.
+/// Values of a row begin at multiples of so many elements, so the values of any rows begin with a cache line.
 const LINE: usize = 16;
 
 /// A range of calls that runs chunk by chunk.
@@ -35,7 +35,7 @@ pub(crate) struct Copy {
     pub(crate) from: usize,
     /// The call in front of which it is read from the host.
     pub(crate) load: Option<usize>,
-    /// The call behind which it is written to the host.
+    /// The call after which it is written to the host.
     pub(crate) store: Option<usize>,
 }
 
@@ -116,7 +116,7 @@ impl Network {
         node.inputs.iter().chain(&node.outputs).all(is_fixed)
     }
 
-    /// The nodes in an order in which those of tokens are neighbours: nodes without rows that no other needs come last.
+    /// The nodes in an order in which nodes of tokens are neighbours: nodes without rows that no other needs come last.
     pub(super) fn neighbours(&self, nodes: Vec<usize>) -> Vec<usize> {
         if !nodes.iter().any(|&at| self.is_of_tokens(&self.nodes[at])) {
             return nodes;

@@ -67,7 +67,7 @@ pub(crate) struct MatrixGradient {
     pub(crate) call: usize,
     /// The gradient, in place of that of all parameters of the step.
     pub(crate) value: Value,
-    /// For each parameter with a gradient its first element among those of all, their number, and the gradient.
+    /// For each parameter with a gradient: its first element among the elements of all, their number, and the gradient.
     pub(crate) parts: Vec<(usize, usize, Value)>,
 }
 
@@ -127,8 +127,8 @@ impl Gathered {
         own
     }
 
-    /// Finds the steps of a plan, whose calls are there. The shapes of gradients become those of matrices, which have
-    /// elements of so many bytes.
+    /// Finds the steps of a plan, whose calls are there. The shapes of gradients become the shapes of matrices, which
+    /// have elements of so many bytes.
     pub(super) fn new(plan: &Plan, shapes: &mut [Vec<usize>], element: usize) -> Self {
         let mut own = Self::of_none(plan);
         let readers = Readers::of(plan);
@@ -150,7 +150,7 @@ impl Gathered {
                 Work::Gradient(gradient) => {
                     let found = readers.gradient(plan, call, gradient);
                     if let Some((found, split)) = found {
-                        // Behind the tokens and the parameters.
+                        // The matrix comes after the tokens and the parameters.
                         let matrix = node.inputs[2];
                         shapes[found.value.0] = shapes[matrix.0].clone();
                         own.gradients.push(found);
@@ -191,7 +191,7 @@ impl Gathered {
         self.matrices[range].iter().map(|own| own.value)
     }
 
-    /// For each matrix the call in front of which it is made, and for each gradient the one behind which it is read.
+    /// For each matrix the call in front of which it is made, and for each gradient the call after which it is read.
     pub(super) fn lives(&self) -> impl Iterator<Item = (Value, usize)> {
         let made = self.made.iter().flat_map(|range| {
             let call = self.matrices[range.start].call;

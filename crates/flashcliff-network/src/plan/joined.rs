@@ -1,5 +1,5 @@
 //! Calls of a plan for a GPU that one launch does together: linear maps of few channels that read the same rows, such
-//! as both maps of a layer of products, and the gradients of such maps, those of rows and those of parameters.
+//! as both maps of a layer of products, and the gradients of such maps, for rows and for parameters.
 //!
 //! ```text
 //! each by itself:  x -> left; x -> right;  left's gradient -> its weight, bias; + x; right's gradient -> its weight; + x
@@ -77,7 +77,7 @@ impl Joined {
 struct Group<'a> {
     /// The maps, by the nodes that stand for them.
     maps: Vec<(usize, &'a Operator)>,
-    /// The rows, whether the calls are those of gradients, and their sizes.
+    /// The rows, whether the calls compute gradients, and their sizes.
     of: Option<(Value, bool, Dims)>,
     /// The gradient of the rows so far.
     rows: Option<Value>,
@@ -196,9 +196,9 @@ mod tests {
             let products = 2 * 2 * 2;
             let again = if keep == Keep::All { 0 } else { products };
             assert_eq!(forward, vec![2; products + again]);
-            // Weights and rows of both maps are four calls, those of other maps two: of the second linear maps of
-            // perceptrons, of the first ones on edges, and of the projection. The first ones on nodes have more
-            // channels, and the gradient of others is that of parameters alone.
+            // Weights and rows of both maps are four calls, weights and rows of other maps two: of the second linear
+            // maps of perceptrons, of the first ones on edges, and of the projection. The first ones on nodes have more
+            // channels, and other maps have the gradient of parameters alone.
             let sizes = |count: usize| back.iter().filter(|own| **own == count).count();
             assert_eq!([sizes(4), sizes(2)], [products, 2 * 2 + 2 + 1]);
             assert_eq!(back.len(), sizes(4) + sizes(2));

@@ -71,7 +71,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The memories that calls need, those of the host with their places.
+    /// The memories that calls need. Memories of the host have their places.
     fn groups(
         &self,
         bytes: &dyn Fn(usize) -> usize,
@@ -146,7 +146,8 @@ impl Plan {
         }
     }
 
-    /// The calls for which memory of a call is of no other value, although nothing reads it: those of a small branch.
+    /// The number of calls for which memory of a small branch is of no other value, although nothing reads it; 0 for
+    /// other calls.
     fn slack(&self, call: usize, bytes: &dyn Fn(usize) -> usize, most: usize) -> usize {
         let node = self.node(call);
         let values = node.inputs.iter().chain(&node.outputs);
@@ -183,7 +184,7 @@ impl Plan {
     }
 
     /// For each value the one whose memory it lies in; `shows`: also if it shows the numbers of another as other
-    /// channels, and is no output.
+    /// channels, and is not an output.
     fn roots(&self, shows: bool) -> Vec<usize> {
         let mut parents: Vec<usize> = (0..self.spots.len()).collect();
         for call in &self.calls {
@@ -233,7 +234,7 @@ struct Placed {
     life: (usize, usize),
 }
 
-/// Places the groups that belong to a memory and have none, the largest first, those of one size in the order of
+/// Places the groups that belong to a memory and have none, the largest first, and groups of one size in the order of
 /// their calls. Each takes the memory that was used last before, which caches still have, else the lowest offset.
 /// Returns the bytes of the memory.
 pub(super) fn arrange(

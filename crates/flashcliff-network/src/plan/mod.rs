@@ -45,7 +45,7 @@ pub(crate) enum Memory {
     Kept { from: usize, to: usize },
     /// The arena of the only stage that needs the value, from an offset in bytes up to another.
     Arena { from: usize, to: usize },
-    /// The memory of a chunk, behind so many elements of each row.
+    /// The memory of a chunk, after so many elements of each row.
     Local { from: usize },
 }
 
@@ -76,7 +76,7 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub(crate) calls: Range<usize>,
-    /// The outputs that are complete behind it, and not before.
+    /// The outputs that are complete after it, and not before.
     pub(crate) outputs: Range<usize>,
     /// The bytes of values that no other stage needs.
     bytes: usize,
@@ -101,7 +101,7 @@ pub struct Plan {
     pub(crate) rows: Rows,
     pub(crate) types: [Dtype; 2],
     pub(crate) calls: Vec<Call>,
-    /// The place of each value; `None` for those of nodes without a call.
+    /// The place of each value; `None` for values of nodes without a call.
     pub(crate) spots: Vec<Option<Spot>>,
     pub(crate) outputs: Vec<Value>,
     /// The calls that run chunk by chunk.
@@ -136,7 +136,8 @@ pub(crate) struct Target<'a> {
     pub(crate) fuses: Option<&'a Fuses<'a>>,
 }
 
-/// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
+/// The number of elements that a node saves for its gradient, for its sizes, and for the types of its result and of its
+/// parameters.
 pub(crate) type SavedLen<'a> = dyn Fn(&Saves<'_>, [Dtype; 2]) -> Result<usize, Error> + 'a;
 
 /// A node that saves something for its gradient.
@@ -161,9 +162,9 @@ impl Network {
         self.plan_stages(&[outputs], rows, types)
     }
 
-    /// Plans the network in stages, each with outputs of its own: a later stage runs at another time, more than once,
-    /// or never. Inputs that no call of an earlier stage reads are given only then; outputs of an earlier stage that
-    /// it reads are given again. So gradients are a stage behind the values of a network, whose seed is an input.
+    /// Plans the network in stages, each with its own outputs: a later stage runs at another time, more than once, or
+    /// never. Inputs that no call of an earlier stage reads are given only then; outputs of an earlier stage that it
+    /// reads are given again. So gradients are a stage after the values of a network, and their seed is an input.
     ///
     /// # Errors
     /// The errors of [`Self::plan`]; [`Error::EarlierStage`] for an output of a stage that an earlier one computes.
@@ -349,8 +350,8 @@ impl Plan {
     }
 
     /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory, or other calls do its
-    /// work. Zeros behind the first blades are written once if the arena is of one plan, and in each run if others
-    /// have it too.
+    /// work. Zeros after the first blades are written once if the arena is of one plan, and in each run if others have
+    /// it too.
     pub fn is_idle(&self, call: usize) -> bool {
         match self.work(call) {
             Work::FirstBlades(_) => true,
@@ -373,7 +374,7 @@ impl Plan {
         shown.is_some_and(|shown| memory(shown) == memory(output))
     }
 
-    /// Whether all runs at once, in an arena of its own, which stays as it is from run to run.
+    /// Whether all calls run at once, in a separate arena, which stays as it is from run to run.
     pub(crate) fn is_whole(&self) -> bool {
         self.stages.len() == 1
     }
@@ -423,7 +424,7 @@ impl Plan {
         Some((&spot.shape, spot.dtype))
     }
 
-    /// The call behind which an output is complete.
+    /// The call after which an output is complete.
     pub fn completed_by(&self, output: usize) -> Option<usize> {
         let value = *self.outputs.get(output)?;
         let writes = |call: &Call| self.network.nodes[call.node].outputs.contains(&value);
@@ -504,7 +505,8 @@ impl Network {
     }
 }
 
-/// The nodes that some outputs depend on and that are not done: those of parameters alone, then all others, in order. They are done then.
+/// The nodes that some outputs depend on and that are not done: first the nodes of parameters alone, then all others,
+/// in order. Marks them as done.
 fn needed(network: &Network, outputs: &[Value], done: &mut [bool]) -> Vec<usize> {
     let (mut nodes, mut open) = (Vec::new(), outputs.to_vec());
     while let Some(value) = open.pop() {

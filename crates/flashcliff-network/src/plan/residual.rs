@@ -5,7 +5,7 @@ use super::Plan;
 use crate::network::{Node, Value};
 use crate::work::Work;
 
-/// For each call whether it is a sum of which the step behind it does the work.
+/// For each call, whether it is a sum whose work the step after it does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Residuals(Vec<bool>);
 
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(sums(&plan(&network, &[&all], false)), 0);
         let (network, output, gradients) = transformer(Keep::BetweenBlocks);
         let all = [&[output], &gradients[..]].concat();
-        // The sum within a block is computed again, by the norm behind it.
+        // The sum within a block is computed again, by the norm after it.
         assert_eq!(sums(&plan(&network, &[&all], true)), 5 + 3);
     }
 

@@ -3,7 +3,7 @@
 use crate::network::{Maker, Network};
 use crate::work::Work;
 
-/// For each value whether it has the type of the model, also where features have another: inputs but those of
+/// For each value, whether it has the type of the model, also where features have another: inputs that are not
 /// features, parameters and what is made of parameters alone, what a squared error reads and writes, and sums that
 /// operators save. Computed values of an operator have one type, and so have values that are added, and values in the
 /// memory of others. A gradient has the type of its value.

@@ -2,7 +2,7 @@
 //!
 //! | part | features, in order |
 //! |---|---|
-//! | query | for each blade that has a norm all channels, with the sign of the norm; with distances, for each feature of points all channels; the scalars |
+//! | query | for each blade with a norm all channels, with its sign; with distances, for each feature of points all channels; the scalars |
 //! | key | the same without signs |
 //! | value | for each blade all channels; the scalars |
 //!

@@ -59,8 +59,10 @@ impl Geometry {
     /// | algebra | choices |
     /// |---|---|
     /// | Cl(3,0,1) | GATr (arXiv 2305.18415): E(3), unit maps, joins, distances in attention |
-    /// | Cl(1,3) | L-GATr (arXiv 2405.14806) before 2.0, see [`Self::lgatr_2`]: connected Lorentz group, norms of queries, keys, values and products |
+    /// | Cl(1,3) | L-GATr (arXiv 2405.14806) before 2.0: connected Lorentz group, norms of queries, keys, values and products |
     /// | others | as E-GATr and C-GATr (arXiv 2311.04744): the full group, no join, no distances |
+    ///
+    /// [`Self::lgatr_2`] has the choices of L-GATr since 2.0.
     pub fn of(algebra: Algebra) -> Self {
         let signature = algebra.signature();
         let (p, q, r) = (signature.p(), signature.q(), signature.r());

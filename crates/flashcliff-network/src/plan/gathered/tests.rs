@@ -166,7 +166,7 @@ impl Memories {
         assert!(is_of_host || is_there, "{name} is not there at {call}");
     }
 
-    /// Notes that the numbers of a value are also those of another.
+    /// Notes that a value has the numbers of another one.
     fn show(&mut self, plan: &Plan, call: usize) {
         let shown = match plan.work(call) {
             Work::FirstBlades(_) | Work::ExtendBlades { .. } => plan.reads(call)[0],
@@ -455,8 +455,8 @@ fn maps_move_their_parameters() {
         let ends = [maps.next(), maps.next_back()];
         ends.map(|call| plan.size(call.unwrap()).bytes)
     };
-    // From one multivector and one scalar to four and eight: nine maps of multivectors, those of
-    // scalars with both, and biases.
+    // From one multivector and one scalar to four and eight: nine maps of multivectors, maps of scalars with both, and
+    // biases.
     let [from, to] = [16 + 1, 4 * 16 + 8];
     let parameters = 4 * (9 + 1 + 1) + 8 * (1 + 1 + 1);
     let [moved, matrix] = [12 * (from + to) + parameters, (from + 1) * to];
