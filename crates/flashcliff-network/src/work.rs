@@ -187,7 +187,7 @@ impl Work {
         }
     }
 
-    /// Whether this is a linear map, whose gradients of parameters are matrix products of their own.
+    /// Whether this is a linear map, whose gradients of parameters are separate matrix products.
     pub(crate) fn is_linear(&self) -> bool {
         match self {
             Self::Operator(operator) => operator.adds_to_gradient(),
@@ -204,7 +204,7 @@ impl Work {
         )
     }
 
-    /// The values that the gradient of a node reads; `None` if it is not a node of its own, or not known.
+    /// The values that the gradient of a node reads; `None` if it is not a separate node, or is not known.
     pub(crate) fn gradient_reads(&self) -> Option<Reads> {
         let [inputs, output, saved] = match self {
             Self::Operator(operator) if operator.outputs().len() == 1 => [true, true, true],
@@ -235,7 +235,7 @@ impl Work {
         })
     }
 
-    /// The elements of the results, after a check of those of the inputs.
+    /// The extents of the results, after a check of the extents of the inputs.
     pub(crate) fn outputs(&self, inputs: &[&Extent]) -> Result<Vec<Extent>, Error> {
         self.check_count(inputs.len())?;
         let mut axes = Vec::with_capacity(inputs.len());
@@ -352,10 +352,10 @@ impl Work {
         Ok(vec![Extent::Shape(output)])
     }
 
-    /// The axes of the result of a step, after a check of those of its inputs.
+    /// The axes of the result of a step, after a check of the axes of its inputs.
     fn axes_of_step(&self, step: &Step, inputs: &[&[Axis]]) -> Result<Vec<Axis>, Error> {
         step.check()?;
-        // A step works on the items of samples, or on those of their context.
+        // A step works on the items of samples, or on the items of their context.
         let set = match (step, inputs[0]) {
             (own, _) if own.attends().is_some_and(|own| own.crossing) => Set::Items,
             (_, [Axis::ContextRows, ..]) => Set::Context,
@@ -386,7 +386,7 @@ impl Work {
         Ok(step.axes(set, step.output()))
     }
 
-    /// The axes of the relation of a gathering or a sum, which are those of what is subtracted too.
+    /// The axes of the relation of a gathering or a sum. What is subtracted has the same axes.
     fn axes_along(&self, along: &Along) -> Result<[Axis; 2], Error> {
         let axes = |own: Relation| [own.from, own.to];
         let own = axes(along.relation);
@@ -399,7 +399,7 @@ impl Work {
         }
     }
 
-    /// Axes with another one in the place of the only one that is no size.
+    /// Axes with another one in the place of the only one that is not a size.
     fn related(&self, axes: &[Axis], own: Axis, other: Axis) -> Result<Vec<Axis>, Error> {
         let open = axes.iter().filter(|axis| !is_size(axis));
         if !open.eq([&own]) {
@@ -508,7 +508,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// Whether axes are those of a mask of so many heads, for queries and keys of sets.
+/// Whether these are the axes of a mask of so many heads, for queries and keys of sets.
 fn is_mask(axes: &[Axis], heads: usize, [queries_of, keys_of]: [Set; 2]) -> bool {
     let is = |own: Axis, all: Axis| own == all || own == Axis::Fixed(1);
     match *axes {

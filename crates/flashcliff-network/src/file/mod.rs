@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `version` | the number of the format |
 //! | `geometries` | the [geometries](crate::tokens::Geometry) of steps |
-//! | `operators` | table operators by algebra, name and settings, custom operators by all expressions, both with the digest of the program |
+//! | `operators` | table operators by algebra, name and settings, custom operators by all expressions, both with the program's digest |
 //! | `inputs` | names and axes |
 //! | `parameters` | names and shapes |
 //! | `nodes` | what each computes, the values that it reads, and whether it begins a block |

@@ -77,7 +77,7 @@ impl Attention {
         }
     }
 
-    /// The attention to keys and values of the context, which lie side by side in tokens of their own.
+    /// The attention to keys and values of the context, which lie side by side in separate tokens.
     #[must_use]
     pub fn crossing(self) -> Self {
         Self {

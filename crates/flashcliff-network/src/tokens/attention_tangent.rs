@@ -11,8 +11,8 @@ use super::{Attention, Channels};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// How attention without distances and norms of heads changes. Each of its inputs has the channels of that of
-/// attention, and behind them their changes.
+/// How attention without distances and norms of heads changes. Each of its inputs has the channels of an input of
+/// attention, and their changes after them.
 #[derive(Clone, Debug)]
 pub struct AttentionTangent {
     pub(crate) attention: Attention,
@@ -20,7 +20,7 @@ pub struct AttentionTangent {
 
 impl AttentionTangent {
     /// The derivative of attention; `None` if its heads have norms or distances of points, which come before as
-    /// [steps](super::HeadNorm) of their own.
+    /// separate [steps](super::HeadNorm).
     pub(crate) fn new(attention: Attention) -> Option<Self> {
         let is_plain = attention.head.points.is_none() && !attention.geometry.head_norm;
         is_plain.then_some(Self { attention })
@@ -123,7 +123,7 @@ impl AttentionTangent {
         self.write(given, &sides[0], &of, [to.x, to.other])
     }
 
-    /// Writes the gradients of the inputs from those of features and of their changes.
+    /// Writes the gradients of the inputs from the gradients of features and of their changes.
     fn write<T: Number>(
         &self,
         given: &Given<'_, T>,

@@ -22,7 +22,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) draw: Option<Draw>,
 }
 
-/// The random numbers of dropout in a run: those of a key, for the pass with this number.
+/// The random numbers of dropout in a run: the numbers that a key gives for the pass with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// The key.

@@ -18,7 +18,7 @@ pub struct Components {
 }
 
 impl Components {
-    /// Multivectors over so many blades, and scalars behind them, as scalars.
+    /// Multivectors over so many blades, and scalars after them, as scalars.
     pub fn new(blades: usize, channels: Channels) -> Self {
         Self {
             blades,
@@ -27,7 +27,7 @@ impl Components {
         }
     }
 
-    /// Scalars as the multivectors, and the scalars behind them, that [`Self::new`] makes them of.
+    /// Scalars as the multivectors, and the scalars after them, that [`Self::new`] makes them of.
     pub fn inverse(blades: usize, channels: Channels) -> Self {
         Self {
             back: true,

@@ -1,4 +1,4 @@
-//! Features of distances as a step of their own in front of attention, and their derivative, for gradients of gradients.
+//! Features of distances as a separate step in front of attention, and their derivative, for gradients of gradients.
 //!
 //! Attention sees distances of points by features that are no blades. Here they take the place of blades that no
 //! inner product reads, so that what follows is attention without distances. The derivative is computed in numbers
@@ -15,7 +15,7 @@ use crate::Number;
 use crate::scratch::Buffer;
 
 /// The features of distances of queries and keys in an input of attention; or how they change with its tokens and
-/// with the logarithms of weights. The changes are channels behind those of the tokens, and numbers behind the
+/// with the logarithms of weights. The changes are channels after the channels of the tokens, and numbers after the
 /// logarithms.
 #[derive(Clone, Debug)]
 pub struct Distances {
@@ -29,7 +29,7 @@ pub struct Distances {
 /// What a multivector channel is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// The channel among those of the input.
+    /// The channel among the channels of the input.
     pub(crate) column: usize,
     /// For channels of queries and keys, whether they are of queries, and the number of the weight.
     pub(crate) point: Option<(bool, usize)>,
@@ -158,7 +158,8 @@ impl<T: Number> Point<T> {
         features
     }
 
-    /// The gradients of the blades of the point, and of the logarithm of its weight, from those of the features.
+    /// The gradients of the blades of the point, and of the logarithm of its weight, from the gradients of the
+    /// features.
     fn gradient(&self, g: &[Dual<T>; MOST]) -> ([Dual<T>; MOST], Dual<T>) {
         let ([of_product, of_square, of_weight], [square, weight]) =
             (self.factors(), self.places());
@@ -184,7 +185,7 @@ impl<T: Number> Point<T> {
     }
 }
 
-/// Tokens and their changes, in layouts of their own, and the logarithms of weights and theirs.
+/// Tokens and their changes, in separate layouts, and the logarithms of weights and their changes.
 struct Both<'a, T: Number> {
     tokens: [Buffer<T>; 2],
     logarithms: [&'a [T]; 2],

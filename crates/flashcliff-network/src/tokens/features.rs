@@ -16,7 +16,7 @@ use super::{Channels, Geometry};
 /// Regularises the distance of points without weight.
 pub(crate) const EPS: f64 = 1e-3;
 
-/// Whether features are those of a query, a key or a value.
+/// Whether features belong to a query, a key or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Query,

@@ -11,7 +11,7 @@ use crate::{Error, Number};
 /// and on other grades its minors, so that exterior products are kept. Scalars stay. All channels of a token have one
 /// frame.
 ///
-/// Frames are tokens of their own, of [`Self::frames`]: `L` row by row.
+/// Frames are separate tokens, of [`Self::frames`]: `L` row by row.
 ///
 /// Queries, keys and values that are taken by [`Self::inverse`] from the frames of their tokens to the one of all,
 /// attention, and its result taken back by [`Self::new`] are the attention from frame to frame of LLoCa (arXiv

@@ -152,7 +152,7 @@ impl Gains {
         });
     }
 
-    /// Calls a function with the range and the width of the rows of each blade, and of those of scalars.
+    /// Calls a function with the range and the width of the rows of each blade, and of the rows of scalars.
     fn for_each_run(&self, rows: usize, mut work: impl FnMut(Range<usize>, usize)) {
         let (channels, scalars) = (self.channels.multivectors, self.channels.scalars);
         let widths = std::iter::repeat_n(channels, self.geometry.blades());

@@ -1,4 +1,4 @@
-//! The norm of heads as a step of its own, and its derivative, for gradients of gradients of attention.
+//! The norm of heads as a separate step, and its derivative, for gradients of gradients of attention.
 //!
 //! Each norm is `y = x φ(m)` of the numbers `x` of a group, with `m = Σ σ_i x_i² / n`, signs `σ` that are constant
 //! almost everywhere, and a function `φ` of one number. So with `d = σ x / n` and a change `u` of `x`
@@ -25,7 +25,7 @@ use crate::scratch::Buffer;
 use crate::{Error, Number};
 
 /// The norm of the heads of queries, keys and values in an input of attention; or how it changes with its tokens. The
-/// changes are channels behind those of the tokens.
+/// changes are channels after the channels of the tokens.
 #[derive(Clone, Debug)]
 pub struct HeadNorm {
     /// The attention whose input is normalised.

@@ -144,7 +144,7 @@ impl Attention {
         }
     }
 
-    /// The vector channels of a part among those of a side, and the scalar channels.
+    /// The vector channels of a part among the channels of a side, and its scalar channels.
     fn both_columns<T>(&self, place: &Place, side: &Side<'_, T>) -> [Columns; 2] {
         let of_scalars = Columns {
             first: place.first.scalars,
@@ -157,7 +157,7 @@ impl Attention {
         [of_vectors, of_scalars]
     }
 
-    /// The multivector channels of a part among those of a side.
+    /// The multivector channels of a part among the channels of a side.
     fn columns(&self, place: &Place, width: usize, rows: usize) -> Columns {
         Columns {
             first: place.first.multivectors,
@@ -178,7 +178,7 @@ impl Attention {
         }
     }
 
-    /// For each row the places of the scalars of a part: those of all heads, channel by channel.
+    /// For each row, the places of the scalars of a part: of all heads, channel by channel.
     fn scalars_of_rows(
         &self,
         place: &Place,

@@ -102,7 +102,7 @@ impl Joint<'_> {
         }
     }
 
-    /// Writes the gradients of multivectors and scalars from those of their norms.
+    /// Writes the gradients of multivectors and scalars from the gradients of their norms.
     pub(crate) fn backward<T: Number>(
         &self,
         [x, s]: [&[T]; 2],

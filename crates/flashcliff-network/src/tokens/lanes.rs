@@ -15,8 +15,8 @@ use crate::{Error, Number};
 /// all of them with the same number of channels; so are its scalars beside multivectors. So a gated linear unit reads
 /// three parts of the result of a linear map, and writes one.
 ///
-/// Parameters, one after another: those of the operator, `[channels, count]` or `[scalars, count]`. One input may
-/// have a number for each token.
+/// The parameters are the operator's, one after another, `[channels, count]` or `[scalars, count]`. One input may have
+/// a number for each token.
 ///
 /// The gradient is [`Operator::gradient`], which computes what it needs again.
 #[derive(Clone, Debug)]
@@ -41,13 +41,13 @@ pub struct Lanes {
 /// Where a tensor of an operator is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Multivectors behind so many others.
+    /// Multivectors after so many others.
     Multivectors(usize),
-    /// Scalars behind so many others.
+    /// Scalars after so many others.
     Scalars(usize),
     /// A number for each token.
     Rows,
-    /// So many elements of parameters, behind so many others.
+    /// So many elements of parameters, after so many others.
     Parameters { first: usize, len: usize },
 }
 
@@ -143,8 +143,8 @@ impl Lanes {
         })
     }
 
-    /// How the result changes with the tokens and the parameters, as far as both change. The changes are behind what
-    /// the step reads: channels behind those of its tokens, parameters behind its own.
+    /// How the result changes with the tokens and the parameters, as far as both change. The changes come after what
+    /// the step reads: channels after the channels of its tokens, parameters after its own parameters.
     ///
     /// # Errors
     /// The errors of [`Operator::tangent_along`].
@@ -409,7 +409,7 @@ impl Side<'_> {
         places.collect()
     }
 
-    /// Copies the results that have memory of their own into tokens and parameters.
+    /// Copies the results that have separate memory into tokens and parameters.
     fn scatter<T: Number>(&self, results: Results<'_, T>, parameters: &mut [T]) {
         let Results {
             made,

@@ -16,8 +16,8 @@ use crate::{Error, Number};
 /// `[out * invariant, in_scalars]` and `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade
 /// without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]` and `mvs2s.bias` `[out_scalars]`;
 /// `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
-/// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after
-/// another are those of one layer. Layers of [vectors](Geometry::slim) have `weight`, if they give vectors,
+/// innermost. The first axis of each is the axis of the outputs. So parameters of one kind of several layers, one after
+/// another, are the parameters of one layer. Layers of [vectors](Geometry::slim) have `weight`, if they give vectors,
 /// `mvs2s.bias` and `s2s.weight`.
 #[derive(Clone, Debug)]
 pub struct Linear {
@@ -63,7 +63,7 @@ pub(crate) const KINDS: [Kind; 6] = [
 ];
 
 impl Linear {
-    /// Layers from channels to those of each layer.
+    /// Layers from the input's channels to the channels of each layer.
     ///
     /// # Errors
     /// The errors of [`Geometry::maps`].

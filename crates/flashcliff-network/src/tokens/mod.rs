@@ -11,11 +11,11 @@
 //! * `programs` - the programs of these steps; `compiled` - their operators, with kernels of the build script.
 //! * `gains` - factors of grades and of heads.
 //! * `dropout` - dropout of grades.
-//! * `reinserted` - channels of other tokens behind those of each token.
+//! * `reinserted` - channels of other tokens after the channels of each token.
 //! * `frames` - maps to and from the frame of each token, by an `outermorphism`.
 //! * `components` - multivectors as scalars, and back.
-//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` those of
-//!   vectors and scalars.
+//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` vectors and
+//!   scalars together.
 //! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative;
 //!   `distances` - features of distances, and theirs.
 //! * `rotary` - positions of items among the scalars of queries and keys.

@@ -14,7 +14,8 @@ use flashcliff::cayley::ProductKind;
 use super::{Geometry, number};
 use crate::Number;
 
-/// The entries of outermorphisms of a geometry, and how they follow from those of vectors, `L[i, j]`, which come first, row by row.
+/// The entries of outermorphisms of a geometry, and how they follow from the entries of vectors, `L[i, j]`, which come
+/// first, row by row.
 #[derive(Clone, Debug)]
 pub(crate) struct Outermorphism {
     pub(crate) blocks: Vec<Block>,
@@ -140,7 +141,7 @@ impl Outermorphism {
         }
     }
 
-    /// Adds the gradients of all entries up to those of the frame, the first ones.
+    /// Adds the gradients of all entries up to the gradients of the frame's entries, the first ones.
     pub(crate) fn write_gradient<T: Number>(&self, entries: &[T], gradients: &mut [T]) {
         for term in self.terms.iter().rev() {
             let own = gradients[term.entry] * number(term.sign);

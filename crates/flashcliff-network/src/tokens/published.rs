@@ -21,13 +21,14 @@ const SCALARS: Kinds = Kinds {
     ..BOTH
 };
 
-/// The gates of multivectors and of scalars: those of GATr and of the first L-GATr, and those of L-GATr since 2.0.
+/// The gates of multivectors and of scalars: in GATr and the first L-GATr, and in L-GATr since 2.0.
 const GATES: [[GateFunction; 2]; 2] = [
     [GateFunction::GeluTanh, GateFunction::Gelu],
     [GateFunction::GeluTanh, GateFunction::GeluTanh],
 ];
 
-/// The programs of GATr, C-GATr, L-GATr and L-GATr-slim, with the options that they are published with, and those of scalars alone.
+/// The programs of GATr, C-GATr, L-GATr and L-GATr-slim, with the options that they are published with, and the
+/// programs of scalars alone.
 pub(crate) fn programs() -> Vec<Program> {
     let [projective, conformal, spacetime] = [[3, 0, 1], [4, 1, 0], [1, 3, 0]].map(algebra);
     let mut programs = [

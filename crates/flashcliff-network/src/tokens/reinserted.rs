@@ -1,4 +1,4 @@
-//! Channels of other tokens of the same items behind those of each token: the input channels that projections to
+//! Channels of other tokens of the same items after the channels of each token: the input channels that projections to
 //! queries and keys see again.
 
 use super::Channels;
@@ -16,7 +16,7 @@ pub struct Reinserted {
 }
 
 impl Reinserted {
-    /// Extra channels behind those of tokens over so many blades.
+    /// Extra channels after the channels of tokens over so many blades.
     pub fn new(blades: usize, channels: Channels, extra: Channels) -> Self {
         Self {
             blades,
@@ -67,7 +67,7 @@ fn side_by_side<T: Number>(from: [&[T]; 2], widths: [usize; 2], to: &mut [T]) {
 }
 
 impl Layout {
-    /// The tokens of some channels and of those behind them, in layouts of their own.
+    /// The tokens of some channels and the tokens of the channels after them, in separate layouts.
     pub(crate) fn parted<T: Number>(self, x: &[T], first: Channels) -> [Buffer<T>; 2] {
         let behind = Channels::new(
             self.channels.multivectors - first.multivectors,

@@ -47,7 +47,7 @@ pub struct Slim {
     pub attention_ratio: usize,
     /// Hidden channels of the units of a block for each of its channels. Default: 2.
     pub mlp_ratio: usize,
-    /// Linear layers behind each other in a block's perceptron, at least 2; all but the last are in gated units. Default: 2.
+    /// Successive linear layers in a block's perceptron, at least 2; all but the last are in gated units. Default: 2.
     pub mlp_layers: usize,
     /// The functions of gates of vectors and of scalars. Default: sigmoid, and GELU in its tanh form.
     pub gates: [GateFunction; 2],
@@ -107,8 +107,8 @@ impl Slim {
     }
 
     /// The norm of blocks: vectors and scalars over the root of 0.01 plus their mean square over all channels, with
-    /// gains times those of each channel. The square of a vector counts by its magnitude. Gains: `[channels, 1]` of
-    /// vectors, then `[scalars, 1]`.
+    /// gains also times the gain of each channel. The square of a vector counts by its magnitude. Gains:
+    /// `[channels, 1]` of vectors, then `[scalars, 1]`.
     ///
     /// # Errors
     /// None: the program is supported.
@@ -129,7 +129,7 @@ impl Slim {
         operator(algebra, &slim::unit(algebra.cayley(), gates, scale))
     }
 
-    /// The network, with each block as a [block](Network::block) of its own.
+    /// The network, with each block as a separate [block](Network::block).
     ///
     /// # Errors
     /// [`Error::Option`] for no head, a ratio of 0, fewer than two layers, and an input or blocks without vectors or

@@ -43,8 +43,8 @@ pub enum Step {
     HeadNorm(HeadNorm),
     /// Features of distances by themselves, or their derivative. Inputs: tokens, and for an input with queries the logarithms of weights.
     Distances(Distances),
-    /// The derivative of attention, in gradients of gradients. Inputs are those of attention, with the changes of
-    /// tokens as further channels.
+    /// The derivative of attention, in gradients of gradients. Its inputs are the inputs of attention, with the changes
+    /// of tokens as further channels.
     AttentionTangent(AttentionTangent),
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Given<'a, T> {
     pub(crate) x: &'a [T],
     /// Numbers of the tokens, or other tokens in the layout of the chunk.
     pub(crate) other: &'a [T],
-    /// The numbers of a mask, those of the chunk if samples have their own, and the shape of the whole.
+    /// The numbers of a mask, only the chunk's if samples have their own masks, and the shape of the whole mask.
     pub(crate) mask: (&'a [T], [usize; 4]),
     pub(crate) parameters: Parameters<'a, T>,
 }
@@ -250,7 +250,7 @@ impl Step {
         inputs
     }
 
-    /// The attention of a step whose items look at those of their sample, or at the context.
+    /// The attention of a step whose items look at the items of their sample, or at the context.
     pub(crate) fn attends(&self) -> Option<&Attention> {
         match self {
             Self::Attention(step) => Some(step),
@@ -276,7 +276,7 @@ impl Step {
         }
     }
 
-    /// Whether kernels of the step add a gradient of the tokens so far to that of their own.
+    /// Whether kernels of the step add the gradient of the tokens so far to their own gradient.
     pub(crate) fn adds_to_gradient(&self) -> bool {
         match self {
             Self::Lanes(step) => step.adding.is_some(),

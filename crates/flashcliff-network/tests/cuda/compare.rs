@@ -25,10 +25,10 @@ pub(crate) struct Case {
     /// The number of parameters that the output does not depend on.
     pub(crate) unread: usize,
     pub(crate) rows: Rows,
-    /// The bounds of sequences of items, and those of their contexts.
+    /// The bounds of sequences of items, and of the sequences of their contexts.
     pub(crate) sequences: Option<[Vec<usize>; 2]>,
     pub(crate) draw: Option<Draw>,
-    /// An input with numbers of its own.
+    /// An input with its own numbers.
     pub(crate) given: Option<(Value, Vec<f64>)>,
     pub(crate) relations: Vec<Segments>,
 }
@@ -335,7 +335,7 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
         Ok(())
     }
 
-    /// The outputs, each as it is behind the call that completes it.
+    /// The outputs, each as it is after the call that completes it.
     pub(crate) fn at_stops(&mut self) -> Vec<Vec<f64>> {
         self.forget();
         let (plan, stream) = (self.gpu.plan(), self.stream.clone());

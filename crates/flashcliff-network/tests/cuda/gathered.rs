@@ -97,7 +97,7 @@ fn case(geometry: Geometry, sharing: Sharing, alone: bool) -> Case {
     case
 }
 
-/// The calls that join or part parameters, and those of them that have nothing to do.
+/// The number of calls that join or part parameters, and how many of them have nothing to do.
 fn joins(plan: &Plan) -> [usize; 2] {
     let calls = (0..plan.call_count()).filter(|&call| plan.work(call).name() == "concatenate");
     let calls: Vec<usize> = calls.collect();

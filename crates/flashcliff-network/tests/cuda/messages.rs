@@ -39,7 +39,7 @@ fn edges(nodes: usize, edges: usize) -> Segments {
     Segments::new(&targets, nodes).unwrap()
 }
 
-/// Few rows of a target are added by a thread, many by those of a CTA.
+/// One thread adds few rows of a target, the threads of a CTA add many.
 const SIZES: [[usize; 2]; 3] = [[40, 100], [8, 1000], [2, 300]];
 const CHANNELS: [usize; 5] = [1, 3, 4, 40, 132];
 

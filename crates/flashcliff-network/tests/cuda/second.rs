@@ -114,7 +114,7 @@ fn of_a_parameter(made: Made) -> Case {
     with(case, &[x, seed], &[])
 }
 
-/// The case with a mask that hides some items, and all items from those of the first sample.
+/// The case with a mask that hides some items, and hides all items from the items of the first sample.
 fn masked(own: Block) -> Case {
     let own = Block {
         masked: true,

@@ -82,7 +82,7 @@ impl Tokens {
         (!shapes.is_empty()).then(|| flat(&mut self.network, shapes, &order))
     }
 
-    /// The case of a step with these inputs behind the tokens, of which the values that are no parameters have gradients.
+    /// The case of a step with these inputs after the tokens. `by` are the inputs with gradients, besides the tokens.
     fn case(mut self, step: Step, others: &[Value], by: &[Value]) -> Case {
         let output = step.output();
         let inputs: Vec<Value> = [self.x].iter().chain(others).copied().collect();
@@ -122,7 +122,7 @@ pub(crate) fn linear(name: &str, geometry: Geometry) {
     let made = |input, step| of_rows(input, step, ROWS);
     let step = Linear::new(geometry, CHANNELS, layers.clone()).unwrap();
     compare(name, &made(CHANNELS, step));
-    // The gradient of the matrix is cut into parts of rows; three rows are behind the last one.
+    // The gradient of the matrix is cut into parts of rows; three rows come after the last one.
     let step = Linear::new(geometry, CHANNELS, layers.clone()).unwrap();
     let many = of_rows(CHANNELS, step, Rows::new(1103, 1));
     compare(&format!("{name}, many rows"), &many);

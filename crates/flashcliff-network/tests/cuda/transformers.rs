@@ -74,14 +74,14 @@ fn case(own: Block, rows: Rows) -> Case {
     case
 }
 
-/// The case with a mask that hides some items, and all items from those of the first sample.
+/// The case with a mask that hides some items, and hides all items from the items of the first sample.
 fn masked(own: Block) -> Case {
     let own = Block {
         masked: true,
         ..own
     };
     let mut case = case(own, ROWS);
-    // Behind the tokens and the reference.
+    // The mask comes after the tokens and the reference.
     let mask = case.network.inputs()[2];
     let mut numbers = random(ROWS.count(), 5);
     for (at, number) in numbers.iter_mut().enumerate() {

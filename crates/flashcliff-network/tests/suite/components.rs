@@ -72,7 +72,7 @@ fn rows_of_the_host_stay_as_they_are() {
     }
 }
 
-/// A linear layer, a layer norm and GELU of components are those of each row of numbers.
+/// A linear layer, a layer norm and GELU of components are the plain layers of each row of numbers.
 #[test]
 fn layers_of_components_are_plain_layers() {
     let rows = Rows::new(20, 3);
@@ -216,7 +216,7 @@ fn gradients_by_frames_are_those_of_differences() {
     let parameters = numbers(&network, network.parameters(), rows, 11);
     let gradients = run(&backward, [&inputs, &parameters], Scales::default());
     let seed = inputs[2].clone();
-    // The inputs are frames and tokens, the gradients those of tokens and frames.
+    // The inputs are frames and tokens, the gradients belong to tokens and frames.
     for (input, gradient) in [(1, &gradients[0]), (0, &gradients[1])] {
         for element in (0..gradient.len()).step_by(7) {
             let before = inputs[input][element];

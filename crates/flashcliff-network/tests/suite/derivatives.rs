@@ -134,7 +134,8 @@ fn forces_turn_with_positions() {
     assert!(!near(&turned[1], &force));
 }
 
-/// Gradients that are added where they lie get sums of their own before they are differentiated, and runs of a plan give the same bits.
+/// Gradients that are added where they lie get separate sums before they are differentiated, and runs of a plan give
+/// the same bits.
 #[test]
 fn what_is_differentiated_again_keeps_its_values() {
     let trained = [Keep::All, Keep::BetweenBlocks].map(trained);

@@ -156,7 +156,7 @@ fn own_operator() -> Operator {
     Operator::of(space(), &own_program(), &options).unwrap()
 }
 
-/// Every kind of node but steps, with operators of one's own and a derivative, a loss, and nodes that no output needs.
+/// Every kind of node but steps, with custom operators and a derivative, a loss, and nodes that no output needs.
 pub(crate) fn of_all_nodes() -> Made {
     let (mut network, [prediction, target]) = networks::of_all_nodes();
     let [loss, slope] = network.squared_error(prediction, target).unwrap();
@@ -256,7 +256,7 @@ fn all_nodes_come_back() {
     assert_eq!(text.matches("block ").count(), 3, "{text}");
 }
 
-/// An operator on inputs of its own, and parameters.
+/// An operator on its own inputs and parameters.
 fn of_operator(operator: &Operator) -> Made {
     let mut network = Network::new();
     let inputs = operator.inputs().iter().map(|spec| {
@@ -312,7 +312,7 @@ fn operators_of_the_table_come_back() {
             .map(|own| vec![own])
             .chain([vec![]])
         {
-            // A norm that leaves nothing to do is no operator.
+            // A norm that leaves nothing to do is not an operator.
             let Ok(operator) = ops::by_name(space(), row.name, &setting) else {
                 assert_eq!(
                     (row.name, &*setting),
@@ -556,7 +556,7 @@ fn what_files_cannot_have_is_refused() {
         assert!(got.contains("expected 2 elements, got 3"), "{got}");
     }
 
-    // A derivative with matrix products is no program.
+    // A derivative with matrix products is not a program.
     let mut network = Network::new();
     let linear = ops::mv_linear(space(), &networks::linear_options()).unwrap();
     let derivative = linear.gradient().unwrap();
@@ -584,7 +584,7 @@ fn with_header(header: &serde_json::Value, data: &[u8]) -> Vec<u8> {
     [&len, &*text, data].concat()
 }
 
-/// The file with another network, which `edit` makes of its own.
+/// The file with another network, which `edit` makes of the file's network.
 pub(crate) fn with_network(bytes: &[u8], edit: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let (mut header, data) = header(bytes);
     let text = &mut header["__metadata__"]["flashcliff_network"];
@@ -861,7 +861,7 @@ fn bad_steps_are_refused() {
     assert!(geometry("group", json!("none")).contains("unknown variant `none`"));
 }
 
-/// Norms, gates and products were steps of their own before they were programs.
+/// Norms, gates and products were separate steps before they were programs.
 #[test]
 fn steps_of_older_files_are_their_programs() {
     use serde_json::{Value as Json, json};

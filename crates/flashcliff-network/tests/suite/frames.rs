@@ -271,7 +271,8 @@ fn gradients_of_frames_are_differences() {
     }
 }
 
-/// Attention of tokens in frames of their own: queries, keys and values go to the frame of all, and what queries attend to comes back.
+/// Attention of tokens in their own frames: queries, keys and values go to the frame of all, and what queries attend to
+/// comes back.
 pub(crate) fn from_frame_to_frame(geometry: Geometry, shared: bool) -> (Network, [Value; 4]) {
     let mut network = Network::new();
     let attention = Attention::new(geometry, 2, Channels::new(2, 3), shared);

@@ -167,7 +167,7 @@ fn scales_multiply_what_they_say() {
     }
 }
 
-/// The gradient of a sum is the seed for each summand; each is an output of its own.
+/// The gradient of a sum is the seed for each summand; each is a separate output.
 #[test]
 fn summands_have_gradients_of_their_own() {
     let shape = [Axis::Fixed(1), Axis::Rows, Axis::Fixed(2)];
@@ -226,7 +226,7 @@ fn norms_of_tokens_add_to_the_gradient_of_a_sum() {
         network.gradients_by(end, seed, &[x], Keep::All).unwrap();
         network.to_string()
     });
-    // A seed stays as it is, so its sum is a value of its own, beside the sum of the forward pass.
+    // A seed stays as it is, so its sum is a separate value, beside the sum of the forward pass.
     let counts = |text: &String| {
         ["invariant_norm gradient, added", "scaled_sum"].map(|name| text.matches(name).count())
     };

@@ -17,7 +17,7 @@ const ROWS: Rows = Rows::new(3, 4).with_context(5);
 struct Case {
     shared: bool,
     crossing: bool,
-    /// For samples, heads and queries whether the mask has an axis of its own.
+    /// For samples, heads and queries, whether the mask has a separate axis.
     whole: [bool; 3],
     rows: Rows,
 }
@@ -323,7 +323,7 @@ fn gradients_by_masks_are_differences() {
 }
 
 /// Many samples, which are several chunks: the sums over them are in one order, whatever threads there are, and
-/// samples with masks of their own have the gradients of samples by themselves.
+/// samples with their own masks have the gradients of samples by themselves.
 #[test]
 fn bits_of_gradients_by_masks_depend_on_nothing_else() {
     let rows = Rows::new(70, 6).with_context(7);

@@ -155,7 +155,7 @@ impl Reference {
         })
     }
 
-    /// With the scalars of each edge, and those of each node.
+    /// With the scalars of each edge, and the scalars of each node.
     pub(crate) fn convolution(
         &self,
         prefix: &str,

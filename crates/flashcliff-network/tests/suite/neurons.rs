@@ -193,7 +193,8 @@ fn the_network_is_that_of_the_formulas() {
     assert_near(&got[0], &expected, 1e-12);
 }
 
-/// Gradients by the bodies and by all parameters that positions depend on, and those of a function of these gradients.
+/// Gradients by the bodies and by all parameters that positions depend on, and the gradients of a function of these
+/// gradients.
 #[test]
 fn gradients_of_both_orders_are_those_of_differences() {
     let (layers, ends) = model(1);

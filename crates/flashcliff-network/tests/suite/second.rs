@@ -506,7 +506,7 @@ fn assert_blocks(made: &Made, rows: Rows, scales: Scales<'_>) {
     let all = run(&all);
     let less = Twice::of(made, rows, [Keep::All, Keep::BetweenBlocks]);
     assert!(all == run(&less), "other bits");
-    // The gradients of blocks that the first pass computes again are sums of their own.
+    // The gradients of blocks that the first pass computes again are separate sums.
     let less = Twice::of(made, rows, [Keep::BetweenBlocks; 2]);
     for (own, all) in run(&less).iter().zip(&all) {
         assert_close(own, all, "blocks computed again");

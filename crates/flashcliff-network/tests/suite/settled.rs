@@ -46,7 +46,8 @@ fn run_settled(
     Ok(outputs)
 }
 
-/// Compares runs of a plan, whose chunks may be several. Where steps on tokens read all parameters, those of later calls count no more.
+/// Compares runs of a plan, whose chunks may be several. Where steps on tokens read all parameters, the parameters of
+/// later calls no longer count.
 fn assert_same_bits(network: &Network, outputs: &[Value], rows: Rows, scales: Scales<'_>) {
     let plan = network.plan(outputs, rows, [Dtype::F64; 2]).unwrap();
     let [inputs, parameters] = given(network, rows);

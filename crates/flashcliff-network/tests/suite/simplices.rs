@@ -187,7 +187,7 @@ fn scalars(
         .collect()
 }
 
-/// Positions less the mean of those of a graph.
+/// Positions less the mean position of a graph.
 fn from_centre(points: &[f64], graph_of: &[i64], vertex: usize) -> [f64; 3] {
     let own = |at: &usize| graph_of[*at] == graph_of[vertex];
     let all: Vec<usize> = (0..graph_of.len()).filter(own).collect();

@@ -102,7 +102,7 @@ fn operators_of_programs_read_their_parts_of_tokens() {
     }
 }
 
-/// Without scalars in the input those of the result are the bias alone.
+/// Without scalars in the input, the scalars of the result are the bias alone.
 #[test]
 fn linear_maps_of_vectors_have_scalars_of_the_bias_alone() {
     let layers = vec![Channels::new(2, 3)];

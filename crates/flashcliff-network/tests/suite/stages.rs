@@ -77,7 +77,7 @@ impl Numbers {
     }
 }
 
-/// A network behind its first stage.
+/// A network after its first stage.
 struct Begun {
     numbers: Numbers,
     kept: Vec<f64>,

@@ -296,7 +296,7 @@ fn sequences_and_masks_hide_the_items_of_others() {
     }
 }
 
-/// Attention of tokens to those of a context, with the gradients of both, of the result along a seed.
+/// Attention of tokens to the tokens of a context, with the gradients of the result along a seed, by both.
 struct Crossing {
     network: Network,
     outputs: Vec<Value>,
@@ -379,7 +379,7 @@ fn gradients_of_attention_to_a_context_are_those_of_differences() {
     }
 }
 
-/// Sequences of a ragged batch attend to those of the same number in the context.
+/// Sequences of a ragged batch attend to the sequences with the same number in the context.
 #[test]
 fn sequences_attend_to_their_own_context() {
     let made = crossing(Geometry::gatr().unwrap(), false);
@@ -454,7 +454,7 @@ fn sequences_that_do_not_fit_are_refused() {
     assert!(refused(Rows::new(5, 1), &[0, 5], &[]));
 }
 
-/// Attention, positions and dropout within the context are those of a network whose items it is.
+/// Attention, positions and dropout within the context are the same as in a network whose items are the context.
 #[test]
 fn steps_work_on_the_context_as_on_items() {
     let geometry = Geometry::gatr().unwrap();

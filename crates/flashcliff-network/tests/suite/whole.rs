@@ -129,7 +129,7 @@ fn result(
     }
 }
 
-/// Noise whose multivectors have blades as the slowest index, or the fastest as those of PyTorch.
+/// Noise whose multivectors have blades as the slowest index, or the fastest as in PyTorch.
 fn input(blades: usize, is_slowest: bool) -> Tokens {
     let (count, rows) = (INPUT.multivectors, ROWS.count());
     let (mv, s) = (
@@ -163,7 +163,7 @@ fn assert_golden(name: &str, result: &Tokens, expected: [f64; 2]) {
     }
 }
 
-/// The numbers are those of GATr in plain PyTorch, which golden.py prints.
+/// The numbers come from GATr in plain PyTorch; golden.py prints them.
 #[test]
 fn gatr_is_that_of_pytorch() {
     for (multi_query, expected) in [
@@ -179,7 +179,7 @@ fn gatr_is_that_of_pytorch() {
     }
 }
 
-/// The numbers are those of layers of PyTorch, which the Python package was made of before it ran these networks.
+/// The numbers come from layers of PyTorch, which the Python package was made of before it ran these networks.
 #[test]
 fn choices_are_those_of_layers_of_pytorch() {
     let gatr = Geometry::gatr().unwrap();

@@ -284,7 +284,8 @@ impl Attention {
         Ok(())
     }
 
-    /// Writes the gradient of an input from those of the features of its parts, and adds those of weights.
+    /// Writes the gradient of an input from the gradients of the features of its parts, and adds the gradients of
+    /// weights.
     fn input_gradient<T: Number>(
         &self,
         side: &Side<'_, T>,
@@ -310,7 +311,7 @@ impl Attention {
         self.normalised_gradient(side, &of_normed, to)
     }
 
-    /// Writes the gradient of the input that features are of, and adds those of weights.
+    /// Writes the gradient of the input that features are of, and adds the gradients of weights.
     pub(crate) fn read_features<T: Number>(
         &self,
         side: &Side<'_, T>,
@@ -457,7 +458,7 @@ pub(crate) struct Shared<'a, T: Number> {
     rows: &'a [usize],
     keys: usize,
     to: &'a mut [T],
-    /// The gradients of scores; `None` if each query has a row of its own, in order, so that they are the gradient.
+    /// The gradients of scores; `None` if each query has its own row, in order, because they are the gradient then.
     scores: Option<Buffer<T>>,
 }
 

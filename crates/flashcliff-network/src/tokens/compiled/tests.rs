@@ -49,7 +49,7 @@ fn of_multivectors(geometry: Geometry) -> Vec<Lanes> {
     steps.chain([products]).map(Result::unwrap).collect()
 }
 
-/// The steps of L-GATr-slim, as its layers make them: those of lgatr 2.0, and those of 1.4.
+/// The steps of L-GATr-slim, as its layers make them: first the steps of lgatr 2.0, then the steps of 1.4.
 fn of_vectors(algebra: Algebra) -> Vec<Lanes> {
     let latest = Slim::new(algebra, CHANNELS, CHANNELS, CHANNELS);
     let earlier = ([GateFunction::Gelu; 2], 1.0, false);
@@ -122,7 +122,7 @@ fn assert_same_bits<T: Element>(lanes: &[Lanes; 2], tier: Tier) {
     let bits = |lanes: &Lanes| {
         let passes = [&lanes.operator, &lanes.gradient];
         let found = passes.map(|operator| results::<T>(&on(operator, tier), lanes));
-        // The bits of f64 tell those of f32 apart, also of zeros.
+        // The bits of f64 tell different bits of f32 apart, also the bits of zeros.
         let flat = found.into_iter().flatten().flatten();
         flat.map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>()
     };

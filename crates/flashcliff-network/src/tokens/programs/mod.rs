@@ -2,7 +2,7 @@
 //!
 //! Programs do not depend on the number of channels, but on which kinds of channels there are.
 //!
-//! * `norm`, `gate`, `products` - the programs of the steps of these names; `slim` - those of L-GATr-slim.
+//! * `norm`, `gate`, `products` - the programs of the steps of these names; `slim` - the programs of L-GATr-slim.
 //! * `parts` - what they share.
 
 pub(crate) mod gate;

@@ -15,7 +15,7 @@ pub(super) fn one() -> Vec<String> {
     vec!["1".to_owned()]
 }
 
-/// The inner product of the components of two multivectors, which are those of some blades.
+/// The inner product of the components of two multivectors on some blades.
 pub(super) fn inner(
     g: &mut Graph,
     algebra: &Algebra,
@@ -31,7 +31,7 @@ pub(super) fn inner(
     g.signed_sum(terms)
 }
 
-/// The magnitude of the squared norm of components, which are those of some blades.
+/// The magnitude of the squared norm of components on some blades.
 pub(super) fn magnitude(g: &mut Graph, algebra: &Algebra, mut range: Range<usize>, x: &[Id]) -> Id {
     let square = inner(g, algebra, range.clone(), [x, x]);
     if range.all(|at| algebra.square_of_blade_norm(at) >= 0) {

@@ -1,6 +1,6 @@
 //! The programs of L-GATr-slim: what lies between linear maps and attention.
 //!
-//! Their expressions have the order of those of the Python package (`compat/lgatr/layers/slim_operators.py`), so that
+//! Their expressions have the same order as in the Python package (`compat/lgatr/layers/slim_operators.py`), so that
 //! both find the same kernels.
 
 use flashcliff::cayley::Algebra;

@@ -17,8 +17,8 @@ pub struct AttentionOptions {
     /// Whether all heads share keys and values, as by default.
     pub multi_query: bool,
     /// The base of rotary positions, 4096 in published GATr; `None` for no positions, the default. The position of an
-    /// item turns the scalars of its query and its key, so heads have an even number of scalars, at least 8. It
-    /// counts the items of a sample, in a ragged batch those of all sequences. For attention within a set, and
+    /// item turns the scalars of its query and its key, so heads have an even number of scalars, at least 8. It counts
+    /// the items of a sample, and in a ragged batch the items of all sequences. For attention within a set, and
     /// geometries without `head_norm`.
     pub rotary: Option<u32>,
     /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1. Default: no.
@@ -120,8 +120,8 @@ impl Layers {
     /// `out_linear`; `head_scale` is one.
     ///
     /// # Errors
-    /// [`Error::Option`] for no head or a ratio of 0, and what is no probability; [`Error::Geometry`] for choices
-    /// that the algebra does not have; [`Error::Shape`] for values that do not fit.
+    /// [`Error::Option`] for no head or a ratio of 0, and for what is not a probability; [`Error::Geometry`] for
+    /// choices that the algebra does not have; [`Error::Shape`] for values that do not fit.
     pub fn self_attention(
         &mut self,
         prefix: &str,
@@ -142,8 +142,8 @@ impl Layers {
         self.finished(prefix, attended, channels, options)
     }
 
-    /// Attention of the items `x` to those of a context, with its projections. Heads have the sizes that follow from
-    /// the channels of the context. Its parameters are under `q_linear`, `k_linear`, `v_linear`, `attention` and
+    /// Attention of the items `x` to the items of a context, with its projections. Heads have the sizes that follow
+    /// from the channels of the context. Its parameters are under `q_linear`, `k_linear`, `v_linear`, `attention` and
     /// `out_linear`; `head_scale` is one.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Layers {
         self.network.step(Step::Attention(attention), &inputs)
     }
 
-    /// The steps behind attention: factors of heads, the linear layer to so many channels, and dropout.
+    /// The steps after attention: factors of heads, the linear layer to so many channels, and dropout.
     fn finished(
         &mut self,
         prefix: &str,

@@ -16,7 +16,7 @@ pub struct BlockOptions {
     pub mlp_ratio: usize,
     /// Layers of the perceptron, at least 1. Default: 2.
     pub mlp_layers: usize,
-    /// The probability of dropout of grades behind each layer of the perceptron, and behind attention unless its own
+    /// The probability of dropout of grades after each layer of the perceptron, and after attention unless its own
     /// options have one. Default: `None`.
     pub dropout: Option<f64>,
 }
@@ -62,8 +62,9 @@ impl Layers {
     /// A block: `x + attention(norm(x))`, then `x + perceptron(norm(x))`. Its parameters are under `norm1`, `attention`, `norm2` and `mlp`.
     ///
     /// # Errors
-    /// [`Error::Option`] for no head, ratios or layers of 0, what is no probability, and an odd number of multivector channels with joins;
-    /// [`Error::Geometry`] for choices that the algebra does not have; [`Error::Shape`] and [`Error::Count`] for values that do not fit.
+    /// [`Error::Option`] for no head, ratios or layers of 0, what is not a probability, and an odd number of
+    /// multivector channels with joins; [`Error::Geometry`] for choices that the algebra does not have;
+    /// [`Error::Shape`] and [`Error::Count`] for values that do not fit.
     pub fn block(
         &mut self,
         prefix: &str,
@@ -87,7 +88,8 @@ impl Layers {
         self.network.scaled_sum([x, made], 1.0)
     }
 
-    /// The perceptron of a block. Dropout of its layers has the places from 1 on, behind that of attention.
+    /// The perceptron of a block. Dropout of its layers has the places from 1 on, after the place of attention's
+    /// dropout.
     fn perceptron(
         &mut self,
         prefix: &str,

@@ -63,7 +63,7 @@ impl Layers {
         }
     }
 
-    /// Layers that drop nothing, for runs without random numbers: their dropout is no node.
+    /// Layers that drop nothing, for runs without random numbers: their dropout adds no node.
     #[must_use]
     pub fn without_dropout(self) -> Self {
         Self {
@@ -201,7 +201,7 @@ impl Layers {
     /// Dropout of grades with a probability, if there is one. Layers with another place drop others.
     ///
     /// # Errors
-    /// [`Error::Option`] for what is no probability below 1, and [`Error::Shape`] for tokens of other channels.
+    /// [`Error::Option`] for what is not a probability below 1, and [`Error::Shape`] for tokens of other channels.
     pub fn dropout(
         &mut self,
         x: Value,

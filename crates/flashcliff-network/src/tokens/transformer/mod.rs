@@ -60,7 +60,7 @@ pub struct Transformer {
     pub mlp_ratio: usize,
     /// Layers of perceptrons, at least 1. Default: 2.
     pub mlp_layers: usize,
-    /// The probability of dropout of grades behind each layer of a perceptron, and behind attention unless its own
+    /// The probability of dropout of grades after each layer of a perceptron, and after attention unless its own
     /// options have one. A run without random numbers drops nothing. Default: `None`.
     pub dropout: Option<f64>,
 }
@@ -98,11 +98,11 @@ impl Transformer {
         }
     }
 
-    /// The network, with each block as a [block](Network::block) of its own.
+    /// The network, with each block as a separate [block](Network::block).
     ///
     /// # Errors
-    /// [`Error::Option`] for no head, ratios or layers of 0, what is no probability, and an odd number of multivector channels with joins;
-    /// [`Error::Geometry`] for choices that the algebra does not have; [`Error::Shape`] for axes that are no mask's.
+    /// [`Error::Option`] for no head, ratios or layers of 0, what is not a probability, and an odd number of multivector channels with
+    /// joins; [`Error::Geometry`] for choices that the algebra does not have; [`Error::Shape`] for axes that are no mask's.
     pub fn network(&self) -> Result<(Network, Ends), Error> {
         self.geometry.check()?;
         let options = self.block();
