@@ -1,8 +1,8 @@
 //! Runs [`Code`] over the channels of a row.
 //!
 //! An instruction works on a block of up to [`BLOCK`] vectors. Registers are memory, but so little of it that
-//! it stays in the first cache; a sum keeps its block in vector registers over all its terms. Results are
-//! those of compiled stages bit for bit: the same operations in the same order.
+//! it stays in the first cache; a sum keeps its block in vector registers over all its terms. Results equal the results
+//! of compiled stages bit for bit: the same operations in the same order.
 //!
 //! A table has the address of every place. The vectors of a block follow each other in every place, so their
 //! distances are constants: an operand costs one load from the table and no arithmetic.

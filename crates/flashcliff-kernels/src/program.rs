@@ -45,7 +45,7 @@ impl Plan {
 pub struct StageCall {
     /// The stage.
     pub stage: &'static Stage,
-    /// Whether its lanes are those of the scalar channels, not of the channels.
+    /// Whether its lanes are the scalar channels, not the channels.
     pub is_of_scalars: bool,
     /// The lane tensors that it reads.
     pub inputs: &'static [Slot],

@@ -51,8 +51,7 @@ impl<T> Lanes<T> {
         unsafe { self.ptr.add(component * self.stride + channel) }
     }
 
-    /// The vectors of one group of channels, in a tensor in scratch memory that has `COUNT` vectors for each group, one behind
-    /// the other.
+    /// The vectors of one group of channels, in a tensor in scratch memory that has `COUNT` vectors for each group, one after the other.
     ///
     /// # Safety
     /// The tensor has the group.
@@ -148,7 +147,7 @@ pub struct Stage {
     pub f32: Tiers<f32>,
     /// The functions for `f64`.
     pub f64: Tiers<f64>,
-    /// The code of the stage, if the functions are those of the interpreter.
+    /// The code of the stage, if the functions are the interpreter's.
     pub code: Option<&'static Code>,
 }
 

@@ -46,7 +46,7 @@ pub struct Operator {
     pub python_settings: &'static [&'static Setting],
     /// Further sentences for Rust; empty, or paragraphs.
     pub rust_note: &'static str,
-    /// The errors beside those of wrong shapes, as Rust names them; empty if there are none.
+    /// The errors beside the errors of wrong shapes, as Rust names them; empty if there are none.
     pub errors: &'static str,
     /// Paper with equation, or the code that it follows; empty for textbook operations.
     pub source: &'static str,
@@ -57,7 +57,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// The choices that have a function of their own, each with its setting.
+    /// The choices that have their own functions, each with its setting.
     pub fn functions(&self) -> impl Iterator<Item = (&'static Setting, &'static Choice)> + use<> {
         self.options.settings().into_iter().flat_map(|setting| {
             let own = setting.names().filter(|choice| !choice.function.is_empty());
@@ -120,7 +120,7 @@ pub enum Options {
 }
 
 impl Options {
-    /// All settings in the order of PyTorch's schema, those of nested structs first.
+    /// All settings in the order of PyTorch's schema, the settings of nested structs first.
     pub fn settings(&self) -> Vec<&'static Setting> {
         match self {
             Options::Set(set) => set.settings(),
@@ -143,7 +143,7 @@ pub struct OptionSet {
 }
 
 impl OptionSet {
-    /// All settings, those of the nested struct first.
+    /// All settings, the settings of the nested struct first.
     pub fn settings(&self) -> Vec<&'static Setting> {
         let nested = self.nested.iter().flat_map(|(_, set, _)| set.settings());
         nested.chain(self.settings.iter().copied()).collect()
@@ -219,7 +219,7 @@ pub struct Choice {
     pub doc: &'static str,
     /// Earlier spellings, still read, with a warning.
     pub old: &'static [&'static str],
-    /// A function of its own that hosts have for this choice; empty if there is none.
+    /// The separate function that hosts have for this choice; empty if there is none.
     pub function: &'static str,
 }
 

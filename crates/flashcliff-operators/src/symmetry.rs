@@ -72,7 +72,7 @@ pub struct Law {
     /// The setting and the choice that the law is of; none for the operator with all other choices. Operators of the library know their
     /// `norm` and `bias`, so laws are of these settings.
     pub option: Option<(&'static str, &'static str)>,
-    /// The choice that has a function of its own, such as the kind of a product, that the law is of.
+    /// The choice that the law is of, if it has its own function, such as the kind of a product.
     pub function: Option<&'static str>,
     /// The symmetry where all vectors square to one sign.
     pub definite: Symmetry,
@@ -102,7 +102,7 @@ impl Law {
         }
     }
 
-    /// The law of a function of its own.
+    /// The law of a choice that has its own function.
     pub const fn of(self, function: &'static str) -> Self {
         Self {
             function: Some(function),

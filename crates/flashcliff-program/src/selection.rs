@@ -38,8 +38,8 @@ impl fmt::Display for BadSelection {
 
 impl std::error::Error for BadSelection {}
 
-/// The signatures that a build script must generate: those of features, by the variables that cargo sets for these, and
-/// those of [`VARIABLE`]. `variable` reads the environment.
+/// The signatures that a build script must generate: the signatures of features, by the variables that cargo sets for
+/// features, and the signatures in [`VARIABLE`]. `variable` reads the environment.
 ///
 /// # Errors
 /// A part of [`VARIABLE`] that is not a signature.
@@ -70,8 +70,8 @@ fn is_enabled(variable: impl Fn(&str) -> Option<String>, feature: &str) -> bool 
     variable(&format!("CARGO_FEATURE_{name}")).is_some()
 }
 
-/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those of `list`,
-/// which is the value of [`VARIABLE`] or empty.
+/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and the signatures in
+/// `list`, which is the value of [`VARIABLE`] or empty.
 fn select(is_enabled: impl Fn(&str) -> bool, list: &str) -> Result<Vec<Signature>, BadSelection> {
     let mut selected: BTreeSet<Signature> = shipped().filter(|s| is_enabled(&s.name())).collect();
     for part in list

@@ -14,7 +14,8 @@ pub trait Loop {
 }
 
 impl Tier {
-    /// Runs a loop with the instructions of this tier, or with those of the least CPU of the architecture if this one lacks them.
+    /// Runs a loop with the instructions of this tier, or with the instructions of the least CPU of the architecture if this CPU lacks
+    /// them.
     ///
     /// A program is built for the least CPU. The compiler makes the same operations of a loop for all tiers, on more numbers at a time, and
     /// fuses none, so the numbers are the same bit for bit.

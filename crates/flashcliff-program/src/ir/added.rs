@@ -1,12 +1,12 @@
-//! Programs with additions before or behind them, so that one kernel does both.
+//! Programs with additions before or after them, so that one kernel does both.
 
 use super::node::{Id, Node};
 use super::program::{LaneTensor, Program, Returned};
 
 impl Program {
     /// The program of sums: each lane input is a sum of two. The second summands, named `added_` and the name of the
-    /// input, are further arguments behind all others, and the sums, named `total_` and the name of the input,
-    /// further results.
+    /// input, are further arguments after all others. The sums, named `total_` and the name of the input, are further
+    /// results.
     ///
     /// # Panics
     /// If the program has saved sums.
@@ -37,7 +37,7 @@ impl Program {
         program
     }
 
-    /// The program whose lane outputs are added to further arguments, which are behind all others and are named
+    /// The program whose lane outputs are added to further arguments, which come after all others and are named
     /// `added_` and the name of the output.
     ///
     /// # Panics
@@ -65,7 +65,7 @@ impl Program {
     }
 }
 
-/// A tensor like another, with a name of its own.
+/// A tensor like another, with its own name.
 fn named(prefix: &str, tensor: &LaneTensor) -> LaneTensor {
     LaneTensor {
         name: format!("{prefix}_{}", tensor.name),

@@ -1,4 +1,4 @@
-//! Derivatives as programs of their own, which save nothing and are differentiated again.
+//! Derivatives as separate programs, which save nothing and are differentiated again.
 
 use super::differentiate::differentiate;
 use super::program::{Argument, Program, Returned};
@@ -31,7 +31,7 @@ pub fn tangent_along(program: &Program, along: &[bool]) -> Program {
     let first = all.rebuilt(|result| changed.contains(&result), |_, _| None);
     let mut second = gradient(&first);
     let (arguments, results) = (program.arguments.len(), program.results.len());
-    // The arguments of `second`: those of the program, gradients of its results, tangents of its arguments.
+    // The arguments of `second`: the arguments of the program, gradients of its results, tangents of its arguments.
     let seeds = second.arguments[arguments..arguments + results].to_vec();
     let tangents = second.arguments[arguments + results..].to_vec();
     let changed = program.arguments.iter().zip(along);

@@ -11,13 +11,13 @@ impl Id {
     }
 }
 
-/// The lanes of a row: a program may have two kinds, each with a number of channels of its own.
+/// The lanes of a row: a program may have two kinds, each with its own number of channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
     /// The channels.
     #[default]
     Channels,
-    /// Scalar channels beside them, as transformers have them beside those of multivectors.
+    /// Scalar channels beside them, as transformers have them beside the channels of multivectors.
     Scalars,
 }
 

@@ -86,7 +86,7 @@ pub enum Returned {
 
 /// An operator: its inputs, the values that it computes for every lane, and its sums.
 ///
-/// A program has no order of execution of its own; [`plan`](crate::plan) gives it one.
+/// A program itself has no order of execution; [`plan`](crate::plan) gives it one.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// The name, in snake case.
@@ -144,7 +144,7 @@ impl Program {
             tensor.rename(format!("o{at}"));
         }
         for (at, param) in program.params.iter_mut().enumerate() {
-            // Emitters write the number of a value behind the name: the mark keeps value 11 of 1 and value 1 of 11 apart.
+            // Emitters write the number of a value after the name: the mark keeps value 11 of 1 and value 1 of 11 apart.
             param.name = format!("w{at}_");
         }
         for (at, sum) in program.sums.iter_mut().enumerate() {

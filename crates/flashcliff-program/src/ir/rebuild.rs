@@ -7,8 +7,8 @@ use super::shallow::Shallow;
 
 impl Program {
     /// A copy with the results that `keeps` names, and with all that they need. `replace` may give another value for a node,
-    /// whose operands are those of the copy already; `None` keeps the node. Constants are folded again, through sums and cuts
-    /// too. Arguments stay, whether or not the copy reads them.
+    /// whose operands are already the operands of the copy; `None` keeps the node. Constants are folded again, through sums and cuts too.
+    /// Arguments stay, whether or not the copy reads them.
     ///
     /// # Panics
     /// If the program has saved sums, whose definitions may be missing.
@@ -146,8 +146,8 @@ impl Program {
     /// The first of the lane inputs from which on zeros in all of them make every sum over the batch zero; the number of inputs
     /// if there are no such sums. `None` if some sum does not vanish with all inputs. Row values are zero beside them.
     ///
-    /// A kernel whose threads may have no row of their own reads zeros there. Gradients are linear in those of the results, which
-    /// come last.
+    /// A kernel in which some threads may have no row reads zeros there. Gradients are linear in the gradients of the results, which come
+    /// last.
     pub fn vanishes_from(&self) -> Option<usize> {
         let mut pure = self.clone();
         pure.saved_row_sums = 0;

@@ -35,15 +35,15 @@ pub(super) struct Shallow {
 }
 
 impl Shallow {
-    /// The sum of a value over the channels of a row, from sums over values that need no row sums. `None` if the value is no
-    /// polynomial of such values with coefficients of the row, or a long one.
+    /// The sum of a value over the channels of a row, from sums over values that need no row sums. `None` if the value is not a polynomial
+    /// of such values with coefficients of the row, or if the polynomial is long.
     ///
     /// The factors of a sum are multiplied to it one after another. They are reciprocals of norms of what is summed, so no
     /// intermediate product leaves the range that the sum and the result span.
     pub(super) fn sum(&mut self, program: &mut Program, summand: Id) -> Option<Id> {
         let mut groups: Vec<(Vec<Id>, Multiples)> = Vec::new();
         for term in self.terms(program, summand)? {
-            // The sum of a number over a row is no sum of values.
+            // The sum of a number over a row is not a sum of values.
             program.graph.varies(term.value).then_some(())?;
             let at = groups
                 .iter()

@@ -12,7 +12,7 @@ use crate::spec::Group;
 pub struct Entry {
     /// Its row of the table.
     pub row: Row,
-    /// The transformations that it commutes with: a law for all options, then those of options that break it.
+    /// The transformations that it commutes with: a law for all options, then laws for options that break it.
     pub symmetry: &'static [Law],
     /// The lane programs that compute it. `None` for operators with matrix products, which are code of the library.
     pub lanes: Option<Lanes>,
@@ -27,7 +27,7 @@ pub struct Lanes {
     pub families: &'static [&'static [&'static str]],
     /// The program of a name between some grades.
     pub program: fn(&Place<'_>) -> Program,
-    /// The grades of the output; those of the operand if its components are no blades.
+    /// The grades of the output; the grades of the operand if the components of the output are not blades.
     pub output: fn(&Place<'_>) -> GradeSet,
     /// The grades between which a build compiles.
     pub compiled: fn(&Algebra) -> Vec<[GradeSet; 2]>,
@@ -77,7 +77,7 @@ pub struct Place<'a> {
     pub algebra: &'a Algebra,
     /// The grades of the left (or only) operand.
     pub left: GradeSet,
-    /// The grades of the right operand; those of the left one if there is none.
+    /// The grades of the right operand; the grades of the left operand if there is no right one.
     pub right: GradeSet,
 }
 

@@ -97,7 +97,7 @@ impl Settings {
         }
     }
 
-    /// The grades of the operands: those of `left` and `right`, or of `grades` for both.
+    /// The grades of the operands: `left` and `right`, or `grades` for both.
     pub fn operands(&self) -> [Option<GradeSet>; 2] {
         ["left", "right"].map(|side| self.grades(side).or(self.grades("grades")))
     }

@@ -1,7 +1,7 @@
 //! Gates and slopes that are computed once for several stages.
 //!
 //! A gate and its slope cost some seventy operations each. The first derivative of an operator needs a slope in one stage, the second one
-//! before the row sums of a norm and behind them.
+//! before the row sums of a norm and after them.
 
 use super::levels::levels;
 use super::stage::computed;

@@ -2,7 +2,7 @@
 
 use crate::ir::{Id, Node, Program};
 
-/// The level of every node: 0 if it only needs inputs, and one more behind every cut and row sum.
+/// The level of every node: 0 if it only needs inputs, and one more after every cut and row sum.
 pub(super) fn levels(program: &Program) -> Vec<usize> {
     let mut levels = vec![0; program.graph.len()];
     let highest = |levels: &[usize], ids: &[Id]| {

@@ -1,17 +1,17 @@
-//! Refusals: why a program is no operator. The library asks when it makes an operator, and a build script before it compiles one.
+//! Refusals: why a program is not an operator. The library asks when it makes an operator, and a build script before it compiles one.
 
 use std::fmt;
 
 use super::{Excess, Limits, plan_for_cpu};
 use crate::ir::{Flaw, Program, differentiate};
 
-/// The reason why a program is no operator.
+/// The reason why a program is not an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Something refers to what the program does not declare.
     Flawed(Flaw),
-    /// The tensors are not those of an operator.
+    /// The tensors do not fit an operator.
     Form {
         /// The name of the program.
         program: String,
@@ -82,7 +82,7 @@ impl Program {
         Ok(())
     }
 
-    /// The reason why the program has not the tensors of an operator.
+    /// The reason why the program lacks the tensors of an operator.
     fn check_form(&self) -> Result<(), String> {
         let fault = if self.results.is_empty() {
             "expected at least one output, got none"

@@ -40,7 +40,7 @@ pub struct Body {
     pub graph: Graph,
     /// The lane tensors that the stage writes, by slot.
     pub writes: Vec<Write>,
-    /// The summands of the row sums that the stage computes, totals behind the others.
+    /// The summands of the row sums that the stage computes, totals after the others.
     pub row_sums: Vec<Id>,
     /// The summands of the sums over the batch: slot, element, summand.
     pub sums: Vec<(usize, usize, Id)>,
@@ -65,7 +65,7 @@ pub struct Stage {
     pub sums: Vec<usize>,
     /// The numbers of rows that the stage reads: row sums and row values, by their numbers in the [plan](Plan::row_number).
     pub rows: Vec<usize>,
-    /// The numbers of rows that the stage computes: row sums, and behind them totals, which no stage reads.
+    /// The numbers of rows that the stage computes: row sums, and after them totals, which no stage reads.
     pub row_sums: Vec<usize>,
 }
 
@@ -293,7 +293,7 @@ fn width_of(widths: &[Option<Width>], values: &[Id]) -> Width {
     width.unwrap_or_default()
 }
 
-/// Joins the groups that share a computed value. The other groups become stages of their own.
+/// Joins the groups that share a computed value. The other groups become separate stages.
 fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Group>> {
     let computed = |group: &Group| -> BTreeSet<Id> {
         let nodes = program.graph.reachable(group.values.iter().copied());
@@ -359,7 +359,7 @@ impl<'a> Builder<'a> {
                 self.import(id);
             }
         }
-        // Totals come behind all other row sums.
+        // Totals come after all other row sums.
         let is_total = |group: &&&Group| matches!(group.target, GroupTarget::Total(_));
         let totals = groups.iter().filter(is_total);
         let others = groups.iter().filter(|group| !is_total(group));

@@ -136,8 +136,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether a value gets a statement of its own: it has several uses, is needed once a row, is one of a pair, or is
-    /// a step of a sum.
+    /// Whether a value gets its own statement: it has several uses, is needed once a row, is one of a pair, or is a
+    /// step of a sum.
     pub fn is_named(&self, id: Id) -> bool {
         let several = self.uses[id.index()] > 1 || self.is_pair(id);
         let once_a_row = !self.body.graph.varies(id) && !self.is_absorbed[id.index()];

@@ -239,7 +239,7 @@ impl<N: Number> Call<'_, N> {
     }
 
     /// Divides a grade, for each batch element, by `sqrt(mean over channels of |x_g|^2 + eps)`. A form of both signs is
-    /// smoothed by epsilon instead. The channels are those of the output.
+    /// smoothed by epsilon instead. These are channels of the output.
     pub fn divided(&self, blades: &[usize], mut x: Vec<N>) -> Vec<N> {
         let eps = self.settings.number("eps").unwrap_or(0.0);
         let (batch, channels) = (self.batch, self.outputs);

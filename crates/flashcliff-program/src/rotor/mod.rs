@@ -23,7 +23,7 @@ use parts::Parts;
 /// The largest number of dimensions. From six on the square of a bivector generates a larger ring.
 pub const LARGEST_DIM: usize = 5;
 
-/// A map. Versors have the blades of even grades (parity 0) or those of odd grades (parity 1).
+/// A map. Versors have the blades of even grades (parity 0) or of odd grades (parity 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
     /// `exp(B)`, from bivectors to even versors.

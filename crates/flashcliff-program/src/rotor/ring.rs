@@ -4,7 +4,7 @@
 //! bivector and whose square is a scalar `c`. Functions of bivectors are functions of such elements, which form a
 //! commutative ring: the complex numbers for `c < 0`, the dual numbers for `c = 0`, pairs of real numbers for `c > 0`.
 //!
-//! Nothing divides by `c`, so zero is no special case. Below four dimensions `b` and `c` are the constant 0, and fold away.
+//! Nothing divides by `c`, so zero is not a special case. Below four dimensions `b` and `c` are the constant 0, and fold away.
 
 use crate::ir::{Function, Graph, Id};
 

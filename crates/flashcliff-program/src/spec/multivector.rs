@@ -131,7 +131,7 @@ impl Multivector {
         Self { grades, components }
     }
 
-    /// The geometric product in which each path carries a weight of its own.
+    /// The geometric product in which each path carries its own weight.
     ///
     /// Path by path, each blade of the left operand times the weight and then into the sums of all
     /// outputs: a weight and its gradient are needed in one place only, and the gradient takes a

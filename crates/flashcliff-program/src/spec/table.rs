@@ -1,7 +1,7 @@
 //! Programs by name: how each is made between some grades, and between which grades it is compiled.
 //!
-//! [`operators`] lists what is compiled, [`find`] makes one program between any grades. The programs of lanes are those of
-//! [`ENTRIES`]; those around matrix products stand here.
+//! [`operators`] lists what is compiled, [`find`] makes one program between any grades. The programs of lanes are the programs of
+//! [`ENTRIES`]; the programs around matrix products stand here.
 
 use cayley::{Algebra, GradeSet};
 

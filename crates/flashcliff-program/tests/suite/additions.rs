@@ -1,4 +1,4 @@
-//! Programs with additions before and behind them.
+//! Programs with additions before and after them.
 
 use flashcliff_program::ir::{Data, Program, Returned, evaluate, gradient};
 use flashcliff_program::spec;

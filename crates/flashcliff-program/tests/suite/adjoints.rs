@@ -163,7 +163,7 @@ fn the_factor_of_a_path_product_comes_out_of_its_gradients() {
         for path in algebra.paths() {
             let whole = differentiate(&spec::path_product(&algebra, path));
             let terms = differentiate(&spec::path_terms(&algebra, path));
-            // The inputs of a gradient are those of the program and the gradient of its output.
+            // The inputs of a gradient are the inputs of the program and the gradient of its output.
             let mut all = data(&whole, &mut random);
             for input in &mut all.inputs {
                 *input = random.integers(input.len());

@@ -30,8 +30,8 @@ fn a_plain_product_multiplies_once_for_each_term() {
     }
 }
 
-/// Slices are pairs of a path and a blade of its output grade. The expected numbers are those of the fully connected
-/// product in the literature.
+/// Slices are pairs of a path and a blade of its output grade. The expected numbers are from the literature on the
+/// fully connected product.
 #[test]
 fn path_slices() {
     let slices = [

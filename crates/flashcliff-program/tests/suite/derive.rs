@@ -1,4 +1,4 @@
-//! Derivatives that are programs of their own: gradients to any order, and directional derivatives.
+//! Derivatives that are separate programs: gradients to any order, and directional derivatives.
 
 use cayley::Algebra;
 use flashcliff_program::ir::{

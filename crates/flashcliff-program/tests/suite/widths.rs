@@ -1,4 +1,4 @@
-//! Programs with scalar channels beside the channels: their values, derivatives and plans, and what is no such program.
+//! Programs with scalar channels beside the channels: their values, derivatives and plans, and what is not such a program.
 
 use flashcliff_program::ir::{
     Data, Function, Id, Node, Program, Uniform, Width, differentiate, evaluate, gradient, tangent,

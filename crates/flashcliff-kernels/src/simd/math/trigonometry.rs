@@ -1,4 +1,5 @@
-//! `x = n π/2 + r` with `|r| <= π/4`: the sine and the cosine of `x` are those of `r`, one for the other where `n` is odd.
+//! `x = n π/2 + r` with `|r| <= π/4`: the sine and the cosine of `x` are, up to a sign, the sine and the cosine of `r`, swapped where `n`
+//! is odd.
 
 use std::f64::consts::FRAC_2_PI;
 
