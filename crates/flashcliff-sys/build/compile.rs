@@ -1,8 +1,8 @@
 //! Compiles sources to object files, several at a time, and only if something changed.
 //!
-//! Each file is compiled by a `cc::Build` of its own. Given two or more files, `cc` makes relocatable device code, which is
-//! linked a second time into one module that loads as a whole. Kernels need nothing of other files, and so are better off
-//! without it. Also, files that were compiled before a later one failed are kept.
+//! Each file is compiled by a separate `cc::Build`. Given two or more files, `cc` makes relocatable device code, which is linked a second
+//! time into one module that loads as a whole. Kernels need nothing of other files, and so are better off without it. Also, files that were
+//! compiled before a later one failed are kept.
 
 use std::error::Error;
 use std::ffi::OsString;

@@ -46,8 +46,8 @@ fn build(environment: &Environment) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={FOLDER}");
 
     let variable = format!("NVCC_{}", env::var("TARGET")?);
-    // SAFETY: a build script is a program of its own, and this one has started no thread yet. `cc` takes the
-    // path of nvcc from variables only, and from this one before all others.
+    // SAFETY: a build script is a separate program, and this one has started no thread yet. `cc` takes the path of nvcc
+    // from variables only, and from this one before all others.
     unsafe { env::set_var(variable, &toolkit.nvcc) };
     let names = build_support::names(&architectures);
     let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join(FOLDER);

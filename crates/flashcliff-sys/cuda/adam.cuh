@@ -27,7 +27,7 @@ FC_ADAM double sub(double a, double b) { return __dsub_rn(a, b); }
 FC_ADAM double quotient(double a, double b) { return __ddiv_rn(a, b); }
 FC_ADAM double root(double a) { return __dsqrt_rn(a); }
 
-// The first CTA of each of up to N tensors; the number behind the last is that of all.
+// The first CTA of each of up to N tensors; the number after the last is the number of all CTAs.
 template <int N>
 struct StartsOf {
   uint32_t at[N + 1];

@@ -1,8 +1,8 @@
 // AdamW and Lion for hundreds of parameters in one launch, with the state in tensors of a host, and averages of the parameters.
 //
-// What would be a launch of its own is left to the last CTA that comes to a counter: the norm of all gradients, and the step counts,
-// which all CTAs read before. The counter is a whole number, and the sums are added in a fixed order, so results are the same bit for
-// bit every time.
+// Work that would need a separate launch is left to the last CTA that reaches a counter: the norm of all gradients, and the step counts,
+// which all CTAs read before. The counter is a whole number, and the sums are added in a fixed order, so results are the same bit for bit
+// every time.
 #include <algorithm>
 
 #include "adam_rules.cuh"
@@ -32,8 +32,8 @@ __device__ int member_of(const List &call, uint32_t cta) {
 __host__ __device__ int64_t count_of(const fc_adam_member &member) { return int64_t(member.extent / FC_ADAM_GROUPS); }
 __device__ int group_of(const fc_adam_member &member) { return int(member.extent % FC_ADAM_GROUPS); }
 
-// Counts a CTA, in one thread, behind all that this thread has read or written. True for the last one, which sees all of that, and
-// for which the counter is 0 again.
+// Counts a CTA, in one thread, after all that this thread has read or written. True for the last CTA: it sees all of that, and the counter
+// is 0 again.
 __device__ bool is_last(fc_adam_shared *shared) {
   __threadfence();
   auto *done = reinterpret_cast<unsigned long long *>(&shared->done);
@@ -147,7 +147,7 @@ bool is_whole(const fc_adam_list *list) {
   if (list == nullptr || list->count <= 0 || list->count > FC_ADAM_MEMBERS) return false;
   if (list->dtype != FC_F32 && list->dtype != FC_F64) return false;
   if (list->rule != FC_ADAM_RULE_ADAM && list->rule != FC_ADAM_RULE_LION) return false;
-  // Other arrays may be null: those of parameters without elements are.
+  // Other arrays may be null: the arrays of parameters without elements are.
   const auto counts = [](const fc_adam_member &own) { return own.step != nullptr; };
   return list->rule == FC_ADAM_RULE_LION || std::all_of(list->members, list->members + list->count, counts);
 }
@@ -169,7 +169,7 @@ Update update_of(bool averages) {
   return averages ? list_update<Rule<T>, T, true> : list_update<Rule<T>, T, false>;
 }
 
-// The kernel of a list. Averages cost registers, so lists without any have kernels of their own.
+// The kernel of a list. Averages cost registers, so lists without any have separate kernels.
 Update update_of(const fc_adam_list &list) {
   const auto has_average = [](const fc_adam_member &member) { return member.average != nullptr; };
   const bool averages = std::any_of(list.members, list.members + list.count, has_average);

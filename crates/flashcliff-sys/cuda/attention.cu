@@ -41,7 +41,7 @@ extern __shared__ __align__(16) float shared[];
 // rows of a buffer are no factors of sums over rows.
 __host__ __device__ inline int behind_values(int columns, int value_width) { return columns * kEight - whole_eights(value_width); }
 
-// The heads that one CTA counts as rows, and its first head, of those of keys.
+// The heads that one CTA counts as rows: all heads if they share one head of keys, else one.
 FC_INLINE int folded_heads(const fc_attention &of) { return of.key_heads == 1 ? of.heads : 1; }
 
 template <int Columns, int Blocks, class S, bool Exact>
@@ -303,7 +303,7 @@ int launch(Call &call, void *stream) {
   const int tile = (few && !Backward ? 1 : kBlocks) * kEight * (width + (Backward ? 2 : 1) * value_width);
   constexpr int kNarrow = 48;
   const bool narrow = std::max(of.width, of.value_width) <= kNarrow;
-  // Fragments reach behind the features.
+  // Fragments reach beyond the features.
   const int behind = Backward ? 0 : behind_values((narrow ? kNarrow : FC_ATTENTION_WIDTH) / kEight, of.value_width);
   const auto bytes_of = [&](int buffers) {
     return size_t(own + buffers * tile + (buffers - 1) * behind + FC_ATTENTION_WIDTH) * sizeof(float);

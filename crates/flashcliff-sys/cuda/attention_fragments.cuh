@@ -34,8 +34,8 @@ FC_INLINE void dot_products(float (&sums)[Blocks][4], const Rows &own, const Row
   }
 }
 
-// sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the features get what
-// follows in shared memory, where no copy may be under way, and nobody reads them.
+// sums += weights . others: the features of the others' rows, times one weight for each row. Columns after the features get what follows in
+// shared memory, where no copy may be under way, and nobody reads them.
 template <bool Exact, int Blocks, int Columns>
 FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[Blocks][4], const Rows &others) {
   const Lane lane;

@@ -12,9 +12,9 @@ namespace {
 constexpr int kEight = 8;  // rows and columns of a fragment
 constexpr int kAligned = FC_ATTENTION_ALIGNED;
 
-// The rows of one sequence. Heads that share keys and values are rows too, one head behind another.
+// The rows of one sequence. Heads that share keys and values are rows too, one head after another.
 struct Span {
-  int64_t sequence, first;  // the sequence, and its first row among those of all where there are bounds
+  int64_t sequence, first;  // the sequence, and its first row among all rows where there are bounds
   int count;                // of items
   int rows;                 // items of all heads
   int head;                 // the first
@@ -55,7 +55,7 @@ struct Span {
 // A stride is 4 times an odd number, so that no fragment has two elements in one bank.
 struct Rows {
   float *at;
-  int width, stride;  // whole eights, of which those behind the features are zeros
+  int width, stride;  // whole eights: the numbers after the features are zeros
 };
 
 __host__ __device__ inline int whole_eights(int width) { return (width + kEight - 1) / kEight * kEight; }
@@ -73,8 +73,8 @@ struct Sources {
   int widths[3];
 };
 
-// Begins to copy rows of tensors to shared memory, and writes zeros behind them. A warp has a row at a time, a thread a word of all
-// tensors; f32 is copied asynchronously.
+// Begins to copy rows of tensors to shared memory, and writes zeros after them. A warp has a row at a time, a thread a word of all tensors;
+// f32 is copied asynchronously.
 template <class S, int Count>
 FC_INLINE void fill(const Rows (&to)[Count], const Sources &from, const Span &span, int start, int padded, int dtype) {
   constexpr int kRows = 4;  // loads of 16-bit numbers under way at once
@@ -140,7 +140,7 @@ struct Tiles {
   int size, buffers, dtype;
   int gap;  // numbers from a buffer to the next
 
-  // Fragments may reach `behind` numbers behind the last rows of a buffer, where the copies of the next one must not be.
+  // Fragments may reach `behind` numbers beyond the last rows of a buffer, where the copies of the next one must not be.
   FC_INLINE Tiles(float *&next, const Sources &sources, const Span &of, int tile, int room, int type, int behind = 0)
       : from(sources), span(of), size(tile), buffers(room), dtype(type) {
     const float *const start = next;

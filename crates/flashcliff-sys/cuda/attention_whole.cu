@@ -2,9 +2,9 @@
 // features to shared memory, and attends on tensor cores (m16n8k8 of TF32).
 //
 // A warp owns 16 rows of a head at a time: queries, or keys where gradients of keys and values are summed. Rows
-// behind the last are copies of it, whose weights are zero. As in attention.cu a result becomes the factor A of the
-// next product without a shuffle. Loops over tiles stay loops, and are the same for any length: a CTA is done before
-// it has read a longer kernel.
+// after the last are copies of it, with weights of zero. As in attention.cu a result becomes the factor A of the next
+// product without a shuffle. Loops over tiles stay loops, and are the same for any length: a CTA is done before it has
+// read a longer kernel.
 #include "attention_whole.h"
 
 #include <cuda_runtime.h>
@@ -25,7 +25,8 @@ constexpr float kLog2E = 1.4426950408889634f;
 // The columns of sums, of eight features each, that there are kernels for.
 constexpr int kNarrow = 5, kWide = 8;
 
-// The threads of two CTAs, where a multiprocessor has room for two: one waits for memory while the other computes. Else those of one.
+// The threads of a multiprocessor. They belong to two CTAs where there is room for two, so that one waits for memory while the other
+// computes, else to one.
 constexpr int kThreads = 512;
 
 // 2^x, where what is too small for a normal number is 0.
@@ -54,10 +55,10 @@ struct Call {
 
 extern __shared__ __align__(16) float numbers[];
 
-// The rows of a sequence among those of all.
+// The rows of a sequence among all rows.
 struct Rows {
   int64_t sequence, first;  // the sequence, and its first row where there are bounds
-  int64_t row;              // its first row among those of all
+  int64_t row;              // its first row among all rows
   int count;
   FC_INLINE Rows(const fc_attention_rows &of, int64_t at) : sequence(at), first(0), row(at * of.longest), count(int(of.longest)) {
     if (of.bounds == nullptr) return;
@@ -131,8 +132,8 @@ struct Others {
   }
 };
 
-// sums[n] = own . others of block n, over all features, a multiple of four. Features behind the last are those of the
-// next row, or what follows in shared memory: the last four are a product of their own.
+// sums[n] = own . others of block n, over all features, a multiple of four. After the last feature come the features of
+// the next row, or what follows in shared memory: so the last four are a separate product.
 template <bool Exact, int Blocks>
 FC_INLINE void dot_products(float (&sums)[Blocks][4], const Own &own, const Others<Blocks> &others, int width) {
   const float *pairs[Blocks / 2];
@@ -160,8 +161,8 @@ FC_INLINE void dot_products(float (&sums)[Blocks][4], const Own &own, const Othe
   if (k < width) step(k, std::false_type{});
 }
 
-// sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the
-// features get what follows in shared memory, and nobody reads them.
+// sums += weights . others: the features of the others' rows, times one weight for each row. Columns after the features
+// get what follows in shared memory, and nobody reads them.
 template <bool Exact, int Blocks, int Columns>
 FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[Blocks][4], const Others<Blocks> &others) {
 #pragma unroll
@@ -290,7 +291,7 @@ struct Cta {
       for (int s = lane; s < scalars; s += lanes) f(memory + s, features + blades * channels + s);
     }
   }
-  // Begins to copy the gradient of the result, and writes zeros behind its features.
+  // Begins to copy the gradient of the result, and writes zeros after its features.
   FC_INLINE void read_merged(const Part &to) const {
     for_merged(to, [](const float *memory, float *shared) { copy_async<4>(shared, memory); });
     const int features = int(call.items.blades * call.items.channels + call.items.scalars);
@@ -492,7 +493,7 @@ bool ask_device(int *most, int *all, int *processors) {
          ask(processors, cudaDevAttrMultiProcessorCount);
 }
 
-// Whether strides are those of whole words.
+// Whether strides are whole words.
 bool good(const fc_attention_tensor &tensor) { return (tensor.sequence_stride | tensor.row_stride | tensor.head_stride) % 4 == 0; }
 
 // Prepares a call; false for one that is not served.
@@ -516,7 +517,7 @@ bool prepare(Call &call) {
   if (!ask_device(&most, &all, &processors)) return false;
   const int64_t each = of.queries.longest * of_queries<Backward>(call.strides), of_key = of.keys.longest * of_keys(call.strides);
   const auto needed = [&](int64_t heads) { return heads * (each + of_key); };
-  // A CTA reserves a kilobyte, and fragments reach behind the features.
+  // A CTA reserves a kilobyte, and fragments reach beyond the features.
   const auto room = [&](int bytes) { return bytes / int(sizeof(float)) - kWide * kEight; };
   const int half = room(std::min(most, all / 2 - 1024));
   call.ctas = needed(1) <= half ? 2 : 1;

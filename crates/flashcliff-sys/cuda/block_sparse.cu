@@ -6,7 +6,7 @@
 //
 // A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread copies
 // and reads words of 16 bytes. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
-// and those of the second step are 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
+// and the indices of the second step are columns 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ FC_INLINE int four_columns(const int32_t *units, int count, int at) {
   return at / 2 < count ? units[at / 2] * kUnit + at % 2 * 4 : -1;
 }
 
-// The number of rows behind one, as an int.
+// The number of rows from a row on, as an int.
 FC_INLINE int rows_behind(int64_t rows, int64_t row) { return int(min(rows - row, int64_t(1) << 30)); }
 
 // ---- which CTA has what ----
@@ -158,14 +158,14 @@ struct Product {
   Parts parts;
 };
 
-// The place of a lane's word of 8 bytes among those of a warp. Lanes of equal t copy neighbouring words, and lanes of equal g read them
-// at once: so that neither have to wait for each other's banks.
+// The place of a lane's word of 8 bytes among the words of a warp. Lanes of equal t copy neighbouring words, and lanes of equal g read them
+// at once: so lanes wait for no banks, neither to copy nor to read.
 FC_INLINE int place_of_word2() {
   const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   return (8 * t + (g ^ t / 2 * 4)) * 2;
 }
 
-// Copies or rounds the weights of a pair of inputs and a pair of outputs, as fragments want them: those of a lane side by side.
+// Copies or rounds the weights of a pair of inputs and a pair of outputs, as fragments want them: the weights of a lane side by side.
 template <bool Transposed>
 FC_INLINE void copy_block(float *to, const fc_block_sparse &call, const int *inputs, const int *outputs) {
   const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
@@ -379,7 +379,7 @@ struct Weights {
   Parts parts;
 };
 
-// Words: those of outputs that a thread has of a row.
+// Words: the words of outputs that a thread has of a row.
 template <int Words>
 FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, int place, int ctas, float *partial, float *of_bias_to) {
   constexpr int kStepNumbers = 2 * (1 + Words) * 128;
@@ -390,7 +390,7 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
   for (int i = 0; i < Words; i++) outputs[i] = four_columns(call.groups.units + part.outputs, part.output_count, 8 * i + g);
   // Tables of units are older than the kernels before this one.
   take_turn();
-  // Lanes of equal t copy neighbouring words, and those of two g read at once: neither wait for each other's banks.
+  // Lanes of equal t copy neighbouring words, and lanes of two g read at once: so lanes wait for no banks, neither to copy nor to read.
   float *const own = shared + warp * kWeightStages * kStepNumbers + (8 * t + (g ^ 2 * t)) * 4;
   const int64_t start = int64_t(place) * kRowsAtOnce + warp * kRowsOfStep, turn = int64_t(ctas) * kRowsAtOnce;
   int64_t next = start;

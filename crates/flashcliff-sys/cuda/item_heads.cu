@@ -437,13 +437,13 @@ int64_t features_of(const fc_item_split &split, const fc_item_part &part) {
 }
 
 bool good_part(const fc_item_split &split, const fc_item_part &part) {
-  // The sums of a joint norm are formed with those of channels.
+  // The sums of a joint norm are formed with the sums of channels.
   if (split.norm == FC_HEAD_NORM_JOINT && split.items.channels == 0) return false;
   if (part.heads < 1 || part.width < features_of(split, part) || !good(split.items, &part.x)) return false;
   if (split.items.rows > 0 && part.features == nullptr) return false;
   if (split.items.blades < 32 && part.taken >> split.items.blades != 0) return false;
   if (part.distances == FC_DISTANCES_NONE) return true;
-  // Distances are those of points that were not normalised.
+  // Distances are between points that were not normalised.
   if (split.norm != FC_HEAD_NORM_NONE) return false;
   if (split.dim != dimensions(split.items.blades) - 1 || split.first + split.dim != split.items.blades - 2) return false;
   return part.distances == FC_DISTANCES_QUERY || part.distances == FC_DISTANCES_KEY;

@@ -1,5 +1,5 @@
-// The heads of attention side by side, as the linear layer behind it reads them, and back. A thread copies a word of some rows, or
-// converts a few elements of each between f32 and 16 bits: where a word goes is found by divisions, which take longer than the copy.
+// The heads of attention side by side, as the linear layer after it reads them, and back. A thread copies a word of some rows, or converts
+// a few elements of each between f32 and 16 bits: where a word goes is found by divisions, which take longer than the copy.
 #include "items.cuh"
 #include "skeleton/launch.cuh"
 

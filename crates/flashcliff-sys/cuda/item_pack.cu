@@ -1,4 +1,4 @@
-// The elements of matrices from the parameters of layers, and the gradients of parameters from those of elements: sums of a few
+// The elements of matrices from the parameters of layers, and the gradients of parameters from the gradients of elements: sums of a few
 // numbers, each times a factor.
 #include "items.cuh"
 #include "skeleton/launch.cuh"

@@ -122,7 +122,7 @@ FC_INLINE int64_t divided(int64_t a, int64_t by, int64_t *rest) {
   return q;
 }
 
-// Whether the sizes are those of a call, and its rows can be counted by the launch.
+// Whether the sizes are valid for a call, and the launch can count its rows.
 inline bool good(const fc_items *items) {
   if (items == nullptr) return false;
   const bool blades = items->blades == 4 || items->blades == 8 || items->blades == 16 || items->blades == 32;

@@ -415,7 +415,7 @@ size_t partial_bytes(const fc_kernel *kernel, const Cut &cut) {
 
 // ---- the addition of partial sums ----
 
-// The partial sums of a kernel. Those of a single launch take less to launch.
+// The partial sums that a kernel adds up. `Partials<1>`, for the sums of a single launch, takes less to launch.
 template <int N>
 struct Partials {
   fc_partials of[N];

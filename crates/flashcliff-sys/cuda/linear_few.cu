@@ -1,7 +1,7 @@
 // Grade-wise linear maps of few channels: a matrix of weights and some rows fit in shared memory, so each CTA multiplies them as a whole.
 //
-// A forward pass has CTAs for rows of a blade by a map. A backward pass has two kinds in one launch: those of the
-// gradient of x, for rows of a blade, and those of parts of gradients of weights and biases, for more rows of a blade
+// A forward pass has CTAs for rows of a blade by a map. A backward pass has two kinds in one launch: CTAs for the
+// gradient of x, for rows of a blade, and CTAs for parts of gradients of weights and biases, for more rows of a blade
 // by a map.
 #include "linear_few.h"
 
@@ -59,7 +59,7 @@ __device__ bool has_quads(const S *rows, int columns) {
   return columns % kQuad == 0 && reinterpret_cast<uintptr_t>(rows) % (kQuad * sizeof(S)) == 0;
 }
 
-// Brings rows to shared memory, with zeros behind the last row and up to a whole quad of columns.
+// Brings rows to shared memory, with zeros after the last row and up to a whole quad of columns.
 template <class T, class S>
 __device__ void bring_rows(T *to, const S *from, int there, int columns, int dtype) {
   using V = Lanes<T, kQuad>;
@@ -105,7 +105,7 @@ __device__ int grade_of(const fc_linear_few &call, int blade) {
   return grade;
 }
 
-// Rows of a blade times matrices: those of x times that of a map, or the sum over maps of their gradients times their matrices.
+// Rows of a blade times matrices: the rows of x times the matrix of a map, or the sum over maps of their gradients times their matrices.
 template <class T, class S, class P>
 __device__ void multiply_rows(const fc_linear_few &call, int64_t tile, int blade, int map, bool forward) {
   using V = Lanes<T, kQuad>;
@@ -192,7 +192,7 @@ __device__ T over_groups(const T *own, int count, int step) {
 }
 
 // A part of the gradients of the weight and of the bias of a map, over some rows of a blade. Each group of threads
-// adds the products of rows of its own.
+// adds the products of its own rows.
 template <class T, class S>
 __device__ void add_up_rows(const fc_linear_few &call, int part, int blade, int map) {
   using V = Lanes<T, kQuad>;

@@ -40,7 +40,7 @@ struct Factor {
     high[i] = rounded(x);
     if constexpr (Exact) low[i] = rounded(x - high[i]);
   }
-  // A number of shared memory. Tensor cores leave out the bits that TF32 has not.
+  // A number of shared memory. Tensor cores leave out the bits that TF32 lacks.
   FC_INLINE void read(int i, float x) {
     if constexpr (Exact) {
       set(i, x);

@@ -22,11 +22,15 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `FLASHCLIFF_ALGEBRAS` | signatures beside those of the features, such as `1,1,1;2,1,0` |
-//! | `FLASHCLIFF_CUDA_ARCHS` | what to compile for, some of `80,86,89,90a,100,120,ptx80`. The default is `80,90a,100,120,ptx80`: 80 serves 86 and 89 too, other GPUs compile the portable code when a program starts |
-//! | `FLASHCLIFF_SKIP_CUDA_BUILD` | unless `0`: compiles and links nothing in spite of feature `link`, for documentation and lints on machines without nvcc. Programs do not link then |
+//! | `FLASHCLIFF_ALGEBRAS` | signatures beside the signatures of the features, such as `1,1,1;2,1,0` |
+//! | `FLASHCLIFF_CUDA_ARCHS` | what to compile for: some of `80,86,89,90a,100,120,ptx80` |
+//! | `FLASHCLIFF_SKIP_CUDA_BUILD` | unless `0`: compiles and links nothing in spite of feature `link` |
 //! | `NVCC_APPEND_FLAGS` | more arguments, read by nvcc itself, such as `-lineinfo` for profilers |
 //! | `CXX` | the host compiler |
+//!
+//! The default of `FLASHCLIFF_CUDA_ARCHS` is `80,90a,100,120,ptx80`: 80 serves 86 and 89 too, and other GPUs compile the
+//! portable code when a program starts. `FLASHCLIFF_SKIP_CUDA_BUILD` is for documentation and lints on machines without
+//! nvcc: programs do not link with it.
 //!
 //! # Safety
 //! Every function is as unsafe as its C original: pointers must be valid where the

@@ -1,5 +1,5 @@
-// Sines, cosines and exponentials; the formulas of crates/flashcliff-kernels/src/simd/math/trigonometry.rs. Those of
-// the CUDA library take large angles to small ones in local memory.
+// Sines, cosines and exponentials; the formulas of crates/flashcliff-kernels/src/simd/math/trigonometry.rs. The
+// functions of the CUDA library take large angles to small ones in local memory.
 #pragma once
 
 #include "lanes.cuh"

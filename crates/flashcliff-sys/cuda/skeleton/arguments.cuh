@@ -55,8 +55,8 @@ struct Arguments {
   int box_channels;
   int stage_bytes;
   int fill;              // a Fill
-  int sums_columns;      // partial sums end with those of the column sums: 1: of one component, 2: of all
-  // Pointwise kernels: lane tensors have strides of their own.
+  int sums_columns;      // partial sums end with parts of the column sums: 1: of one component, 2: of all
+  // Pointwise kernels: lane tensors have their own strides.
   int strided;
   fc_strides input_strides[FC_MAX_TENSORS];
   fc_strides output_strides[FC_MAX_TENSORS];
@@ -79,7 +79,7 @@ struct Shape : fc_shape {
   __host__ __device__ constexpr int all_inputs() const { return total(input_components, inputs); }
   // Static members cannot be indexed in device code, so kernels ask functions for what they would read from a shape.
   __host__ __device__ constexpr int param_count(int param) const { return param_counts[param]; }
-  // The place of a parameter's first element, and of a sum's, among those of all.
+  // The place of a parameter's first element among the elements of all parameters; the same for a sum.
   __host__ __device__ constexpr int first_param(int param) const { return total(param_counts, param); }
   __host__ __device__ constexpr int first_sum(int sum) const { return total(sum_counts, sum); }
   __host__ __device__ constexpr int all_params() const { return first_param(params); }

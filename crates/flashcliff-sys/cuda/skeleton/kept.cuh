@@ -161,7 +161,7 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
       return c.template kept<Width>().params[Tile] + Row::place(Row::kParams, Slot);
     }
 
-    // Sums over the batch are those of the last pass.
+    // Sums over the batch come from the last pass.
     template <int Slot>
     FC_INLINE V *sum() {
       V *all = kIsLast ? c.template kept<Width>().sums[Tile] : unused;

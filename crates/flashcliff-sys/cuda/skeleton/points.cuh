@@ -1,5 +1,5 @@
 // The kernel of programs whose lanes do not depend on each other. Batch and channels are one axis, unless tensors
-// have strides of their own, and a thread computes one lane of it. A thread has many components to load, so single
+// have their own strides, and a thread computes one lane of it. A thread has many components to load, so single
 // elements keep the memory busy, whatever the alignment.
 #pragma once
 

@@ -262,7 +262,7 @@ struct RowContext {
 
   FC_INLINE T saved(int k) const { return saved_now[k]; }
 
-  // Saves row sums, each at its place among those of the program.
+  // Saves row sums, each at its place among the row sums of the program.
   template <int... Places, int K>
   FC_INLINE void keep(const T (&sums)[K]) const {
     static_assert(sizeof...(Places) == K, "every sum has its place");

@@ -1,5 +1,5 @@
-// What kernels on tensors with strides share: a row of channels, of scalar channels and of numbers of its own, and a
-// few neighbouring threads that work on it.
+// What kernels on tensors with strides share: a row of channels, of scalar channels and of its own numbers, and a few
+// neighbouring threads that work on it.
 //
 // The rows of a CTA have equally many threads each, so that they meet in sums of their warps. A tile is the channels
 // that these threads have at once, some neighbouring ones each.
@@ -12,7 +12,7 @@ namespace fc {
 
 extern __shared__ __align__(16) unsigned char partial_sums[];
 
-// Bytes are those of an element of lanes.
+// Bytes is the size of an element of lanes.
 template <class P, class Scalar, int N, int Bytes>
 struct StridedRow {
   using T = Scalar;
@@ -156,7 +156,7 @@ struct StridedRow {
 
   FC_INLINE int64_t slots() const { return (tiles(0) * all(kOfSums, 0) + tiles(1) * all(kOfSums, 1)) * N; }
 
-  // Writes the sums of the CTA, those of its rows added in order.
+  // Writes the sums of the CTA: the sums of its rows, added in order.
   template <int Width>
   FC_INLINE void write_sums() const {
     if (a.partials[Width] == nullptr) return;

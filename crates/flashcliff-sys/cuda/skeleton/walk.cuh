@@ -1,5 +1,5 @@
 // The kernel that walks rows of any number of channels, with scalar channels or numbers of the row beside them, or
-// tensors with strides of their own.
+// tensors with their own strides.
 //
 // The threads of a row walk its channels, then its scalar channels, once for each reduction and once more for the values that depend on the
 // last. Operands are read again each time, mostly from the first cache. Sums over the batch stay in shared memory until the CTA has walked
@@ -73,7 +73,7 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
     return pass >= Reductions;
   }
 
-  // Adds to the row sums of a reduction, of which the first has the number `First`, or gives them. Totals may be behind the first `Count`.
+  // Adds to the row sums of a reduction, of which the first has the number `First`, or gives them. Totals may follow the first `Count`.
   template <int At, int First, int Count = 0, int K>
   FC_INLINE bool reduce(T (&own)[K]) {
 #pragma unroll

@@ -168,7 +168,7 @@ struct FormContext : BlockContext<Algebra, Variant> {
   const PathProducts &tensors;
   Powers powers;
 
-  // The operands may be those of another context.
+  // The operands may belong to another context.
   FC_INLINE FormContext(const Base &operands, const PathProducts &to, const Powers &by) : Base(operands), tensors(to), powers(by) {}
 
   template <int Path, int K>

@@ -1,9 +1,8 @@
 // The norm of the fully connected product by the invariant form of each grade, and its gradient. The form need not be the sum
 // of all squares.
 //
-// Each channel has a measure of its own: q, the squares of its blades with their signs, or sqrt(q^2 + eps^2) if both signs
-// occur. So a thread goes through its channels, and through the blades of each. Values that it reads again come from the
-// second-level cache.
+// Each channel has its own measure: q, the squares of its blades with their signs, or sqrt(q^2 + eps^2) if both signs occur. So a thread
+// goes through its channels, and through the blades of each. Values that it reads again come from the second-level cache.
 #pragma once
 
 #include "norm.cuh"

@@ -36,8 +36,8 @@ FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) 
   });
 }
 
-// N neighbouring elements that have been read. Those of a known type of 2 bytes stay as they are in memory until their values are
-// asked for: a conversion right behind each read would wait for it.
+// N neighbouring elements that have been read. Elements of a known type of 2 bytes stay as they are in memory until their values are asked
+// for: a conversion right after each read would wait for it.
 template <int N, class T, int Type, bool Stored = type_bytes(Type) == 2>
 struct Elements {
   Lanes<T, N> own;
