@@ -96,7 +96,7 @@ pub struct Trial {
     pub accepted: bool,
     /// The number of this candidate, counted from 1.
     pub number: usize,
-    /// The number of candidates to try, without those of further sweeps.
+    /// The number of candidates to try, without the candidates of further sweeps.
     pub of: usize,
 }
 
@@ -353,7 +353,7 @@ impl<'a> Session<'a> {
                 };
                 candidate.force();
             }
-            // A part only has choices of its own kind.
+            // A part only has choices of its kind.
             _ => {}
         }
         Ok(())
@@ -373,8 +373,8 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// The seconds of a part in one run of its pass: those of the products of the problem, or for a knob those of the
-    /// whole pass.
+    /// The seconds of a part in one run of its pass: the seconds of the products of the problem, or for a knob the
+    /// seconds of the whole pass.
     fn time_part(&mut self, index: usize) -> Result<f64, Obstacle> {
         let Part { pass, subject, .. } = self.parts[index].clone();
         let Subject::Product(problem) = subject else {

@@ -86,7 +86,7 @@ pub struct Saved {
     pub broken: Option<PathBuf>,
 }
 
-/// Finds faster choices on a GPU. The tuner works on a device of its own with the same context, so other devices keep
+/// Finds faster choices on a GPU. The tuner works on a separate device with the same context, so other devices keep
 /// their choices.
 pub struct Tuner {
     watched: WatchedDevice,
@@ -305,7 +305,7 @@ fn keep(table: &mut Table, part: &Part) -> bool {
         (Subject::Knob { key, name }, Choice::Value(value)) => {
             table.set_knob(key.clone(), name.clone(), value);
         }
-        // A part only has choices of its own kind.
+        // A part only has choices of its kind.
         _ => return false,
     }
     true

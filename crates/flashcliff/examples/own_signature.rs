@@ -1,4 +1,4 @@
-//! An algebra of one's own: Cl(2,0,1), whose versors move the plane. No build has its kernels unless it is told to.
+//! A custom algebra: Cl(2,0,1), whose versors move the plane. No build has its kernels unless it is told to.
 //!
 //! The program learns the motion between two figures by gradient descent on the three numbers of a bivector, and draws the
 //! way there. There are three ways to compute:

@@ -1,4 +1,4 @@
-//! The names that files of the crate `flashcliff-build` use: kernels of programs of one's own.
+//! The names that files of the crate `flashcliff-build` use: kernels of custom programs.
 
 use std::ptr;
 

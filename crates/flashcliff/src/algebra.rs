@@ -19,11 +19,11 @@ use crate::{Error, ahead, environment, threads};
 ///
 /// It has all methods of [`cayley::Algebra`]: blades and their names, grades, paths, product tables, signs, duals.
 ///
-/// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their own.
-/// Other operators - of other algebras, of grades that no kernel was compiled for, of groups that the build left out -
-/// are planned when they are first made, and interpreted: this is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of
-/// this crate say what a build compiles. On CUDA nothing is interpreted: with the feature `jit`, kernels that were not built
-/// are compiled at first use; without it, asking for them is an error.
+/// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have their own kernels. Other operators - of other
+/// algebras, of grades that no kernel was compiled for, of groups that the build left out - are planned when they are first made, and
+/// interpreted. This is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of this crate say what a
+/// build compiles. On CUDA nothing is interpreted: with the feature `jit`, kernels that were not built are compiled at first use; without
+/// it, asking for them is an error.
 ///
 /// ```
 /// use flashcliff::{Algebra, Path, ProductKind, Signature};
@@ -152,8 +152,8 @@ impl Algebra {
         })
     }
 
-    /// The algebra of a signature without its kernels: all its operators are interpreted, those of programs too. If [`new`](Self::new)
-    /// gives a compiled algebra for the same signature, the results of both are the same bit for bit.
+    /// The algebra of a signature without its kernels: all its operators are interpreted, including operators of programs. If
+    /// [`new`](Self::new) gives a compiled algebra for the same signature, the results of both are the same bit for bit.
     ///
     /// # Errors
     /// [`Error::Environment`] for a [variable](environment) that means nothing.

@@ -9,7 +9,7 @@
 //! place  = row * (grades * channels + scalars) + grade * channels + channel,  or  ... + grades * channels + scalar
 //! ```
 //!
-//! Streams are those of SplitMix64. Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014.
+//! The streams are SplitMix64 streams. Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014.
 
 use crate::Element;
 
@@ -68,7 +68,7 @@ impl Drawn {
     }
 }
 
-/// A key of its own for each place, from the key of all.
+/// A separate key for each place, from the key of all.
 pub fn key_of(key: u64, place: u64) -> u64 {
     number(key, place)
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `FLASHCLIFF_SIMD` | `scalar`, `avx2`, `avx512` or `neon`, as this CPU has it | the SIMD units: [`Tier::best`](crate::Tier::best) |
 //! | `RAYON_NUM_THREADS` | a whole number; 0 is as if unset | the number of threads |
-//! | `OMP_NUM_THREADS` | a whole number from 1, or a list such as `4,2`, whose first number counts | the same, where `RAYON_NUM_THREADS` is unset |
+//! | `OMP_NUM_THREADS` | a whole number from 1, or a list such as `4,2` (the first counts) | the same, where `RAYON_NUM_THREADS` is unset |
 //!
 //! An empty variable is as if unset, and spaces around a value do not matter. Any other value is an
 //! [`Error::Environment`], also where something else comes first: the program says so when it starts, Python when it

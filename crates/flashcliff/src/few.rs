@@ -10,7 +10,7 @@ pub(crate) struct Few<T, const N: usize> {
 }
 
 impl<T: Copy, const N: usize> Few<T, N> {
-    /// A list of some items. The places behind them hold `filler`.
+    /// A list of some items. The places after them hold `filler`.
     ///
     /// # Panics
     /// More than `N` items. Lists of operators are within the limits of programs.

@@ -93,8 +93,8 @@ pub fn hold(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes unfinished files that killed processes have left in a folder: regular files whose name and properties are
-/// those of unfinished files, and which nobody [holds](hold). What cannot be removed stays.
+/// Removes unfinished files that killed processes have left in a folder: regular files that nobody [holds](hold), with
+/// the name and the properties of unfinished files. What cannot be removed stays.
 pub fn remove_unheld(folder: &Path, is_unfinished: impl Fn(&str, &Metadata) -> bool) {
     // The parent of a bare name is empty.
     let here = Path::new(".");
@@ -192,7 +192,7 @@ mod tests {
     fn files_that_others_are_writing_are_left_alone() -> std::io::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("file");
-        // Those of a process with this one's number, in another container.
+        // Files of a process with the number of this one, in another container.
         let theirs: Vec<PathBuf> = (0..20)
             .map(|count| with_ending(&path, &format!(".{}-{count}.tmp", process::id())))
             .collect();

@@ -39,7 +39,8 @@ impl<'a> Span<'a> {
     /// `len` elements of some bytes each at an address, under a name in a call, and whether they are written. No elements need no address.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for an address of 0, one that is no multiple of the size of an element, and elements beyond the last address.
+    /// [`Error::BadAddress`] for an address of 0, one that is not a multiple of the size of an element, and elements beyond the last
+    /// address.
     pub fn new(
         call: &str,
         name: &'a str,
@@ -145,7 +146,8 @@ impl<'a> Spans<'a> {
     /// Adds `len` elements at an address, and whether they are written. No elements need no address.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for an address of 0, one that is no multiple of the size of an element, and elements beyond the last address.
+    /// [`Error::BadAddress`] for an address of 0, one that is not a multiple of the size of an element, and elements beyond the last
+    /// address.
     pub fn add(
         &mut self,
         address: usize,

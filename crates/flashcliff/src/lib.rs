@@ -30,8 +30,8 @@
 //! built, which algebras get compiled kernels. The default features `plain-products` (products without weights, the
 //! sandwich product) and `fully-connected` (`fcgp_norm`) say for which operators. Kernels are compiled for `f32`, and
 //! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the
-//! kernels of a signature in the crate that calls it. A build script compiles [programs](program) of one's own.
-//! Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
+//! kernels of a signature in the crate that calls it. A build script compiles your own [programs](program). Everything
+//! else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
 //!
 //! # Arrays
 //! With the feature `ndarray`, `Tensor::try_from(&array)?` borrows an array of the crate ndarray in standard layout,
@@ -119,7 +119,7 @@ pub use pass::Pass;
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};
 pub use tensor::{Tensor, TensorMut};
 
-// The Rust programs of the guide about algebras are documentation tests here. `flashcliff-candle` runs those of other chapters.
+// The Rust programs of the guide about algebras are documentation tests here. `flashcliff-candle` runs the programs of other chapters.
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../../../docs/guide/src/algebras.md")]
 mod guide {}

@@ -40,8 +40,8 @@ use crate::Algebra;
 /// ```
 ///
 /// The kernels are compiled with the profile of the calling crate, and in builds that are not incremental, such as releases,
-/// again whenever that crate changes. A small crate of its own for that function saves this time. Kernels that are not
-/// optimised are many times slower; two lines in the manifest of the workspace optimise the small crate in all builds:
+/// again whenever that crate changes. A small separate crate for that function saves this time. Kernels that are not optimised are many
+/// times slower; two lines in the manifest of the workspace optimise the small crate in all builds:
 ///
 /// ```toml
 /// [profile.dev.package.my-algebras]
@@ -53,7 +53,7 @@ use crate::Algebra;
 /// # GPUs
 /// The macro compiles no CUDA kernels. `FLASHCLIFF_ALGEBRAS`, in the environment of the build, compiles kernels for both.
 ///
-/// # Programs of one's own
+/// # Your own programs
 /// The macro compiles the table of operators. No macro can run the function that builds another program: a build script
 /// [compiles](crate::program#compiled-ahead) those.
 #[macro_export]

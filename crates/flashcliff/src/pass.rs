@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// One of the two calls of an eager step, by which sizes, bytes, choices and times go: those of
-/// [`Operator::forward`](crate::Operator::forward), or of [`Operator::backward`](crate::Operator::backward).
+/// One of the two calls of an eager step, by which sizes, bytes, choices and times go:
+/// [`Operator::forward`](crate::Operator::forward) or [`Operator::backward`](crate::Operator::backward).
 ///
-/// It does not say what is computed: each call runs a program of its own. Derivatives are operators, and
+/// It does not say what is computed: each call runs its own program. Derivatives are operators, and
 /// [`Operator::run`](crate::Operator::run) knows no pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {

@@ -1,4 +1,4 @@
-//! Programs: operators of one's own.
+//! Programs: your own operators.
 //!
 //! A [`Program`] is a graph of expressions over the components of multivectors, one lane (a batch element and a channel) at a
 //! time, with sums over the channels of a row. [`Operator::of`](crate::Operator::of) makes it an operator: its gradient is

@@ -18,7 +18,7 @@
 
 use crate::{Element, threads};
 
-/// The elements that are worth a task of their own.
+/// The elements that are worth a separate task.
 const TASK: usize = 1 << 14;
 
 /// The row that a target without rows keeps: none.
@@ -81,7 +81,7 @@ pub struct Related<'a> {
     pub minus: Option<Lists<'a>>,
     /// What sums are divided by: the rows of `of`.
     pub reduction: Reduction,
-    /// The elements of the axes behind the rows.
+    /// The elements of the axes after the rows.
     pub inner: usize,
 }
 

@@ -42,7 +42,7 @@ const RMS: &str = "norm rms";
 
 impl Operator {
     /// The transformations that the operator commutes with, for its algebra and options, as [`SYMMETRIES`] states it: none for an
-    /// operator that has no row there. [`Self::measured_symmetry`] answers for operators of one's own.
+    /// operator that has no row there. [`Self::measured_symmetry`] answers for custom operators.
     pub fn symmetry(&self) -> Symmetry {
         let options = self.breaking_options();
         let own = |row: &&SymmetryRow| {
@@ -54,9 +54,9 @@ impl Operator {
         row.map_or(Symmetry::None, |row| row.of(self.algebra().cayley()))
     }
 
-    /// The options of this operator that have rows of their own.
+    /// The options of this operator that have their own rows.
     fn breaking_options(&self) -> Vec<&'static str> {
-        // Derivatives have names of their own, and no row.
+        // Derivatives have their own names, and no row.
         let (norm, bias) = each!(self.kind(), of => (of.norm(), of.bias()));
         let norm = (norm == Norm::Rms).then_some(RMS);
         let bias = (bias == Bias::EveryBlade).then_some(BIAS);

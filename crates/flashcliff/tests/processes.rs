@@ -317,7 +317,7 @@ fn numbers_that_are_set() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A program that has pools of its own.
+/// A program that has its own pools.
 fn global() {
     let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads);
     pool(3).build_global().expect("the first");

@@ -175,7 +175,7 @@ fn attempt<B: Bench>(
     candidate: &B::Choice,
     effort: &Effort,
 ) -> Result<(Verdict, Option<[Times; 2]>), B::Error> {
-    // Marks errors as those of the candidate or of the choice in use.
+    // Marks errors as errors of the candidate or of the choice in use.
     let measure = |bench: &mut B, rounds| {
         let bench = std::cell::RefCell::new(bench);
         let time = |choice, is_candidate| {

@@ -25,7 +25,7 @@ pub struct DistancePoint<T, const LANES: usize = 1> {
 }
 
 impl<T: Element, const LANES: usize> DistancePoint<T, LANES> {
-    /// Points of so many coordinates, at most seven, with their weights behind them. `eps` regularises points without weight.
+    /// Points of so many coordinates, at most seven, with their weights after them. `eps` regularises points without weight.
     #[inline(always)]
     pub fn new(coordinates: usize, eps: f64, blade: impl Fn(usize) -> [T; LANES]) -> Self {
         let coordinates = coordinates.min(AXES - 1);
@@ -77,7 +77,7 @@ impl<T: Element, const LANES: usize> DistancePoint<T, LANES> {
         put(axes + 1, squares[1]);
     }
 
-    /// Calls a function with the index of each blade and its gradients, from those of the features.
+    /// Calls a function with the index of each blade and its gradients, from the gradients of the features.
     #[inline(always)]
     pub fn gradient(
         &self,

@@ -59,9 +59,9 @@ pub struct HeadScales<'a, T> {
 pub struct HeadStrides {
     /// From a blade to the next.
     pub blade: usize,
-    /// From the multivectors of an item to those of the next.
+    /// From the multivectors of an item to the multivectors of the next.
     pub row: usize,
-    /// From the scalars of an item to those of the next.
+    /// From the scalars of an item to the scalars of the next.
     pub scalars: usize,
 }
 
@@ -104,7 +104,7 @@ pub struct HeadItemsMut<'a, T> {
 /// The distances that features are of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeadDistances {
-    /// Whether the features are those of queries, which have weights.
+    /// Whether the features belong to queries, which have weights.
     pub of_queries: bool,
     /// The blade of the first coordinate. The others follow it, and then the weight of a point.
     pub first: usize,
@@ -395,7 +395,7 @@ struct Forward<'a, T> {
     to: &'a Matrix<T>,
 }
 
-/// Writes the gradients of some rows, and adds those of weights.
+/// Writes the gradients of some rows, and adds the gradients of weights.
 struct Backward<'a, 'b, T> {
     heads: &'a Heads<'a, T>,
     first: usize,
@@ -474,7 +474,7 @@ impl<'a, T: Element> Heads<'a, T> {
         &self.x.multivectors[blade * step + row * of_row..][..self.count]
     }
 
-    /// The features in front of those of distances, and in front of scalars.
+    /// The number of features before the features of distances, and before scalars.
     #[inline(always)]
     fn firsts(&self) -> [usize; 2] {
         let first = self.of.taken.len() * self.sizes.channels;

@@ -17,7 +17,7 @@ use crate::{Element, Error};
 /// The sizes of a call.
 ///
 /// A group is what attends within itself: a head of a sample. Where heads share keys and values (multi-query attention), a group is a whole
-/// sample, and its queries are those of all heads.
+/// sample, and its queries are the queries of all heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttentionSizes {
     /// The groups.

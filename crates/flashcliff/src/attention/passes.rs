@@ -80,7 +80,7 @@ fn forward_block<T: Element>(
         unsafe { vectors::run(exponentials) };
         let scores = Matrix::rows(scores.as_mut_ptr(), keys);
         let out = Matrix::rows(out.as_mut_ptr(), width);
-        // SAFETY: lengths were checked, and the scores are those of the block.
+        // SAFETY: lengths were checked, and the scores belong to the block.
         unsafe {
             let value = tensors.value.from(key, 0);
             matmul((count, keys, width), out, scores, value, true);
@@ -353,7 +353,7 @@ impl<T: Element> VectorLoop<T> for Weights<'_, T> {
     }
 }
 
-/// Turns the gradients of weights into those of scores.
+/// Turns the gradients of weights into the gradients of scores.
 struct Slopes<'a, T> {
     slopes: &'a mut [T],
     weights: &'a [T],

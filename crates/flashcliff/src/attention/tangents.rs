@@ -240,7 +240,7 @@ impl<'a, T: Element> Both<'a, T> {
             |tensors: &Tensors<'_, T>| (tensors.query.from(query, 0), tensors.key.from(key, 0));
         let ((q, k), (q1, k1)) = (of(&self.own), of(&self.along));
         let scaled = |size, to, left, right| {
-            // SAFETY: the sizes are those of the tiles and of the rows, and the caller promises the rest.
+            // SAFETY: the sizes match the tiles and the rows, and the caller promises the rest.
             unsafe { matmul_scaled(size, to, left, right, true, self.scale) }
         };
         let (to_q, to_k) = (to.query.from(query, 0), to.key.from(key, 0));
@@ -293,7 +293,7 @@ impl<T: Element> Loop for Softmax<'_, T> {
     }
 }
 
-/// Turns changes of scores into those of weights.
+/// Turns changes of scores into changes of weights.
 struct Changes<'a, T> {
     weights: &'a [T],
     changes: &'a mut [T],
@@ -313,7 +313,7 @@ impl<T: Element> Loop for Changes<'_, T> {
     }
 }
 
-/// Turns gradients of weights `E` into those of scores, and `G V'ᵀ` into the second derivatives by scores.
+/// Turns gradients of weights `E` into gradients of scores, and `G V'ᵀ` into the second derivatives by scores.
 struct Second<'a, T> {
     weights: &'a [T],
     changes: &'a [T],

@@ -268,7 +268,7 @@ fn nothing_to_attend_to_is_zero() {
 
 #[test]
 fn a_hidden_key_is_as_good_as_none() {
-    // The keys that a mask hides are those that the shorter case lacks, in the last block and in blocks of their own.
+    // A mask hides the keys that the shorter case lacks, in the last block and in separate blocks.
     for (short, long) in [(3, 5), (64, 200), (70, 75)] {
         let few = Case::<f32>::new((1, 9, short, 4, 3));
         let mut many = few.clone();
@@ -419,7 +419,7 @@ fn tangents_are_differences() {
     }
 }
 
-/// The gradients of changes are those of attention, and the others are differences along a third change.
+/// The gradients of changes equal the gradients of attention, and the others are differences along a third change.
 #[test]
 fn gradients_of_tangents_are_differences() {
     let sizes = (2, 70, 67, 3, 5);

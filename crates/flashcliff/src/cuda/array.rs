@@ -1,4 +1,4 @@
-//! Owned device memory with a shape, for tests and programs that have no tensors of their own.
+//! Owned device memory with a shape, for tests and programs that do not have their own tensors.
 
 use std::sync::Arc;
 
@@ -84,7 +84,8 @@ impl Array {
         }
     }
 
-    /// An array whose elements in order are those of another, over and over: large data without a copy from the host.
+    /// An array whose elements in order are the elements of another, over and over: large data without a copy from the
+    /// host.
     ///
     /// # Errors
     /// The errors of [`Self::zeros`]; [`Error::LengthMismatch`] for a pattern without elements.

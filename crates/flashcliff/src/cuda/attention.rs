@@ -34,7 +34,7 @@ impl HeadTensor {
     }
 }
 
-/// The rows of queries, or of keys: those of all sequences, one sequence behind another.
+/// The rows of queries, or of keys: the rows of all sequences, one sequence after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceRows {
     /// The rows of all sequences.
@@ -125,8 +125,8 @@ impl Attention {
         })
     }
 
-    /// Writes the gradients of queries, keys and values, in this order, from that of the result. The result and the logarithms are
-    /// those of [`Self::forward`]. Heads that share keys and values are summed in order.
+    /// Writes the gradients of queries, keys and values, in this order, from that of the result. The result and the logarithms come from
+    /// [`Self::forward`]. Heads that share keys and values are summed in order.
     ///
     /// # Errors
     /// The errors of the type.
@@ -148,9 +148,9 @@ impl Attention {
         })
     }
 
-    /// Attention of whole sequences, with the result as items of an algebra: `sizes` are those of the result of one
-    /// head. `None` where the device has no room for sequences of these lengths, or that does not serve the sizes.
-    /// The addresses are not read here.
+    /// Attention of whole sequences, with the result as items of an algebra: `sizes` are the sizes of the result of one
+    /// head. `None` where the device has no room for sequences of these lengths, or that does not serve the sizes. The
+    /// addresses are not read here.
     ///
     /// # Errors
     /// The errors of the device.
@@ -202,7 +202,7 @@ impl Attention {
 /// not used.
 ///
 /// # Safety and errors of all functions
-/// Those of [`Attention`].
+/// The contract and the errors of [`Attention`].
 #[derive(Clone, Copy, Debug)]
 pub struct WholeAttention<'i> {
     of: Attention,

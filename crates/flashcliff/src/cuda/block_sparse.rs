@@ -1,4 +1,4 @@
-//! Products with block-sparse matrices, such as those of equivariant linear maps.
+//! Products with block-sparse matrices, such as the matrices of equivariant linear maps.
 
 use flashcliff_sys as sys;
 

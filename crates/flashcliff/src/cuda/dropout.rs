@@ -31,8 +31,8 @@ pub struct Droppable {
     pub dtype: Dtype,
 }
 
-/// Writes what is left of the items: `stops` are the numbers of the blades behind each grade, ascending. The step is
-/// read when the work runs, so a captured call drops others each time it is counted on.
+/// Writes what is left of the items: `stops` has for each grade the number of the blade after its last one, ascending.
+/// The step is read when the work runs, so a captured call drops others each time it is counted on.
 ///
 /// Nothing waits, nothing is allocated, and the call can be captured into a CUDA graph.
 ///

@@ -202,7 +202,7 @@ pub fn points_backward(
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
     let vectors = from + (rows * dtype.bytes()) as Address;
-    // SAFETY: the tensors have the lengths that are checked above, on this device, and the vectors lie behind the scalars.
+    // SAFETY: the tensors have the lengths that are checked above, on this device, and the vectors lie after the scalars.
     let result = unsafe {
         sys::fc_reverse_axes(
             address(vectors),
@@ -470,7 +470,7 @@ pub fn scaled_sum(
 /// One blade: `o = x[blade]`, with `x` `[blades, ...]` and `o` of the other axes.
 ///
 /// # Errors
-/// A blade that `x` has not; tensors of another shape, type or device; [`Error::Cuda`].
+/// A blade that `x` lacks; tensors of another shape, type or device; [`Error::Cuda`].
 pub fn blade(
     device: &Device,
     stream: &CudaStream,
@@ -506,7 +506,7 @@ pub fn blade(
 /// The gradient of [`blade`](fn@blade): `grad_x[blade] = grad_o`, and 0 for all other blades.
 ///
 /// # Errors
-/// A blade that `grad_x` has not; tensors of another shape, type or device; [`Error::Cuda`].
+/// A blade that `grad_x` lacks; tensors of another shape, type or device; [`Error::Cuda`].
 pub fn blade_backward(
     device: &Device,
     stream: &CudaStream,

@@ -42,7 +42,7 @@ pub struct Related {
     pub o: Address,
     /// The elements of the axes in front of the rows.
     pub outer: usize,
-    /// The elements of the axes behind the rows.
+    /// The elements of the axes after the rows.
     pub inner: usize,
     /// The type of all elements.
     pub dtype: Dtype,
@@ -163,7 +163,7 @@ pub unsafe fn place(target: Target<'_>, call: &Related, kept: Address) -> Result
     })
 }
 
-/// Columns of a matrix `[rows, columns]` in parts `[rows, columns of a part]`, one behind the other.
+/// Columns of a matrix `[rows, columns]` in parts `[rows, columns of a part]`, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns<'a> {
     /// The address of the matrix.

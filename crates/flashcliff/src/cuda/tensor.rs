@@ -180,8 +180,8 @@ impl<'a> Tensor<'a> {
         self.layout.ordinal
     }
 
-    /// The address of the elements, for a kernel on a stream. The guard, if there is one, is dropped behind the
-    /// launch: cudarc orders the uses of its memory by it.
+    /// The address of the elements, for a kernel on a stream. The guard, if there is one, is dropped after the launch:
+    /// cudarc orders the uses of its memory by it.
     pub fn address<'s>(&'s self, stream: &'s CudaStream) -> (Address, Option<SyncOnDrop<'s>>) {
         match self.source {
             Source::Memory(memory) => {

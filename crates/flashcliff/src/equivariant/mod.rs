@@ -25,19 +25,19 @@ use terms::Term;
 /// out_s  = Σ over invariant blades i:  C_i x[i]  +  D s  +  c
 /// ```
 ///
-/// The signs `s_ij` are those of the map, and `f_a` is 1, or one over the map's Frobenius norm.
+/// The signs `s_ij` belong to the map, and `f_a` is 1, or one over the map's Frobenius norm.
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | `x`, `out` | `[blades, rows, in_channels]`, `[blades, rows, out_channels]` |
 /// | `s`, `out_s` | `[rows, in_scalars]`, `[rows, out_scalars]` |
 /// | `weight` (W) | `[out_channels, in_channels, maps]` |
-/// | `scalars_to_blades` (B), `blade_bias` (b) | `[out_channels * invariant, in_scalars]`, `[out_channels * invariant]`, the invariant blade innermost |
-/// | `blades_to_scalars` (C) | `[out_scalars, in_channels * invariant]`, the invariant blade innermost |
+/// | `scalars_to_blades` (B), `blade_bias` (b) | `[out_channels * invariant, in_scalars]`, `[out_channels * invariant]` |
+/// | `blades_to_scalars` (C) | `[out_scalars, in_channels * invariant]` |
 /// | `scalars_to_scalars` (D), `scalar_bias` (c) | `[out_scalars, in_scalars]`, `[out_scalars]` |
 ///
-/// Empty slices stand for matrices and biases that a layer does not have. Results do not depend on the number of
-/// threads.
+/// The invariant blade is innermost in `out_channels * invariant` and `in_channels * invariant`. Empty slices stand for
+/// matrices and biases that a layer does not have. Results do not depend on the number of threads.
 ///
 /// Sources: GATr (Brehmer et al. 2023, arXiv 2305.18415, appendix A) for Cl(3,0,1); L-GATr (Spinner et al. 2024, arXiv
 /// 2405.14806, section 3) for Cl(1,3).
@@ -104,7 +104,7 @@ pub struct SideMut<'a, T> {
     pub scalars: &'a mut [T],
 }
 
-/// The parameters of a layer; the shapes are those of [`EquivariantLinear`].
+/// The parameters of a layer; [`EquivariantLinear`] gives the shapes.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrices<'a, T> {
     /// A matrix for each map.
@@ -316,7 +316,7 @@ impl EquivariantLinear {
 
 compiled_here! {
     /// The functions of [`EquivariantLinear`]. Sizes of tensors without elements may be any numbers, so a call that
-    /// writes nothing ends behind its checks.
+    /// writes nothing ends after its checks.
     trait CompiledLinear {
         fn linear_prepare(
             of: &EquivariantLinear,

@@ -13,9 +13,9 @@ use crate::{Algebra, Element, Error, Loop, Tier, sizes};
 /// y = x / sqrt(max(mean over channels of Σ over grades |⟨reverse(x_g) x_g⟩|, eps))
 /// ```
 ///
-/// Tensors are `[blades, rows, channels, groups]`, and each row and group has a mean of its own. With one group these
-/// are the multivectors `[blades, rows, channels]` of other operators; attention has a group for each head. Blades with a
-/// null vector do not count, but are divided too.
+/// Tensors are `[blades, rows, channels, groups]`, and each row and group has its own mean. With one group these are the multivectors
+/// `[blades, rows, channels]` of other operators; attention has a group for each head. Blades with a null vector do not count, but are
+/// divided too.
 ///
 /// Sources: GATr (Brehmer et al. 2023, arXiv 2305.18415) and L-GATr (Spinner et al. 2024, arXiv 2405.14806, section 3).
 ///

@@ -44,7 +44,7 @@ impl EquivariantLinear {
         let mixed = self.invariant.len();
         let count = self.maps + 2 * mixed + 1;
         let (places, x, s, g, g_s) = (&places, &x, &s, &g, &g_s);
-        // SAFETY: lengths were checked; every task writes a matrix of its own.
+        // SAFETY: lengths were checked; every task writes its own matrix.
         tasks::run::<T>(count, &mut [], 0, |_, at| unsafe {
             if at < self.maps {
                 let of_map = self.terms.iter().filter(|term| term.map == at);

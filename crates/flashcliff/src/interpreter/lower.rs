@@ -120,7 +120,7 @@ impl Lowering<'_> {
         Place::Register(self.registers - 1)
     }
 
-    /// Gives a value its place, if it has one of its own.
+    /// Gives a value its own place, if it has one.
     fn statement(&mut self, id: Id) {
         let graph = &self.body.graph;
         if graph.node(id).is_leaf() {

@@ -6,7 +6,7 @@ use crate::threads;
 
 /// How a batch is cut into chunks of rows.
 ///
-/// It depends on the shape alone and never on the number of threads. Each chunk has partial sums of its own, which are
+/// It depends on the shape alone and never on the number of threads. Each chunk has its own partial sums, which are
 /// added up in the order of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {

@@ -52,8 +52,8 @@ impl Operator {
         self.derived(Derivative::Tangent)
     }
 
-    /// The directional derivative along changes of some inputs alone: it has a tangent for each of those for which
-    /// `along` is true, behind all inputs.
+    /// The directional derivative along changes of some inputs alone: after all inputs it has a tangent for each input
+    /// for which `along` is true.
     ///
     /// ```
     /// use flashcliff::{Algebra, ProductKind, Signature, ops};
@@ -132,8 +132,8 @@ impl Operator {
     }
 
     /// The operator of sums of two tensors: each multivector or scalar that it reads is the sum of an input and a
-    /// further one behind all others. The sums are further outputs behind all others. So one pass over memory adds a
-    /// residual and normalises.
+    /// further input. Further inputs come after all others, and the sums are further outputs after all others. So one
+    /// pass over memory adds a residual and normalises.
     ///
     /// `None` for an operator with matrix products, or if kernels, for CPUs or for CUDA, have no room for so many tensors.
     ///
@@ -153,7 +153,7 @@ impl Operator {
         self.with_additions("of_sums", LaneOperator::of_sums)
     }
 
-    /// The operator whose multivectors and scalars are added to further inputs behind all others. Each may lie in the memory of its sum.
+    /// The operator whose multivectors and scalars are added to further inputs after all others. Each may lie in the memory of its sum.
     ///
     /// `None` as for [`Self::of_sums`].
     pub fn adding(&self) -> Option<Self> {
@@ -189,8 +189,8 @@ impl Operator {
         derived.with_tier(self.tier)
     }
 
-    /// The number of elements of workspace that [`Self::run`] needs: those of [`Self::workspace_len`] for the forward
-    /// pass and, of operators with matrix products, those of [`Self::saved_len`].
+    /// The number of elements of workspace that [`Self::run`] needs: [`Self::workspace_len`] for the forward pass and,
+    /// for operators with matrix products, [`Self::saved_len`].
     pub fn run_workspace_len<T: Element>(&self, dims: &Dims) -> usize {
         let pass = self.workspace_len::<T>(dims, Pass::Forward);
         sizes::sum([pass, self.saved_in_run(dims)])

@@ -93,7 +93,7 @@ impl Operator {
         self.count(dims, counted, saved, workspace)
     }
 
-    /// The bytes of a pass. Those of buffers are asked for only if tensors can be addressed.
+    /// The bytes of a pass. The bytes of buffers are asked for only if tensors can be addressed.
     pub(crate) fn count(
         &self,
         dims: &Dims,

@@ -124,7 +124,7 @@ pub(crate) trait Implementation {
         0
     }
 
-    /// Whether most operations are those of matrix products over channels. Such a forward pass needs room for what it saves, even if no
+    /// Whether most operations belong to matrix products over channels. Such a forward pass needs room for what it saves, even if no
     /// backward pass follows.
     fn has_matrix_products(&self) -> bool {
         false

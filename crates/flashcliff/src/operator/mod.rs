@@ -86,8 +86,8 @@ impl Operator {
         }
     }
 
-    /// What [`ops::by_name`](crate::ops::by_name) makes this operator of; `None` for an operator of a program of one's own, and for a
-    /// derivative. The [tier](Self::tier) is no part of it.
+    /// What [`ops::by_name`](crate::ops::by_name) makes this operator of; `None` for an operator of a custom program, and for a derivative.
+    /// The [tier](Self::tier) is not part of it.
     ///
     /// ```
     /// use flashcliff::{Algebra, ProductKind, ops};
@@ -252,7 +252,7 @@ impl Operator {
         each!(&self.kind, of => of.is_interpreted::<T>(self.algebra, self.tier))
     }
 
-    /// Whether most operations are those of matrix products over channels.
+    /// Whether most operations belong to matrix products over channels.
     pub fn has_matrix_products(&self) -> bool {
         each!(&self.kind, of => of.has_matrix_products())
     }
@@ -500,7 +500,7 @@ impl Operator {
         Err(self.wrong_count(what, &self.inputs, got))
     }
 
-    /// The error of a list that has not one tensor for each of those expected.
+    /// The error of a list with more or fewer tensors than expected.
     fn wrong_count(&self, what: &'static str, expected: &[TensorSpec], got: usize) -> Error {
         let names: Vec<&str> = expected.iter().map(|spec| spec.name).collect();
         Error::TensorCount {

@@ -98,7 +98,7 @@ pub struct Dims {
     pub batch: usize,
     /// The channels of the input.
     pub in_channels: usize,
-    /// The channels of the output. They are those of the input if the operator keeps the number of channels.
+    /// The channels of the output. They equal the channels of the input if the operator keeps the number of channels.
     pub out_channels: usize,
     /// The scalar channels; 0 for operators without them.
     pub scalar_channels: usize,

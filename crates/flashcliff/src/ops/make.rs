@@ -1,4 +1,4 @@
-//! How operators are built: those of lane programs from their entries, one function for all; those with matrix products one by one.
+//! How operators are built: operators of lane programs from their entries, one function for all; operators with matrix products one by one.
 
 use cayley::GradeSet;
 use flashcliff_operators::Kind as Form;
@@ -66,7 +66,7 @@ impl Chosen {
         })
     }
 
-    /// The name of the operator: its function, or that of a choice with a function of its own.
+    /// The name of the operator: its function, or the function of a choice that has its own.
     fn name(&self) -> &'static str {
         let mut functions = self.entry.row.functions();
         let own =

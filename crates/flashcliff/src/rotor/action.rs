@@ -148,7 +148,7 @@ impl Action {
     /// Computes the layer. The workspace has at least [`workspace_len`](Self::workspace_len) elements, of any value.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes than those of the layer, [`Error::BufferTooSmall`] for a short workspace.
+    /// [`Error::ShapeMismatch`] for shapes other than the layer's, [`Error::BufferTooSmall`] for a short workspace.
     #[inline]
     pub fn forward<T: Element>(
         &self,
@@ -288,7 +288,7 @@ impl Action {
         matrices: &mut [T],
     ) {
         let items = sizes.out * sizes.input;
-        // The lengths are those of the shape.
+        // The lengths match the shape.
         let Ok(out) = TensorMut::new(matrices, &[self.pairs.len(), sizes.out, sizes.input]) else {
             return;
         };

@@ -6,7 +6,7 @@ use crate::{Element, Error, TensorMut, sizes, threads};
 /// The name of a tensor, the number of its blades, and its shape.
 pub(super) type Named<'a> = (&'a str, usize, &'a [usize]);
 
-/// Checks the shapes of a call: the batch and the channels are those of the first tensor. Counts items.
+/// Checks the shapes of a call: all have the batch and the channels of the first tensor. Counts items.
 pub(super) fn check_all(
     operator: &str,
     (first, blades, like): Named<'_>,

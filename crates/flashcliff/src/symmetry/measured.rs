@@ -22,17 +22,18 @@ const SIZES: Dims = Dims {
 };
 
 impl Operator {
-    /// The transformations that the operator is found to commute with: for operators of one's own ([`Self::of`]), and for those of the
-    /// table, of which [`Self::symmetry`] states it.
+    /// The transformations that the operator is found to commute with: for custom operators ([`Self::of`]), and for operators of the table,
+    /// of which [`Self::symmetry`] states it.
     ///
     /// The operator is called on the CPU in `f64` with random numbers from -1 to 1, two batch elements and three channels. Random versors
     /// act on its inputs, then on its outputs, and the results are compared. A transformation counts as one that the operator commutes with
     /// if the differences are at most 1e-8 of the largest number of the output, in four draws. Of the groups of [`Symmetry`] the
     /// largest that passes is the answer. The draws are fixed, so an operator has one answer. The cost is that of at most 24 such calls.
     ///
-    /// Tensors whose components have the names of blades transform as multivectors, those of gradients too; parameters and other numbers
-    /// stay the same. [`Symmetry::EvenVersors`] and [`Symmetry::Rotations`] say that even products of reflections pass and odd ones do not,
-    /// whatever odd ones do. Where the identity is the only such product, they say that a reflection changes the sign of the result.
+    /// Tensors whose components have the names of blades transform as multivectors, and so do tensors of gradients; parameters and other
+    /// numbers stay the same. [`Symmetry::EvenVersors`] and [`Symmetry::Rotations`] say that even products of reflections pass and odd ones
+    /// do not, whatever odd ones do. Where the identity is the only such product, they say that a reflection changes the sign of the
+    /// result.
     ///
     /// A part of the result that is smaller than the tolerance beside the rest is not seen, nor is what happens for numbers that are not
     /// drawn, such as behind a [`select`](crate::program::Graph::select) that is rarely taken.
@@ -54,9 +55,9 @@ impl Operator {
     ///
     /// # Errors
     /// [`Error::NotMeasured`] if all vectors of the algebra are null, so that there is no versor; if the names of
-    /// components are those of some blades of a grade only, or in another order; for results that are not finite; and
-    /// for derivatives of operators with matrix products, which do not name their blades. [`Error::Environment`] for
-    /// a [variable](crate::environment) that means nothing.
+    /// components name only some blades of a grade, or name them in another order; for results that are not finite; and
+    /// for derivatives of operators with matrix products, which do not name their blades. [`Error::Environment`] for a
+    /// [variable](crate::environment) that means nothing.
     pub fn measured_symmetry(&self) -> Result<Symmetry, Error> {
         let refused = |reason: String| not_measured(self, reason);
         if reflecting(&self.algebra()) == 0 {

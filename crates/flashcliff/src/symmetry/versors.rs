@@ -9,7 +9,7 @@ use super::draws::Draws;
 pub(super) enum Vectors {
     /// All that are not null.
     Any,
-    /// Those of basis vectors of one square, +1 or -1, whose reflections keep Euclidean lengths.
+    /// Combinations of basis vectors of one square, +1 or -1. Their reflections keep Euclidean lengths.
     OfOneSquare,
 }
 
@@ -61,7 +61,7 @@ impl Reflection {
     /// Adds the product of the vector and a number times a blade.
     fn add(&self, to: &mut [f64], number: f64, multiply: impl Fn(usize) -> Option<(usize, i8)>) {
         for (at, component) in self.vector.iter().enumerate() {
-            // Vectors are the blades behind the scalar.
+            // Vectors are the blades after the scalar.
             if let Some((blade, sign)) = multiply(1 + at) {
                 to[blade] += f64::from(sign) * component * number;
             }

@@ -65,8 +65,8 @@ pub fn start() -> Result<Choice, Error> {
     workers::start()
 }
 
-/// The number of threads that an operator called here uses: those of the current rayon pool, else those that are in
-/// force. Starts them.
+/// The number of threads that an operator called here uses: the threads of the current rayon pool, else the number that
+/// is in force. Starts them.
 pub fn count() -> usize {
     let call = CALL.get();
     if call.decided > 0 {
@@ -151,7 +151,7 @@ pub(crate) fn steady<T>(work: impl FnOnce() -> T) -> T {
 /// Forgets the threads of the parent process.
 ///
 /// A forked process usually notices the fork by its process number. This function is for a process that may have the
-/// number of its parent, in a PID namespace of its own.
+/// number of its parent, in its own PID namespace.
 pub fn after_fork() {
     workers::after_fork();
 }

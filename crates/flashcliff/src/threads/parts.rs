@@ -1,4 +1,4 @@
-//! Parts of a slice, halved until each is work of its own.
+//! Parts of a slice, halved until each is a separate piece of work.
 //!
 //! Tasks of a rayon scope are boxes on the heap; the halves of a join lie on the stack.
 

@@ -1,6 +1,6 @@
 //! The threads of this process. They are started when there is work for them.
 //!
-//! Each process has [`Workers`] of its own, found by the number of the process. A forked process makes new ones and
+//! Each process has its own [`Workers`], found by the number of the process. A forked process makes new ones and
 //! computes on the calling thread. So it never waits for a lock that a thread of the parent held at the fork, and gives
 //! no work to threads that are not there.
 
@@ -20,7 +20,7 @@ struct Workers {
     process: u32,
     /// Whether the process was forked. Rayon's global pool is then its parent's.
     forked: bool,
-    /// The number given to [`set`], or 0. It is not behind the lock, since forked processes read it.
+    /// The number given to [`set`], or 0. The lock does not guard it, since forked processes read it.
     set: AtomicUsize,
     started: Mutex<Option<Started>>,
 }
@@ -149,7 +149,7 @@ pub(super) fn set(threads: usize) -> Result<Choice, Error> {
     Ok(choice)
 }
 
-/// Runs work on every item, each perhaps on a thread of its own.
+/// Runs work on every item, each perhaps on its own thread.
 pub(crate) fn each<I: Send>(
     items: impl ExactSizeIterator<Item = I> + Send,
     work: impl Fn(I) + Sync,
@@ -165,8 +165,8 @@ pub(crate) fn each<I: Send>(
     }
 }
 
-/// Runs `work(part, elements)` on so many parts of `len` elements, each perhaps on a thread of its own. The last part may be shorter.
-/// In contrast to [`each`] this allocates nothing.
+/// Runs `work(part, elements)` on so many parts of `len` elements, each perhaps on its own thread. The last part may be shorter. In
+/// contrast to [`each`] this allocates nothing.
 pub(crate) fn each_part<T: Send>(
     data: &mut [T],
     [parts, len]: [usize; 2],

@@ -21,8 +21,8 @@ pub struct Table {
     /// The algorithms, by problem and version of cuBLASLt.
     matmul: HashMap<(Problem, usize), MatmulEntry>,
     knobs: HashMap<KnobKey, BTreeMap<String, i64>>,
-    /// Entries of a file that this version cannot read, perhaps those of a newer version: algorithms, then knobs. They
-    /// are not used, but they are kept.
+    /// Entries of a file that this version cannot read, perhaps entries of a newer version: algorithms, then knobs.
+    /// They are not used, but they are kept.
     strange: [Vec<Value>; 2],
 }
 
@@ -135,7 +135,7 @@ impl Table {
         self.matmul.insert(key, entry);
     }
 
-    /// Adds all entries of another table, which replace those of this one.
+    /// Adds all entries of another table, which replace the entries of this one.
     pub fn merge(&mut self, other: Self) {
         for (own, others) in self.strange.iter_mut().zip(other.strange) {
             for entry in others {

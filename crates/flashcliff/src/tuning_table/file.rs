@@ -87,9 +87,9 @@ pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, File
     Ok(Some((table, wrong)))
 }
 
-/// Adds the entries of a table to those of a file. The file is replaced at once: readers see the old or the new file,
-/// and writers wait for each other. If the file is not a table, it is kept beside the new one, under a name that ends
-/// in `.broken`, and its path is returned.
+/// Adds the entries of a table to the entries of a file. The file is replaced at once: readers see the old or the new
+/// file, and writers wait for each other. If the file is not a table, it is kept beside the new one, under a name that
+/// ends in `.broken`, and its path is returned.
 ///
 /// # Errors
 /// [`FileError::Unreadable`], [`FileError::Unwritable`]; [`FileError::Format`] and [`FileError::OtherGpu`] for a file

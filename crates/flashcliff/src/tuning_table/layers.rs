@@ -183,7 +183,7 @@ impl Tables {
             source,
             reason: format!("matmul {problem}: {reason}"),
         };
-        // The data behind the lock is whole even after a panic.
+        // The data that the lock guards is whole even after a panic.
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         if !ignored.contains(&entry) {
             ignored.push(entry);

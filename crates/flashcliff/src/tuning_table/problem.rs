@@ -27,7 +27,7 @@ pub(crate) enum Form {
 /// `o^T = w x^T` takes `w` transposed and `x` as it is, `x^T = w^T o^T` takes both as they are, and
 /// `w^T = x^T o` takes `o` transposed.
 ///
-/// The names of the fields are those of the keys in files.
+/// The names of the fields are the keys in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Problem {
@@ -37,7 +37,7 @@ pub struct Problem {
     pub(crate) k: usize,
     /// The number of such products.
     pub(crate) parts: usize,
-    /// The distances in elements from `a`, `b` and `d` of one part to those of the next; 0 for a single part.
+    /// The distances in elements from `a`, `b` and `d` of one part to the same matrix of the next; 0 for a single part.
     pub(crate) strides: [usize; 3],
     /// The type of `a` and `b`.
     #[serde(with = "names::dtype")]

@@ -77,7 +77,7 @@ impl Program {
         let read = |memory: &Memory, count: usize| unsafe {
             Tensor::from_raw(memory.address(), Dtype::F32, &[count], 0).expect("a shape")
         };
-        // SAFETY: the same holds as above; each tensor is an allocation of its own.
+        // SAFETY: the same holds as above; each tensor is a separate allocation.
         let write = |memory: &Memory, count: usize| unsafe {
             TensorMut::from_raw(memory.address(), Dtype::F32, &[count], 0).expect("a shape")
         };
@@ -219,8 +219,8 @@ const SETTINGS: AdamSettings = AdamSettings {
     floor: 0.0,
 };
 
-/// Some steps of Lion against its formulas on the host, which rounds as the GPU does. Gradients change, so that some directions are
-/// those of the mean and not of the gradient.
+/// Some steps of Lion against its formulas on the host, which rounds as the GPU does. Gradients change, so that some directions come from
+/// the mean and not from the gradient.
 pub(crate) fn lion() {
     let settings = AdamSettings {
         rule: AdamRule::Lion,
@@ -314,7 +314,7 @@ fn list_of(rule: AdamRule) {
             false => 0,
         };
         let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
-        // SAFETY: the memory was made for the counts, each tensor is an allocation of its own, and all live until results were read.
+        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all live until results were read.
         unsafe { list.step(target, &gradients, groups, None, workspace.address()) }
     };
     for slots in [&[0, 1, 2, 3][..], &[1, 3], &[0], &[0, 1, 2, 3]] {
@@ -399,7 +399,7 @@ fn averages_of(rule: AdamRule) {
             false => 0,
         };
         let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
-        // SAFETY: the memory was made for the counts, each tensor is an allocation of its own, and all live until results were read.
+        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all live until results were read.
         let step = unsafe { list.step(target, &gradients, &[group], None, workspace.address()) };
         step.expect("a step");
         chunks.step(slots, None).expect("a step");

@@ -167,7 +167,7 @@ impl Arena {
     }
 }
 
-/// The bytes of some buffers after a call, one behind the other.
+/// The bytes of some buffers after a call, one after the other.
 pub(crate) fn joined(regions: &[Region], after: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = regions.iter().map(|r| &after[r.range()]).collect();
     parts.concat()

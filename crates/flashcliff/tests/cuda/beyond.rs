@@ -40,7 +40,7 @@ fn read(memory: &Memory, shape: &[usize]) -> Tensor<'static> {
 }
 
 fn write(memory: &Memory, shape: &[usize]) -> TensorMut<'static> {
-    // SAFETY: the same holds as above; each tensor is an allocation of its own.
+    // SAFETY: the same holds as above; each tensor is a separate allocation.
     let tensor = unsafe { TensorMut::from_raw(memory.address(), BF16.lanes, shape, 0) };
     tensor.expect("it can be addressed")
 }

@@ -115,7 +115,7 @@ fn within_reports() {
     assert!(within(&want, &off(125.0), Dtype::F32, nothing).is_ok());
     assert!(within(&want, &off(131.0), Dtype::F32, nothing).is_err());
     assert!(within(&want, &off(131.0), Dtype::F64, nothing).is_err());
-    // A spread explains errors of its own size, and none in other elements.
+    // A spread explains errors of its size, and none in other elements.
     let spread = |at: usize| {
         let mut spread = vec![0.0; 2];
         spread[at] = 100.0 * unit * 125.0;

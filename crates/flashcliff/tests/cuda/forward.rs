@@ -17,7 +17,7 @@ pub(crate) fn add(tests: &mut Tests) {
 }
 
 /// The factor on error bounds. In `f64` the reference has errors as large as the bounds. In `f32` the normal
-/// distribution function is within three units of one on the GPU, while the bounds are those of the CPU, half as large.
+/// distribution function is within three units of one on the GPU, while the bounds are made for the CPU, half as large.
 const SLACK: f64 = 2.0;
 
 /// The output of the reference, with bounds for its computation in the arithmetic of a type and rounding to the type.

@@ -51,7 +51,7 @@ pub(crate) fn add(tests: &mut Tests) {
     });
 }
 
-/// An operator with memory of its own.
+/// An operator with its own memory.
 struct Program {
     op: Operator,
     gpu: cuda::Operator,
@@ -146,7 +146,7 @@ impl Program {
             unsafe { Tensor::from_raw(memory.address(), dtype, shape, 0) }
         };
         let write = |memory: &Memory, dtype, shape: &[usize]| {
-            // SAFETY: the same holds as above; each tensor is an allocation of its own.
+            // SAFETY: the same holds as above; each tensor is a separate allocation.
             unsafe { TensorMut::from_raw(memory.address(), dtype, shape, 0) }
         };
         let scratch = |memory: &Memory| {

@@ -1,4 +1,4 @@
-//! Gradients of gradients and directional derivatives on a GPU, beside those of the CPU.
+//! Gradients of gradients and directional derivatives on a GPU, beside the derivatives of the CPU.
 
 use flashcliff::cuda::{Array, Dtypes};
 use flashcliff::{Algebra, Dims, Dtype, Operator};
@@ -122,7 +122,7 @@ pub(crate) fn on_both(
     }
 }
 
-/// Compares an operator in types of 16 bits. They are those of f32 for inputs that they hold, rounded.
+/// Compares an operator in types of 16 bits. For inputs that these types hold, results equal the results of f32, rounded.
 pub(crate) fn in_16_bits(
     op: &Operator,
     (dims, inputs): (&Dims, &[Vec<f64>]),

@@ -249,7 +249,7 @@ fn every_size() {
         [1022, 2, 5],
         [1024, 24, 16],
         [1283, 28, 28],
-        // Gradients of weights without parts: those of the second layout go to where they stay.
+        // Gradients of weights without parts: gradients in the second layout go to where they stay.
         [2, 5, 1000],
         [3, 130, 260],
     ];

@@ -1,5 +1,5 @@
-//! Tests of `mv_linear_sgp_norm`: bit for bit the same as its two parts, which have tests of their own, but for the gradient of the
-//! bias, which is summed before it is rounded; and close to the CPU.
+//! Tests of `mv_linear_sgp_norm`: bit for bit the same as its two parts, which have their own tests, except for the gradient of the bias,
+//! which is summed before it is rounded; and close to the CPU.
 
 use std::sync::Arc;
 

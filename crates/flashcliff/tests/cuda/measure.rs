@@ -49,9 +49,9 @@ const UNITS: f64 = 128.0;
 /// The factor on a spread: its samples do not bound it.
 const SPREADS: f64 = 4.0;
 
-/// Checks that results are close to those of `f64` arithmetic: within [`UNITS`] of the largest element, or else within
-/// the change that inputs with errors of some units cause. Returns the largest difference in units of the largest
-/// element, without the part that rounding to the type in memory explains.
+/// Checks that results are close to the results of `f64` arithmetic: within [`UNITS`] of the largest element, or else
+/// within the change that inputs with errors of some units cause. Returns the largest difference in units of the
+/// largest element, without the part that rounding to the type in memory explains.
 pub(crate) fn within(
     want: &[f64],
     got: &[f64],

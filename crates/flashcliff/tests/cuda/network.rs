@@ -231,7 +231,7 @@ pub(crate) fn numbers<T: Number>(bound: f64) {
     }
 }
 
-/// Elements are moved as they are, those of 16 bits too: axes in reverse order, and the gradient of points.
+/// Elements are moved as they are, elements of 16 bits too: axes in reverse order, and the gradient of points.
 fn moved() {
     let stream = device().new_stream().expect("a stream");
     let data: Vec<bf16> = (0..24_u8).map(|at| bf16::from_f32(at.into())).collect();

@@ -206,7 +206,7 @@ fn bits() {
 }
 
 /// Both passes of maps of some shapes with packed weights; `compares` copies the results and compares their bits with
-/// those of maps on their own.
+/// the bits of results without packing.
 pub(crate) fn bits_of(shapes: &[[usize; 3]], types: &[Types], compares: bool) {
     let stream = device().new_stream().expect("a stream");
     let all = every_operator(&stream, shapes, types);
@@ -489,7 +489,7 @@ fn errors() {
 }
 
 /// The gradient of a bias is added in one order, by one kernel or by two: in each chunk of at most 256 rows every
-/// sixteenth row, then these sums, then those of chunks likewise.
+/// sixteenth row, then these sums, then the sums of chunks likewise.
 fn sums_of_rows() {
     let stream = device().new_stream().expect("a stream");
     let mut random = Random::new(94);
@@ -723,7 +723,7 @@ fn forward(
     outputs
 }
 
-/// The gradient of the rows, in an array that may be added to, and those of the parameters of each map.
+/// The gradient of the rows, in an array that may be added to, and the gradients of the parameters of each map.
 fn backward(
     stream: &Arc<CudaStream>,
     packed: &mut Packed<'_>,
@@ -793,7 +793,7 @@ fn do_not_join() {
         let operators: Vec<_> = all.iter().map(|own| own.gpu.operator()).collect();
         assert!(!join(&operators, &all[0].dims, F32), "{what}");
     }
-    // Rows of their own.
+    // Each map has its own rows.
     let all = [own(plain(), [8, 4, 4]), own(plain(), [8, 4, 4])];
     let members = all
         .iter()

@@ -430,7 +430,7 @@ fn buffers() {
         too_small,
         &["saved", "8", "0"],
     );
-    // A forward pass alone needs no room for saved values. More room than needed is no mistake.
+    // A forward pass alone needs no room for saved values. More room than needed is not a mistake.
     let mut call = call;
     call.saved = None;
     call.forward().expect("nothing is saved");

@@ -98,7 +98,7 @@ impl Runner {
             }
             Placement::Apart { .. } => {
                 for region in arena.regions() {
-                    // A misaligned buffer begins some elements behind its allocation.
+                    // A misaligned buffer begins some elements after the start of its allocation.
                     let lead = region.start() % 256;
                     let mut memory = Memory::new(&self.device, lead + region.bytes());
                     if !region.is_written() {

@@ -1,4 +1,4 @@
-//! Runs each skeleton once, at small shapes, for compute-sanitizer. Every buffer is an allocation of its own of exactly
+//! Runs each skeleton once, at small shapes, for compute-sanitizer. Every buffer is a separate allocation of exactly
 //! the size that it must have, and outputs have never been written before.
 //!
 //! initcheck does not see the writes of bulk copies, and so takes a copy of results to the host for a read of memory

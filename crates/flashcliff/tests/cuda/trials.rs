@@ -58,7 +58,7 @@ impl Tests {
             run();
             Ok(())
         };
-        // Memory is never required: a smaller GPU is no mistake.
+        // Memory is never required: a smaller GPU is not a mistake.
         let required = self.required && !matches!(needs, Needs::Memory(_) if has_gpu());
         self.trials.push(match missing(needs) {
             None => Trial::test(name, run),

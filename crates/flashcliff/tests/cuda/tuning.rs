@@ -117,7 +117,7 @@ fn used() {
     assert_eq!(results(&device), results(&with_folder(&folder)));
 }
 
-/// With an entry that is wrong in any way, the results are those of the heuristics.
+/// With an entry that is wrong in any way, the results equal the results of the heuristics.
 fn corrupted() {
     let want = results(&untuned());
     let folder = tempfile::tempdir().expect("a folder");

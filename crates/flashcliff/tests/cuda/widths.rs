@@ -1,4 +1,4 @@
-//! Scalar channels beside the channels, numbers of rows, and tensors with strides of their own, on a GPU beside the CPU.
+//! Scalar channels beside the channels, numbers of rows, and tensors with their own strides, on a GPU beside the CPU.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ pub fn signatures() -> impl Iterator<Item = (usize, usize, usize)> {
 pub struct Case {
     pub algebra: Algebra,
     pub rotors: Rotors,
-    /// The vectors of each blade as bits, and their squares: the oracle has signs of its own.
+    /// The vectors of each blade as bits, and their squares: the oracle has its own signs.
     pub bits: Vec<u32>,
     pub squares: Vec<f64>,
     pub bivectors: Vec<usize>,

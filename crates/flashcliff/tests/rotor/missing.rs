@@ -75,7 +75,7 @@ fn an_item_without_a_result_has_no_gradient_and_changes_no_other() -> Result {
                 let both = gradient(&case, map, &items, &grad)?;
                 assert_eq!(column(&both, 2, 0), alone, "{signature:?} {map:?}");
                 assert_eq!(column(&both, 2, 1), vec![0.0; items[1].len()]);
-                // A gradient that is not zero, or is no number, does not get through either.
+                // A gradient that is not zero, or is not a number, does not get through either.
                 let grad = [numbers(5, outputs), vec![f64::NAN; outputs]];
                 let both = gradient(&case, map, &items, &grad)?;
                 assert_eq!(column(&both, 2, 0), alone, "{signature:?} {map:?}");

@@ -6,7 +6,7 @@ use crate::cases::{Spec, all_operators, main_of};
 use crate::random::Random;
 use flashcliff_program::reference::Basis;
 
-/// The operators of an algebra, with all options or with those of a layer.
+/// The operators of an algebra, with all options or with the options of a layer.
 pub(crate) fn operators(algebra: Algebra, all: bool) -> Vec<(Spec, Operator)> {
     let basis = Basis::new(algebra.signature());
     let specs = match all {

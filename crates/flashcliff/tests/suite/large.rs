@@ -108,7 +108,7 @@ fn check_streamed<T: Element>(name: &str, spec: &Spec, channels: usize, tier: Ti
     let got = rows_of(forward.output.get(), out_components, channels, &rows);
     bounded(&want, &got, 1.0).unwrap_or_else(|e| panic!("{spec:?} of {name}: {e}"));
 
-    // The gradients of the operands are, row by row, those of the small call, which `gradients` tests.
+    // The gradients of the operands equal, row by row, the gradients of the small call, which `gradients` tests.
     let wanted: Vec<bool> = op.inputs().iter().map(has_rows).collect();
     let grads = call.backward(&forward, &grad_output, &wanted);
     let grad_sample = rows_of(&grad_output, out_components, channels, &rows);

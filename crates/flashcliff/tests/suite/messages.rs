@@ -13,7 +13,7 @@ const ROWS: End = End::Rows;
 const FIRST: End = End::Targets(0);
 const SECOND: End = End::Targets(1);
 
-/// The elements behind each row of an input, which no result may depend on.
+/// The elements after each row of an input, which no result may depend on.
 const GAP: usize = 3;
 
 /// A call with inputs that have gaps.

@@ -323,7 +323,7 @@ fn a_wrong_tensor_is_caught() {
     assert!(with(0, f64::NAN, true) && !with(0, 1.0 + 3e-5, true));
     // Each number is compared at its own size.
     assert!(!right(2, 0.0));
-    // A number beyond the range is no finite number.
+    // A number beyond the range is not a finite number.
     assert!(right(3, f64::NAN) && !right(3, 1e38) && !right(3, 0.0));
     // Where the plain formula has none, there is none, or a part is lost.
     assert!(right(4, f64::NAN) && right(4, f64::INFINITY) && right(4, 0.0) && !right(4, -0.5));

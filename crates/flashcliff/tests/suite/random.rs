@@ -1,4 +1,4 @@
-//! Test data from a small generator of its own, so that the data never change under a test.
+//! Test data from a small generator in this file, so that the data never change under a test.
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 pub(crate) struct Random(u64);

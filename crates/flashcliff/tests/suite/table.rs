@@ -135,7 +135,7 @@ fn check(row: &Row, given: &Given, operator: &Operator, algebra: Algebra) {
     assert_eq!(operator.output().dims, expected, "{says}");
 }
 
-/// The number of components that the reference computes. An operator that is always zero has those of a full multivector.
+/// The number of components that the reference computes. An operator that is always zero has the components of a full multivector.
 fn reached(row: &Row, given: &Given, operator: &Operator, algebra: Algebra) -> usize {
     let entry = operators::find(row.name).unwrap();
     let settings = given

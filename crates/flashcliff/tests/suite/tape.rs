@@ -25,7 +25,7 @@ struct Entry {
     value: f64,
     /// The sum of the magnitudes of the terms of the value, in which nothing cancels.
     size: f64,
-    /// The end of the slopes of the entry, which begin where those of the entry before end.
+    /// The end of the slopes of the entry, which begin where the slopes of the entry before end.
     end: u32,
 }
 

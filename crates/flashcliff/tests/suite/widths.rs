@@ -125,7 +125,7 @@ fn data(program: &Program, given: &[Vec<f64>], [batch, channels, scalars]: [usiz
     data
 }
 
-/// Results are those of the program, evaluated by loops, which the tests of programs compare with formulas.
+/// Operators give the results of the program, evaluated by loops, which the tests of programs compare with formulas.
 #[test]
 fn operators_compute_what_programs_say() -> Result<(), Error> {
     for (operator, program, eps) in operators()? {

@@ -216,7 +216,7 @@ impl Adam {
     }
 
     /// # Safety
-    /// The addresses are those of a checked call.
+    /// The addresses come from a checked call.
     unsafe fn launch(
         &self,
         queue: &Queue<'_>,
@@ -238,7 +238,7 @@ impl Adam {
         };
         let mut count = 0;
         for chunk in chunks() {
-            // SAFETY: the sums have room for those of all parameters.
+            // SAFETY: there is room for the sums of all parameters.
             let code = unsafe { sys::fc_adam_norm(&raw const chunk, sums.add(count), stream) };
             fault::kernel("fc_adam_norm", code)?;
             // SAFETY: the function reads the chunk only.
@@ -246,7 +246,7 @@ impl Adam {
         }
         let (loss, loss_dtype) = loss.unwrap_or((0, Dtype::F32));
         for (index, chunk) in chunks().enumerate() {
-            // SAFETY: all addresses are inside of the state, or those of the loss and its scale; slots are below their number.
+            // SAFETY: all addresses lie in the state, or are the addresses of the loss and its scale; slots are below their number.
             let result = unsafe {
                 sys::fc_adam_prepare(
                     &raw const chunk,

@@ -1,4 +1,4 @@
-//! Steps of AdamW and Lion for hosts that keep the state of their optimiser in tensors of their own.
+//! Steps of AdamW and Lion for hosts that keep the state of their optimiser in their own tensors.
 
 use flashcliff_sys as sys;
 
@@ -194,7 +194,7 @@ impl AdamList {
             for (index, (part, list)) in self.parts.iter().zip(&lists).enumerate() {
                 let all = if index == last { all as i64 } else { 0 };
                 target.launch("fc_adam_list_norm", |stream| {
-                    // SAFETY: the caller promises it; the workspace has room for the sums of all lists, of which these come behind those
+                    // SAFETY: the caller promises it; the workspace has room for the sums of all lists, and these sums come after the sums
                     // of the lists before.
                     unsafe {
                         let sums = first.add(before);

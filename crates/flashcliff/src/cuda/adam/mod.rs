@@ -51,7 +51,7 @@ use crate::Error;
 ///
 /// Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter, and the rest is computed in
 /// that type, rounded after each operation. The norm is a sum in a fixed order. So results are the same bit for bit every time. Without
-/// clipping and schedule they are those of the same formulas on the CPU, bit for bit.
+/// clipping and schedule they equal the results of the same formulas on the CPU, bit for bit.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
 /// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2; X. Chen et al., *Symbolic discovery of optimization algorithms*,

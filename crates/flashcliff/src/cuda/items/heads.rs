@@ -91,7 +91,7 @@ pub struct Features {
 }
 
 impl Items {
-    /// Writes the features of up to three parts. The channels and scalars of `sizes` are those of one head.
+    /// Writes the features of up to three parts. `sizes` has the channels and scalars of one head.
     ///
     /// # Errors
     /// The errors of the type; too many parts are a bad call.
@@ -112,7 +112,7 @@ impl Items {
         })
     }
 
-    /// Writes the gradients of the items of [`Self::heads`] to `to`, part by part, from those of the features, which `parts` have.
+    /// Writes the gradients of the items of [`Self::heads`] to `to`, part by part, from the gradients of the features, which `parts` have.
     ///
     /// # Errors
     /// The errors of the type; too many parts are a bad call.

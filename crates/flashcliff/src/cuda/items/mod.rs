@@ -28,9 +28,9 @@ use crate::{Algebra, Dtype, Error};
 pub struct ItemSizes {
     /// The items.
     pub rows: usize,
-    /// The multivector channels of an item; those of one head where items have heads.
+    /// The multivector channels of an item, or of one head where items have heads.
     pub channels: usize,
-    /// The scalar channels of an item; those of one head where items have heads.
+    /// The scalar channels of an item, or of one head where items have heads.
     pub scalars: usize,
     /// The type of all elements. 16-bit elements are computed in `f32`.
     pub dtype: Dtype,
@@ -48,7 +48,7 @@ pub struct ItemTensor {
     pub row_stride: usize,
     /// The address of the scalars; 0 if there are none.
     pub scalars: Address,
-    /// The elements from the scalars of an item to those of the next.
+    /// The elements from the scalars of an item to the scalars of the next.
     pub scalar_stride: usize,
 }
 

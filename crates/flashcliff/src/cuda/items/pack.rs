@@ -1,4 +1,4 @@
-//! Matrices from the parameters of layers, and the gradients of parameters from those of matrices.
+//! Matrices from the parameters of layers, and the gradients of parameters from the gradients of matrices.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use crate::{Dtype, Error};
 
 /// Sums of a few numbers, each times a factor: `to[i]` is the sum over uses `u` of `factors[u][i] * from[places[u][i]]`.
 ///
-/// So the elements of a matrix come from the parameters of layers, and the gradients of parameters from those of the elements.
+/// So the elements of a matrix come from the parameters of layers, and the gradients of parameters from the gradients of the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// The address of the numbers.
@@ -43,7 +43,7 @@ impl Items {
     /// The errors of the type.
     ///
     /// # Safety
-    /// The contract of the type holds, and places are those of numbers.
+    /// The contract of the type holds, and each place is the place of a number.
     pub unsafe fn pack(target: Target<'_>, pack: Pack) -> Result<(), Error> {
         let raw = raw_pack(pack);
         target.launch("fc_item_packed", |stream| {
@@ -59,7 +59,7 @@ impl Items {
     /// The errors of the type.
     ///
     /// # Safety
-    /// The contract of the type holds, and places are those of numbers.
+    /// The contract of the type holds, and each place is the place of a number.
     pub unsafe fn pack_tensors(
         target: Target<'_>,
         pack: Pack,

@@ -58,7 +58,7 @@ impl Cache {
     }
 }
 
-/// Magic, ingredients, names, image and a checksum of all that; each part behind its length.
+/// Magic, ingredients, names, image and a checksum of all that; each part after its length.
 fn bytes_of(ingredients: &str, code: &Code) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     let mut add = |part: &[u8]| {

@@ -76,7 +76,7 @@ impl Compiler {
         };
         let options = [
             "--std=c++17".to_owned(),
-            // Functions without an annotation are those of both host and device.
+            // Functions without an annotation are for both host and device.
             "-default-device".to_owned(),
             format!("--gpu-architecture={}", target.architecture()),
         ];

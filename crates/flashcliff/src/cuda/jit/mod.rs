@@ -138,7 +138,7 @@ pub(crate) fn kernels(
     })
 }
 
-/// The kernels of path products for tensors of some types. `variants` are those of `flashcliff-sys` that such calls take.
+/// The kernels of path products for tensors of some types. `variants` are the variants of `flashcliff-sys` that such calls take.
 pub(crate) fn blocks(
     algebra: &Algebra,
     variants: &'static [usize],

@@ -37,7 +37,7 @@ macro_rules! functions {
             fn of(library: &'static Library) -> Result<Self, Error> {
                 let missing = |error: libloading::Error| not_loaded(error.to_string());
                 Ok(Self {
-                    // SAFETY: the types are those of nvrtc.h, the same in versions 12 and 13; the library stays loaded.
+                    // SAFETY: the types match nvrtc.h, the same in versions 12 and 13; the library stays loaded.
                     $($field: *unsafe { library.get($symbol) }.map_err(missing)?,)*
                 })
             }

@@ -67,7 +67,7 @@ impl BlasLt {
         if let Some(forced) = self.watch.as_ref().and_then(|watch| watch.saw(problem)) {
             return Ok(forced);
         }
-        // The data behind the lock is whole even after a panic.
+        // The data that the lock guards is whole even after a panic.
         let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans().get(problem) {
             return Ok(plan.clone());
@@ -91,8 +91,8 @@ impl BlasLt {
     /// Launches a product.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the stream is valid, and
-    /// the context is current.
+    /// The addresses are of matrices of the problem, its workspace is at `workspace`, the stream is valid, and the
+    /// context is current.
     pub(crate) unsafe fn run(
         &self,
         product: &Product,

@@ -33,8 +33,7 @@ macro_rules! functions {
                     tried: error.to_string(),
                 };
                 Ok(Self {
-                    // SAFETY: the types are those of cublasLt.h, the same in versions 12 and 13; the library stays
-                    // loaded.
+                    // SAFETY: the types match cublasLt.h, the same in versions 12 and 13; the library stays loaded.
                     $($field: *unsafe { library.get($symbol) }.map_err(missing)?,)*
                 })
             }

@@ -64,8 +64,8 @@ impl Plan {
     /// Launches the product.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the stream is valid, and
-    /// the context of all is current.
+    /// The addresses are of matrices of the problem, its workspace is at `workspace`, the stream is valid, and the
+    /// context of all is current.
     pub(super) unsafe fn run(
         &self,
         handle: Handle,

@@ -125,7 +125,7 @@ impl Product {
 /// A single product, without strides.
 pub(crate) const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
-/// The alignment of an address and of all addresses at multiples of `stride` bytes behind it, at most the 256 bytes of
+/// The alignment of an address and of all addresses at multiples of `stride` bytes after it, at most the 256 bytes of
 /// an allocation.
 fn alignment(address: u64, stride: usize) -> u32 {
     1 << (address | stride as u64).trailing_zeros().min(8)

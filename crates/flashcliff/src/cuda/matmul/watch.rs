@@ -43,7 +43,7 @@ pub struct Knob {
 
 impl Watch {
     fn state(&self) -> MutexGuard<'_, State> {
-        // The data behind the lock is whole even after a panic.
+        // The data that the lock guards is whole even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

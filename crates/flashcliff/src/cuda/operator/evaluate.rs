@@ -1,4 +1,4 @@
-//! Passes into new memory, for tests and programs that have no tensors of their own.
+//! Passes into new memory, for tests and programs that do not have their own tensors.
 
 use std::sync::Arc;
 

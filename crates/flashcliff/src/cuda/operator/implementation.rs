@@ -16,8 +16,8 @@ use crate::operator::{Dims, Pass};
 /// An operator on a GPU. [`Operator`](super::Operator) has checked a call, and made the context of its tensors current, before it launches
 /// a pass.
 ///
-/// Functions that are not stated answer for an operator that needs no kernel of its own and no workspace, and of
-/// which a packing keeps nothing.
+/// Functions that are not stated answer for an operator that needs neither its own kernel nor a workspace, and of which
+/// a packing keeps nothing.
 pub(crate) trait OnCuda: fmt::Debug + Send + Sync {
     /// Loads the kernels of both passes on the current device, and chooses the algorithms of their matrix products, for tensors with the
     /// alignment of allocations.

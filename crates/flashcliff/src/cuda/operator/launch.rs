@@ -144,8 +144,8 @@ impl Operator {
         unsafe { implementation.run(&call, &only(output)) }
     }
 
-    /// Launches the backward pass. Returns the partial sums of gradients that it left in the memory of a packing: those of products by
-    /// rows.
+    /// Launches the backward pass. Returns the partial sums of gradients that it left in the memory of a packing: the partial sums of
+    /// products by rows.
     ///
     /// # Safety
     /// The contract of [`Self::forward_on`] holds.

@@ -27,8 +27,8 @@ pub use strided::{StridedTensor, StridedWorkspace};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
 ///
-/// Its function, its tensors and their shapes are those of the [`crate::Operator`]. See [`cuda`](super) for element
-/// types, determinism and the rules of a launch.
+/// It has the function, the tensors and the shapes of the [`crate::Operator`]. See [`cuda`](super) for element types,
+/// determinism and the rules of a launch.
 #[derive(Clone, Debug)]
 pub struct Operator {
     operator: Arc<crate::Operator>,

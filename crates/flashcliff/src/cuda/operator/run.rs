@@ -55,7 +55,7 @@ impl Operator {
     /// [`Self::run_workspace_bytes`] is 0; its former contents do not matter.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`], but for those of saved values.
+    /// The errors of [`Self::forward`], except the errors of saved values.
     pub fn run(
         &self,
         stream: &CudaStream,

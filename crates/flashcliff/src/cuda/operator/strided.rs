@@ -1,4 +1,4 @@
-//! Passes on tensors with strides of their own.
+//! Passes on tensors with their own strides.
 
 use flashcliff_sys as sys;
 
@@ -71,7 +71,7 @@ impl Operator {
     /// The channels of a row are neighbours. Parameters and sums over the batch are contiguous; their strides are not
     /// read.
     ///
-    /// Results may differ from those of [`Self::run`] by rounding: sums over a row or over the batch are taken in another order.
+    /// Results may differ from the results of [`Self::run`] by rounding: sums over a row or over the batch are taken in another order.
     ///
     /// # Errors
     /// [`Error::UnsupportedOnCuda`] for operators that are not one kernel, or, without the feature `jit`, of which the build has no

@@ -149,7 +149,7 @@ impl Packed<'_> {
             (call.grad_x, call.adds) = (address(grad), adds.into());
         }
         spans.check(NAME)?;
-        // SAFETY: the same holds; parts have places of their own in the memory, which is large enough.
+        // SAFETY: the same holds; parts have their own places in the memory, which is large enough.
         unsafe { few::launch(&call, true, queue.raw()) }?;
         for map in maps.iter().filter(|map| map.wants.contains(&true)) {
             let mut left = Left::default();
@@ -191,7 +191,7 @@ impl Own {
     }
 }
 
-/// Notes the address of the rows of the first map, and checks that those of the others are the same.
+/// Notes the address of the rows of the first map, and checks that the addresses of the others are the same.
 fn check_rows(at: usize, rows: &mut *const std::ffi::c_void, got: u64) -> Result<(), Error> {
     let known = rows.addr() as u64;
     if at > 0 && known != got {

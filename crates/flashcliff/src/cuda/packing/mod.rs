@@ -6,10 +6,10 @@
 //! backward   of an operator reads its form, and leaves the parts of its gradients
 //! add_up     the parts of all operators -> gradients: of matrix products by one kernel, of products by rows by another
 //! ```
-//! So it serves whoever runs many operators between two changes of their parameters: a training step. Numbers are those of
-//! [`Operator::forward`] and [`Operator::backward`], bit for bit, but for linear maps that [join](Packing::joining).
+//! So it serves whoever runs many operators between two changes of their parameters: a training step. Numbers equal the results of
+//! [`Operator::forward`] and [`Operator::backward`], bit for bit, except for linear maps that [join](Packing::joining).
 //!
-//! [`Packing`] is the layout, and packs; [`Packed`] runs the passes, `joined` those of linear maps that join.
+//! [`Packing`] is the layout, and packs; [`Packed`] runs the passes, and `joined` the passes of linear maps that join.
 
 mod joined;
 mod packed;
@@ -71,10 +71,10 @@ impl Packing {
         Self::laid_out(device, operators, false)
     }
 
-    /// Does the same for passes of which linear maps of few channels, those that [`join`], run together: see
-    /// [`Packed::forward_joined`]. Nothing of theirs is packed, all their gradients of parameters are left in parts,
-    /// and their numbers differ from those of [`Operator::forward`] by rounding, since sums are taken in another
-    /// order.
+    /// Does the same for passes in which linear maps of few channels run together if they [`join`]: see
+    /// [`Packed::forward_joined`]. Nothing of theirs is packed, and all their gradients of parameters are left in
+    /// parts. Their numbers differ from the results of [`Operator::forward`] by rounding, since sums are taken in
+    /// another order.
     ///
     /// # Errors
     /// The errors of [`Self::new`].
@@ -175,8 +175,8 @@ impl Packing {
     }
 
     /// Packs parameters into memory, and returns what passes need. `parameters` has the parameters of each operator
-    /// in the order of its inputs; those of an operator that [packs](Self::packs) none may be left out. They are as
-    /// they were packed until they are packed again.
+    /// in the order of its inputs; the parameters of an operator that [packs](Self::packs) none may be left out. Passes
+    /// take parameters as they were packed until they are packed again.
     ///
     /// # Errors
     /// [`Error::TensorCount`], [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`], [`Error::WorkspaceTooSmall`],

@@ -75,8 +75,8 @@ impl Packed<'_> {
     /// packed. Those among the inputs have the shapes and the types, but may not be read.
     ///
     /// # Errors
-    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for other sizes or
-    /// types than those of the packing; [`Error::TensorCount`] for a number that no operator has.
+    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for sizes or types
+    /// other than the packing has; [`Error::TensorCount`] for a number that no operator has.
     pub fn forward(
         &mut self,
         operator: usize,
@@ -235,7 +235,7 @@ impl Packed<'_> {
             unsafe { linear::unpack(list, *types, queue.raw()) }?;
         }
         let sums: Vec<sys::fc_partials> = sums.into_iter().map(|(_, sums)| sums).collect();
-        // SAFETY: the same holds; the partial sums are those of the last backward passes of their operators.
+        // SAFETY: the same holds; the partial sums come from the last backward passes of their operators.
         unsafe { lane::add_up(&sums, queue.raw()) }?;
         for (operator, input, _guard) in guards {
             self.left[operator].inputs[input] = false;

@@ -39,7 +39,7 @@ pub struct RowFrames {
     pub blades: usize,
     /// The channels of a blade.
     pub channels: usize,
-    /// The columns of rows. Those behind all blades stay as they are.
+    /// The columns of rows. Columns after all blades stay as they are.
     pub width: usize,
 }
 

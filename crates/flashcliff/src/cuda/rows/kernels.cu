@@ -90,7 +90,7 @@ struct Scores {
   Index heads, heads_are_queries;
   // The distances in the mask from a sample, a head and a query to the next.
   Index of_sample, of_head, of_query;
-  // The sequences of items, and those of keys, `[sequences + 1]`, or null.
+  // The bounds of the sequences of items, and of the sequences of keys, `[sequences + 1]`, or null.
   const int *bounds, *of_keys;
   Index sequences;
   double scale;
@@ -146,7 +146,7 @@ __global__ void softmax(T *scores, const T *mask, Scores call) {
   }
 }
 
-// The gradient of scores, behind their factor and their mask, from that of shares, which it replaces.
+// The gradient of scores, after their factor and their mask, from the gradient of shares, which it replaces.
 template <class T>
 __global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Index keys) {
   FOR_EACH_ROW(row, rows) {
@@ -159,8 +159,9 @@ __global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Inde
   }
 }
 
-// The gradients of scores from those of shares, which they replace in `slopes`; and with changes of scores, the
-// gradient of shares in the change of shares, of which `second` has the part of values, becomes that of scores.
+// The gradients of scores from the gradients of shares, which they replace in `slopes`. With changes of scores,
+// `second` has at first the part of values of the gradient of shares in the change of shares, and then the gradient of
+// scores.
 template <class T>
 __global__ void softmax_second(const T *shares, const T *changes, T *slopes, T *second, Index rows, Index keys) {
   FOR_EACH_ROW(row, rows) {
@@ -214,11 +215,11 @@ struct Tensors {
 };
 
 // Results of one tensor, `[count]`: the sum over uses u of factors[u * stride + i] * a number at
-// places[u * stride + i]. Bits of a place above those of a number say in which tensor from `from` on it is. `places`
-// and `factors` are elements of the tables. So is `results - 1`: from there on the table has the place of each
+// places[u * stride + i]. The bits of a place above the bits of a number say in which tensor from `from` on it is.
+// `places` and `factors` are elements of the tables. So is `results - 1`: from there on the table has the place of each
 // result, unless `results` is 0. The place -1 - i stands for i, of a result that is rounded to TF32.
 struct Pack {
-  int end;  // the first block behind those of the pack
+  int end;  // the first block after the blocks of the pack
   int count, uses, stride, places, factors, to, from, results;
 };
 
@@ -268,7 +269,7 @@ __device__ void pack_block(const Tensors &tensors, const void *tables, const Pac
   }
 }
 
-// Packs one after another, each in blocks of its own, which are counted from `first_block` on, as tensors are from `first_tensor` on.
+// Packs one after another, each in its own blocks, which are counted from `first_block` on, as tensors are from `first_tensor` on.
 template <class T>
 __global__ void pack_all(const __grid_constant__ Tensors tensors, const void *tables, const Pack *packs, Index count,
                          Index first_block, Index first_tensor, Index bits) {
@@ -317,7 +318,7 @@ __global__ void outermorphism_gradient(const T *entries, T *gradients, const int
 }
 
 // Rows whose blades are multiplied by the matrix of their block, or by its transpose. A block is the first blade, the
-// number of blades and the first entry; blades of a block of none, and what is behind all blades, stay.
+// number of blades and the first entry; blades of an empty block, and what comes after all blades, stay.
 template <class T>
 __global__ void multiply_frames(const T *x, const T *entries, const int *blocks, const T *signs, T *to, Index rows, Index width,
                                 Index blades, Index channels, Index all, Index transposed) {
@@ -356,10 +357,10 @@ __global__ void frame_products(const T *x, const T *y, const int *pairs, const T
 }
 
 // Norms `y = x f(m)` of groups of columns of each row, with the mean `m` of signed squares, and how they change along
-// `u`. Tables have for each group its first unit and the one behind its last, its kind and what the sum of squares is
-// divided by; for each unit, whose squares have one sign, its first column and the one behind its last, and whether
-// the sign is 1 in any case; for each column its place in rows of results, in those of `x`, and in those of `x` where
-// its change is, and the factor of its square.
+// `u`. Tables have for each group its first unit and the one after its last, its kind and what the sum of squares is
+// divided by; for each unit, whose squares have one sign, its first column and the one after its last, and whether the
+// sign is 1 in any case; for each column its place in rows of results, its place in rows of `x`, the place of its
+// change in rows of `x`, and the factor of its square.
 struct Norms {
   const int *groups, *units, *columns;
   Index count;
@@ -497,14 +498,14 @@ __device__ Dual<T> inverse(Dual<T> a) {
 
 // Features of distances in place of some blades. Units are the multivector channels of a row: for each its column,
 // whether it is of a query (1), a key (2) or neither (0), and the number of its weight. Rows of tokens have `times`
-// the channels: those of changes are the second half.
+// the channels: the channels of changes are the second half.
 struct Points {
   const int *units, *slots;
   Index count, blades, channels, scalars, times, first, coordinates, weights;
   double eps;
 };
 
-// The place of a blade of a column in rows of tokens, in the half with a number; columns of scalars are those behind all blades.
+// The place of a blade of a column in rows of tokens, in the half with a number; columns of scalars come after all blades.
 __device__ Index place_of(const Points &call, Index row, Index blade, Index half, Index column) {
   const Index width = call.times * (call.blades * call.channels + call.scalars);
   if (blade == call.blades) return row * width + call.times * call.blades * call.channels + half * call.scalars + column;
@@ -592,7 +593,8 @@ __global__ void point_features(const T *x, const T *logarithms, T *y, Points cal
   }
 }
 
-// The gradient of tokens from that of the result, if it is wanted, and the shares of rows in those of logarithms of weights.
+// The gradient of tokens from the gradient of the result, if it is wanted, and the shares of rows in the gradients of logarithms of
+// weights.
 template <class T>
 __global__ void point_features_gradient(const T *x, const T *logarithms, const T *g, T *to, T *shares, Points call, Index rows) {
   const Index each = call.count + call.scalars, width = call.blades * call.channels + call.scalars, last = call.times - 1;

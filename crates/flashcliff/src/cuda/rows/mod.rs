@@ -69,8 +69,8 @@ pub struct RowScores {
     pub mask: Address,
     /// The elements from a sample, a head and an item of the mask to the next; 0 where all have the same.
     pub mask_strides: [usize; 3],
-    /// The addresses of the bounds of the sequences of items and of those of keys, `[sequences + 1]` `i32`: items see
-    /// the keys of their own; 0 if they see all.
+    /// The addresses of the bounds of the sequences of items and of the sequences of keys, `[sequences + 1]` `i32`:
+    /// items see the keys of their sequence; 0 if they see all.
     pub bounds: [Address; 2],
     /// The sequences.
     pub sequences: usize,
@@ -270,7 +270,7 @@ impl Rows {
     /// The errors of the type.
     ///
     /// # Safety
-    /// The contract of the type holds, and places are those of columns. A matrix that no place names may have any address.
+    /// The contract of the type holds, and each place is the place of a column. A matrix that no place names may have any address.
     pub unsafe fn take_columns(
         &self,
         target: Target<'_>,
@@ -378,7 +378,7 @@ impl Rows {
         unsafe { self.launch(target, Function::Softmax, threads, arguments) }
     }
 
-    /// The gradient of scores `[rows, keys]`, behind their factor and their mask, from that of the shares of
+    /// The gradient of scores `[rows, keys]`, after their factor and their mask, from the gradient of the shares of
     /// [`Self::softmax`], which it replaces.
     ///
     /// # Errors
@@ -449,7 +449,7 @@ impl Rows {
     }
 
     /// # Safety
-    /// The contract of the type holds for the arguments, which are those of the function.
+    /// The contract of the type holds for the arguments, which match the function.
     unsafe fn launch<const N: usize>(
         &self,
         target: Target<'_>,

@@ -16,11 +16,11 @@ use crate::cuda::items::Target;
 /// | 2 | over the root of the mean of signed squares plus `of_both` |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowNorms {
-    /// The address of the groups, `[count, 4]` `i32`: the first unit and the one behind the last, the kind, and what
-    /// the sum of squares is divided by.
+    /// The address of the groups, `[count, 4]` `i32`: the first unit and the one after the last, the kind, and what the
+    /// sum of squares is divided by.
     pub groups: CUdeviceptr,
-    /// The address of the units, `[units, 3]` `i32`, whose squares have one sign, that of their sum: the first column
-    /// and the one behind the last, and whether the sign is 1 in any case.
+    /// The address of the units, `[units, 3]` `i32`, whose squares have one sign, the sign of their sum: the first
+    /// column and the one after the last, and whether the sign is 1 in any case.
     pub units: CUdeviceptr,
     /// The address of the columns, `[columns, 4]` `i32`: the place in rows of results, that in rows of tokens, that
     /// of the change in rows of tokens, and the factor of the square.
@@ -49,9 +49,9 @@ pub(super) struct RawNorms {
 }
 
 impl Rows {
-    /// The gradients of scores `[rows, keys]` from those of shares, which they replace in `slopes`. With `changes` of
-    /// scores, `second` is at first the gradient of shares in the change of values, and then the gradient of scores
-    /// in the directional derivative of attention.
+    /// The gradients of scores `[rows, keys]` from the gradients of shares, which they replace in `slopes`. With
+    /// `changes` of scores, `second` is at first the gradient of shares in the change of values, and then the gradient
+    /// of scores in the directional derivative of attention.
     ///
     /// # Errors
     /// The errors of the type.
@@ -80,7 +80,7 @@ impl Rows {
     /// The errors of the type.
     ///
     /// # Safety
-    /// The contract of the type holds, and places are those of columns.
+    /// The contract of the type holds, and each place is the place of a column.
     pub unsafe fn norms(
         &self,
         target: Target<'_>,

@@ -13,11 +13,11 @@ const EACH: usize = 4;
 /// `factors[u stride + i]` times the number at `places[u stride + i]`. Sums have the order, and so the bits, of
 /// [`Pack`](crate::cuda::items::Pack) with the same tables.
 ///
-/// A place is a number of bits that [`Packs`] says, behind the number of a tensor, counted from `from`. Numbers whose
-/// factor is 0 are not read.
+/// The low bits of a place, as many as [`Packs`] says, are the place of a number in its tensor. The bits above are the
+/// number of the tensor, counted from `from`. Numbers whose factor is 0 are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pack {
-    /// The first block behind those of the pack and of all in front of it.
+    /// The first block after the blocks of the pack and of all packs before it.
     pub end: usize,
     /// The results.
     pub count: usize,
@@ -25,9 +25,9 @@ pub struct Pack {
     pub uses: usize,
     /// The elements of the tables from a use to the next.
     pub stride: usize,
-    /// The first place, in elements of `i32` behind the address of all tables.
+    /// The first place, in elements of `i32` from the address of all tables.
     pub places: usize,
-    /// The first factor, in elements of the type behind the address of all tables.
+    /// The first factor, in elements of the type from the address of all tables.
     pub factors: usize,
     /// The tensor that is written, by its number.
     pub to: usize,

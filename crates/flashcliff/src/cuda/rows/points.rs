@@ -15,7 +15,7 @@ pub struct RowPoints {
     pub units: CUdeviceptr,
     /// The address of the blades in whose place features are, `[coordinates + 2]` `i32`.
     pub slots: CUdeviceptr,
-    /// The address of the logarithms of weights, `[weights]`, and behind them their changes.
+    /// The address of the logarithms of weights, `[weights]`, and after them their changes.
     pub logarithms: CUdeviceptr,
     /// The channels of units.
     pub count: usize,
@@ -23,11 +23,11 @@ pub struct RowPoints {
     pub blades: usize,
     /// The multivector channels and the scalars of a row of results.
     pub channels: [usize; 2],
-    /// Whether rows of tokens have changes behind the channels of each blade, and behind the scalars.
+    /// Whether rows of tokens have changes after the channels of each blade, and after the scalars.
     pub along: bool,
     /// The first blade of a point.
     pub first: usize,
-    /// The coordinates of a point, at most seven. Its weight is behind them.
+    /// The coordinates of a point, at most seven. Its weight follows them.
     pub coordinates: usize,
     /// The weights.
     pub weights: usize,
@@ -93,8 +93,8 @@ impl Rows {
         unsafe { self.launch(target, Function::PointFeatures, threads, arguments) }
     }
 
-    /// Writes the gradient of tokens, and the shares of rows in those of logarithms, `[rows, weights]`, with those of
-    /// their changes behind them. Addresses of 0 are those of gradients that are not wanted.
+    /// Writes the gradient of tokens, and the shares of rows in the gradients of logarithms, `[rows, weights]`, with
+    /// the shares in the gradients of their changes after them. The address of a gradient that is not wanted is 0.
     ///
     /// # Errors
     /// The errors of the type.

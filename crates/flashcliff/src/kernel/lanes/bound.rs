@@ -88,7 +88,7 @@ impl<'a, T: Element, const N: usize> Bound<'a, T, N> {
         self
     }
 
-    /// Runs the stage on a row. `sums` has the row sums of the stages before it, and takes those of this stage.
+    /// Runs the stage on a row. `sums` has the row sums of the stages before it, and takes the row sums of this stage.
     ///
     /// # Safety
     /// All places hold the row; the CPU supports the tier.

@@ -165,7 +165,7 @@ impl Layout {
     }
 }
 
-/// The lanes of a cut: those of the stage that writes it.
+/// The lanes of a cut are the lanes of the stage that writes it.
 pub(super) fn width_of_cut(plan: &Plan, cut: usize) -> Width {
     let writes = |stage: &&StageCall| {
         let mut outputs = stage.outputs.iter();

@@ -62,7 +62,7 @@ impl<T> Operand<T> {
         Self::of_width(Width::Channels, ptr, [components, batch, channels])
     }
 
-    /// The operand of a contiguous `[components, batch, channels]` tensor, whose channels are those of a width.
+    /// The operand of a contiguous `[components, batch, channels]` tensor, with the channels of a width.
     pub(crate) fn of_width(
         width: Width,
         ptr: *mut T,
@@ -224,7 +224,7 @@ unsafe fn run_part<T: Element>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Totals {
     Written,
-    /// They are added to those of other rows.
+    /// They are added to the totals of other rows.
     Added,
 }
 

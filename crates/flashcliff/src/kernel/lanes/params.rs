@@ -1,6 +1,6 @@
 //! Packs parameters for the lanes, and adds up sums over the batch.
 //!
-//! A packed parameter has the values of one group of channels one behind the other, each a vector. Interpreted stages
+//! A packed parameter has the values of one group of channels one after the other, each a vector. Interpreted stages
 //! take parameters that are not packed: [`Rows::parameter`](super::layout::Rows::parameter) knows the difference.
 
 use super::layout::Layout;

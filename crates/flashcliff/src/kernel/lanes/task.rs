@@ -12,7 +12,7 @@ use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
 use flashcliff_program::ir::Width;
 
-/// The stages for which a task has room of its own. Few plans have more.
+/// The stages for which a task has its own room. Few plans have more.
 const OWN_STAGES: usize = 9;
 
 /// The stages of a program, in order.
@@ -246,7 +246,7 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
     }
 }
 
-/// The places of parameters in scratch memory, one behind the other.
+/// The places of parameters in scratch memory, one after the other.
 fn parameters<T, const N: usize>(
     ptr: *mut T,
     params: &[Parameter<T>],

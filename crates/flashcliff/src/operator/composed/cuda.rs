@@ -166,7 +166,7 @@ impl Composed {
             scratch_bytes: call.workspace_bytes.saturating_sub(values),
             ordinal: self.device.ordinal(),
         };
-        // SAFETY: the caller promises it; zeros have a part of the workspace of their own.
+        // SAFETY: the caller promises it; zeros have their own part of the workspace.
         unsafe {
             call.zero(run.zeros, memory.zeros_len * width)?;
             let queue = Queue::from_raw(call.stream, self.device.context());

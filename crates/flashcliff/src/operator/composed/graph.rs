@@ -19,7 +19,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// The axis of a lane operator, whose channels are those of this side.
+    /// The axis of a lane operator with the channels of this side.
     fn of(self, dim: Dim) -> Dim {
         match (self, dim) {
             (Self::Out, Dim::In) => Dim::Out,
@@ -187,7 +187,7 @@ impl Graph {
         output
     }
 
-    /// The graph of the gradient: its arguments are those of this graph, then the gradients of its results.
+    /// The graph of the gradient: its arguments are the arguments of this graph, then the gradients of its results.
     pub(crate) fn gradient(&self) -> Self {
         let mut out = self.clone();
         out.results.clear();
@@ -210,7 +210,8 @@ impl Graph {
         out.finished()
     }
 
-    /// The graph of the directional derivative, the transpose of a transpose: its arguments are those of this graph, then their tangents.
+    /// The graph of the directional derivative, the transpose of a transpose: its arguments are the arguments of this graph, then their
+    /// tangents.
     pub(crate) fn tangent(&self) -> Self {
         let (arguments, results) = (self.arguments.len(), self.results.len());
         let mut out = self.gradient().gradient();
@@ -287,7 +288,7 @@ impl Graph {
         }
     }
 
-    /// The graph without steps whose values nothing needs, and with a value of its own for each result.
+    /// The graph without steps whose values nothing needs, and with a separate value for each result.
     fn finished(mut self) -> Self {
         let mut taken: Vec<ValueId> = self.arguments.iter().map(|(value, _)| *value).collect();
         for at in 0..self.results.len() {

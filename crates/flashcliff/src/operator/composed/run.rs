@@ -86,8 +86,8 @@ pub(super) fn run<T: Element>(
         zeros: base.wrapping_add(memory.zeros),
         scratch,
     };
-    // SAFETY: each value has a place of its size: an argument and a result those of the caller, whose shapes were checked, any other
-    // one in the workspace, where no two that are needed at once overlap.
+    // SAFETY: each value has a place of its size. Arguments and results have the places of the caller, whose shapes were checked. Any other
+    // value has one in the workspace, where no two that are needed at once overlap.
     graph
         .steps
         .iter()
@@ -123,7 +123,7 @@ impl<'a, T: Element> Run<'a, T> {
     }
 
     /// # Safety
-    /// Every value that the step reads has been computed, and what it writes has places of its own.
+    /// Every value that the step reads has been computed, and what it writes has its own places.
     unsafe fn step(&mut self, step: &Step) -> Result<(), Error> {
         // SAFETY: the caller promises it.
         unsafe {

@@ -313,7 +313,7 @@ impl Implementation for LaneOperator {
     }
 
     /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate
-    /// that kernels do not have, it is no program that runs.
+    /// that kernels do not have, it does not run.
     fn cost(&self, dims: &Dims) -> Cost {
         let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
             let flops = ir::cost(program.source()).flops();
@@ -359,7 +359,7 @@ impl Implementation for LaneOperator {
         workspace: &mut [T],
     ) -> Result<(), Error> {
         let program = self.program.adjoint();
-        // The gradient of the output comes behind the inputs.
+        // The gradient of the output comes after the inputs.
         let input = |index: usize| {
             let input = given.inputs.get(index).unwrap_or(&given.grad_output);
             input.data().as_ptr().cast_mut()

@@ -3,7 +3,7 @@
 //! `y`, the output of the map, lies in the saved values; with the option `recompute` each pass computes it in its
 //! workspace. In the backward pass the product writes the gradient of `x`, and the map adds its part to it.
 //!
-//! It has no CUDA code of its own: `cuda` calls the map and the product.
+//! It does not have its own CUDA code: `cuda` calls the map and the product.
 
 #[cfg(feature = "cuda")]
 mod cuda;

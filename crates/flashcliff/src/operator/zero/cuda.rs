@@ -28,7 +28,7 @@ impl OnCuda for Zero {
 /// Clears the tensors that are wanted.
 ///
 /// # Safety
-/// The call is checked, and the tensors are those of the specs.
+/// The call is checked, and the tensors match the specs.
 unsafe fn clear(call: &Call, tensors: &Gradients, specs: &[TensorSpec]) -> Result<(), Error> {
     for (tensor, spec) in tensors.iter().zip(specs) {
         if let Some(tensor) = *tensor {

@@ -17,11 +17,11 @@ pub(super) struct Term {
 /// The part of `V x reverse(V)` that takes one blade to another.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
-    /// The blade of the result, counted among those of the multivectors.
+    /// The blade of the result, counted among the blades of the multivectors.
     pub(super) output: usize,
     /// The blade of `x`, counted alike.
     pub(super) input: usize,
-    /// Blades are counted among those of the versor.
+    /// Blades are counted among the blades of the versor.
     pub(super) terms: Vec<Term>,
 }
 

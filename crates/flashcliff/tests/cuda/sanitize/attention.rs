@@ -18,7 +18,7 @@ struct Sizes {
 /// Queries and keys of equally long sequences, and of others, of which one has no keys.
 const ROWS: [([&[i32]; 2], bool); 3] = [
     ([&[0, 20, 40], &[0, 70, 140]], false),
-    // Few keys have kernels of their own.
+    // Few keys have separate kernels.
     ([&[0, 9, 18], &[0, 5, 10]], false),
     ([&[0, 33, 37, 50], &[0, 65, 65, 98]], true),
 ];
@@ -29,8 +29,8 @@ pub(super) fn run() {
         (4, 1, 24, 48),
         (2, 2, 40, 44),
         (3, 3, 96, 92),
-        // Values that are narrower than the columns of a kernel. Columns behind them get what follows in shared
-        // memory, which must not be on its way there.
+        // Values that are narrower than the columns of a kernel. Columns after them get what follows in shared memory,
+        // which must not be on its way there.
         (4, 1, 24, 16),
         (2, 2, 40, 4),
         (3, 3, 92, 60),
@@ -206,8 +206,8 @@ fn formula(sizes: Sizes, bounds: [&[i32]; 2], scale: f64, [q, k, v]: [&Numbers; 
     out
 }
 
-/// Shares of a query add up to 1. So the gradients of the values of a sequence add up to those of its results, and
-/// those of its keys to zero: a vector that is added to all keys changes no share.
+/// Shares of a query add up to 1. So the gradients of the values of a sequence add up to the gradients of its results,
+/// and the gradients of its keys to zero: a vector that is added to all keys changes no share.
 fn check_sums(
     sizes: Sizes,
     bounds: [&[i32]; 2],

@@ -56,7 +56,7 @@ const LONG: Case = Case {
 };
 
 pub(super) fn run() {
-    // Few rows have kernels of their own.
+    // Few rows have separate kernels.
     for rows in [1, 70, 800, 8200] {
         for transposed in [false, true] {
             call(&SHORT, rows, transposed);

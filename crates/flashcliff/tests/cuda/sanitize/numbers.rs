@@ -1,4 +1,4 @@
-//! Numbers in memory of their own, for kernels that take addresses.
+//! Numbers in their own memory, for kernels that take addresses.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// Numbers that a kernel reads, and behind them as many elements that nothing has written.
+    /// Numbers that a kernel reads, and after them as many elements that nothing has written.
     pub(super) fn given_before_nothing(&self, dtype: Dtype, values: &[f64]) -> Numbers {
         let mut bytes = vec![0; values.len() * dtype.bytes()];
         encode(dtype, values, &mut bytes);
@@ -114,7 +114,7 @@ impl Numbers {
     }
 }
 
-/// Numbers near others, relative to those of magnitude 1 and more.
+/// Numbers near others: the bound is relative for numbers of magnitude 1 and more.
 pub(super) fn assert_near(got: &[f64], expected: &[f64], bound: f64, what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (at, (got, expected)) in got.iter().zip(expected).enumerate() {

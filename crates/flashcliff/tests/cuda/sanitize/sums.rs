@@ -93,7 +93,7 @@ fn packed(dtype: Dtype) {
     let halves = halves.map(|half| bench.given(dtype, half.to_vec()));
     let last = halves[1].given.len() as i32 - 1;
     let split = |place: &i32| match *place - first as i32 {
-        // There is nothing behind the second tensor that a place could name.
+        // There is nothing after the second tensor that a place could name.
         behind if behind >= 0 => (1 << Items::PLACE_BITS) | behind.min(last),
         _ => *place,
     };

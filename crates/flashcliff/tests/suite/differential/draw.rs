@@ -85,7 +85,7 @@ impl<'a> Call<'a> {
             Err(Error::UnsupportedGrades { .. }) => return None,
             Err(error) => panic!("{spec:?} of {}: {error}", algebra.name()),
         };
-        // Products that are always zero have no kernel, but tests of their own.
+        // Products that are always zero have no kernel, but have their own tests.
         if is_nothing(basis, &spec) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The kernels of path products of an algebra: those of the build, or kernels that are compiled when they are first used.
+//! The kernels of path products of an algebra: kernels of the build, or kernels that are compiled when they are first used.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -36,7 +36,7 @@ impl Functions {
     ) -> Result<Self, Error> {
         // SAFETY: the string ends in a zero byte.
         let find = |name: CString| unsafe { sys::fc_block_find(name.as_ptr()) };
-        // A name with a zero byte is no algebra's.
+        // No algebra has a name with a zero byte.
         let name = CString::new(algebra.name()).ok();
         let found = name.filter(|_| may_be_built(algebra)).map(find);
         if let Some(built) = found.and_then(|found| NonNull::new(found.cast_mut())) {

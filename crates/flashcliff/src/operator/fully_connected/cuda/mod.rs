@@ -126,7 +126,7 @@ impl FullyConnected {
     /// formed, or its scales known. The last block writes the sums to the gradients.
     ///
     /// # Safety
-    /// The contract of [`Self::pack`] holds for the call and the space of `steps`, and `kernels` are those of the block.
+    /// The contract of [`Self::pack`] holds for the call and the space of `steps`, and `kernels` are the kernels of the block.
     unsafe fn add_weights(
         &self,
         call: &Call,
@@ -372,7 +372,7 @@ fn weight_parts<'a>(
     paths.map(move |(index, paths)| (paths, offset(first, index, paths.len() * size, bytes)))
 }
 
-/// Whether gradients are wanted: those of the operands, and those of the weights.
+/// Whether gradients of the operands are wanted, and whether gradients of the weights are.
 fn wanted(grads: &Gradients) -> [bool; 2] {
     let [x, y, w, ..] = grads.map(|grad| grad.is_some());
     [x || y, w]

@@ -91,8 +91,8 @@ impl<'a> Products<'a> {
         wanted.clamp(1, MOST_PARTS)
     }
 
-    /// `o = A W` for `count` rows of the batch. The addresses are those of `W` and `A` of the group, and of all blades
-    /// of `o`.
+    /// `o = A W` for `count` rows of the batch. The addresses are of `W` and `A` of the group, and of all blades of
+    /// `o`.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
         let [rows, width, out] = self.sizes(count);
         let types = self.types();
@@ -107,8 +107,8 @@ impl<'a> Products<'a> {
         )
     }
 
-    /// `grad_A = grad_o W^T`. The addresses are those of `W` of the group, of all blades of `grad_o`, and of `grad_A`
-    /// of the group. `grad_A` has the type of operands too, so for a scaled block it is made smaller by a power of two.
+    /// `grad_A = grad_o W^T`. The addresses are of `W` of the group, of all blades of `grad_o`, and of `grad_A` of the
+    /// group. `grad_A` has the type of operands too, so for a scaled block it is made smaller by a power of two.
     pub(super) fn path_gradients(
         &self,
         count: usize,
@@ -132,7 +132,7 @@ impl<'a> Products<'a> {
         Product { scale, ..product }
     }
 
-    /// `grad_W = A^T grad_o`, or the same added to the values that are there. The addresses are those of all blades of
+    /// `grad_W = A^T grad_o`, or the same added to the values that are there. The addresses are of all blades of
     /// `grad_o`, of `A` of the group, and of its gradients.
     pub(super) fn weight_gradients(
         &self,

@@ -54,7 +54,7 @@ impl Scales {
 }
 
 impl Space {
-    /// `wanted`: whether the gradients of the operands, and those of the weights, are computed.
+    /// `wanted`: whether the gradients of the operands are computed, and whether the gradients of the weights are.
     pub(super) fn new(problem: &Problem, wanted: [bool; 2]) -> Self {
         let Problem { dims, dtypes, .. } = problem;
         let blocks = problem.blocks();

@@ -1,4 +1,4 @@
-//! The kernels of a program: those of the build, and those that are compiled when they are first asked for.
+//! The kernels of a program: kernels of the build, and kernels that are compiled when they are first asked for.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Operators that are one lane program.
 //!
 //! * `kernels` - the kernels of a program.
-//! * `strided` - those for tensors with strides of their own.
+//! * `strided` - the kernels for tensors with their own strides.
 
 mod kernels;
 #[cfg(feature = "jit")]
@@ -98,7 +98,7 @@ impl Lanes {
         }
     }
 
-    /// Whether there is a backward pass. A derivative of an operator with a gate has none: its gradient is an operator of its own.
+    /// Whether there is a backward pass. A derivative of an operator with a gate has none: its gradient is a separate operator.
     fn has_backward(&self) -> bool {
         self.kernels(Pass::Backward).source().is_resolved()
     }
@@ -192,7 +192,7 @@ impl Lanes {
         }
     }
 
-    /// The arguments of a backward pass. The gradient of the output comes behind the inputs.
+    /// The arguments of a backward pass. The gradient of the output comes after the inputs.
     fn backward_arguments(&self, call: &Call) -> sys::fc_call {
         let mut inputs = call.inputs;
         inputs[self.program.source().arguments.len()] = call.output;
@@ -417,7 +417,7 @@ impl OnCuda for Lanes {
 /// Adds up partial sums that backward passes left.
 ///
 /// # Safety
-/// The partial sums are those of backward passes before on the stream, and the gradients have the shapes and types of their parameters; all
+/// The partial sums come from earlier backward passes on the stream, and the gradients have the shapes and types of their parameters; all
 /// are in the current context, and the stream is valid.
 pub(crate) unsafe fn add_up(all: &[sys::fc_partials], stream: RawStream) -> Result<(), Error> {
     // SAFETY: the caller promises it. There are at most a few operators.

@@ -1,5 +1,5 @@
-//! The kernels of a program for rows of tensors with strides of their own, with scalar channels and numbers of rows.
-//! Each is compiled when a call first needs it.
+//! The kernels of a program for rows of tensors with their own strides, with scalar channels and numbers of rows. Each
+//! is compiled when a call first needs it.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

@@ -81,7 +81,7 @@ impl Linear {
 
     /// A launch without tensors.
     pub(crate) fn few(&self, dims: &Dims, dtypes: Dtypes) -> sys::fc_linear_few {
-        // Sizes are those of few channels, and there are at most 2^8 blades.
+        // There are few channels, and at most 2^8 blades.
         sys::fc_linear_few {
             batch: dims.batch as i64,
             in_: dims.in_channels as i64,

@@ -87,7 +87,7 @@ struct Sum {
     first: usize,
     /// The rows of each sum.
     rows: usize,
-    /// How many sums there are, one behind the other.
+    /// How many sums there are, one after the other.
     count: usize,
     /// Which sum of all the first one is.
     to: usize,
@@ -220,9 +220,9 @@ impl Linear {
         Ok(())
     }
 
-    /// Calls a function with the sums that are the gradient of the weight, so many for each blade. If they have no
-    /// equal lengths, each matrix has sums of its own, over the rows of all of its blades, and the last one gets the
-    /// rows that are left.
+    /// Calls a function with the sums that are the gradient of the weight, so many for each blade. If their lengths are
+    /// not equal, each matrix has its own sums, over the rows of all of its blades, and the last one gets the rows that
+    /// are left.
     fn in_parts(
         &self,
         dims: &Dims,
