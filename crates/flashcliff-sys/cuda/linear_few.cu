@@ -192,7 +192,7 @@ __device__ T over_groups(const T *own, int count, int step) {
 }
 
 // A part of the gradients of the weight and of the bias of a map, over some rows of a blade. Each group of threads
-// adds the products of its own rows.
+// adds the products of the rows that it owns.
 template <class T, class S>
 __device__ void add_up_rows(const fc_linear_few &call, int part, int blade, int map) {
   using V = Lanes<T, kQuad>;

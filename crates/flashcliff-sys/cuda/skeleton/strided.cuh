@@ -1,4 +1,4 @@
-// What kernels on tensors with strides share: a row of channels, of scalar channels and of its own numbers, and a few
+// What kernels on tensors with strides share: a row of channels, of scalar channels and of numbers of the row, and a few
 // neighbouring threads that work on it.
 //
 // The rows of a CTA have equally many threads each, so that they meet in sums of their warps. A tile is the channels
