@@ -123,7 +123,7 @@ def gatr_networks():
 
 
 def gatr_hybrid():
-    """A model of single layers of GATr within modules of one's own."""
+    """A model of single layers of GATr within custom modules."""
     Absent("xformers")
     import gatr
     import torch
@@ -177,7 +177,7 @@ def lgatr(second):
 
 
 def chained(layers, second):
-    """Builds a module of one's own that applies layers of pairs one after the other."""
+    """Builds a custom module that applies layers of pairs one after the other."""
 
     def build():
         import torch
@@ -363,7 +363,7 @@ def lab_gatr():
 
 
 def gafl():
-    """Layers of one's own beside those of GATr."""
+    """Custom layers beside layers of GATr."""
     Absent("xformers", "tqdm", "scipy", "tree", "biotite", "Bio", "pandas", "hydra", "omegaconf", "lightning")
     import torch
     from gafl.models.gafl.pga_utils import PairwiseGeometricBilinear

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Accelerates models of public repositories at pinned commits, and compares them with the originals in float64.
 
-Fetches the repositories; their code stays in a temporary folder. Each repository has a process of its own, as several
+Fetches the repositories; their code stays in a temporary folder. Each repository has its own process, as several
 have packages of one name. Run by hand, with a network:
 
     python3 benches/peers/accelerate_repositories.py --commit $(git rev-parse --short HEAD) --out accelerate-repositories.json
@@ -75,7 +75,7 @@ def run_quietly(*words, **options):
 
 
 def run(case, folder, options):
-    """Fetches what a case needs, and measures its models in a process of its own."""
+    """Fetches what a case needs, and measures its models in a separate process."""
     paths = [f"{folder}/requirements", *(place(source, folder, options) for source in case.sources)]
     environment = os.environ | case.environment | {"PYTHONPATH": os.pathsep.join((*paths, os.environ.get("PYTHONPATH", "")))}
     words = [sys.executable, __file__, "--one", case.name]
@@ -111,7 +111,7 @@ def place(source, folder, options):
 
 
 def describe(target, name, version, entries):
-    """Writes what packages ask of their own installation: their version and their entry points."""
+    """Writes what packages ask about their installation: their version and their entry points."""
     folder = f"{target}/{name}-{version}.dist-info"
     os.makedirs(folder)
     for file, said in (

@@ -1,7 +1,7 @@
 """Charged bodies by NumPy in three and in five dimensions, and the checksums that the tests of `flashcliff_tasks::bodies` expect.
 
-The order of draws and operations is that of EGNN's generator. The last bits of what it computes depend on the machine; the
-tests have those of x86-64 Linux with fused products and powers of the C library. CPUs with AVX-512 need
+The order of draws and operations is that of EGNN's generator. The last bits of what it computes depend on the machine. The
+tests expect the bits of x86-64 Linux with fused products and powers of the C library. CPUs with AVX-512 need
 
     NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" python bodies_numpy.py
 """

@@ -3,7 +3,7 @@
 
     python benches/peers/compiled_cost.py [--device cpu|cuda] [--layers 8] [--rounds 30] [--out FILE]
 
-The two ways take turns, each in processes of its own, since a process decides at its start. The numbers are medians over
+The two ways take turns, each in its own processes, since a process decides at its start. The numbers are medians over
 all rounds of all processes, in microseconds for the whole call; beside them the cost of one operator by ``torch.ops``. The
 clock is that of the wall; on CUDA the queue is empty when a round starts and never fills.
 """

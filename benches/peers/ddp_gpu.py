@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Data parallel training on all GPUs of a host: one process a GPU, NCCL, DDP and FSDP.
 
-Losses and final parameters are compared with those of one process on one GPU with the whole batch,
+Losses and final parameters are compared with the results of one process with the whole batch on one GPU,
 in float64; then float32 steps are timed. Prints JSON.
 
     python3 benches/peers/ddp_gpu.py [--device cpu --processes 2]

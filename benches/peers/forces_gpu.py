@@ -2,10 +2,11 @@
 
     python benches/peers/forces_gpu.py [--rounds 20] [--commit HASH] [--out FILE]
 
-Structures are silicon, shaken, of 512 and 4096 atoms with some 28 neighbours each. Each step is one CUDA graph of `flashcliff.capture`: forward pass,
-derivatives, backward pass and AdamW, or velocity Verlet. Times of the GPU are those of replays in a row, those of the wall are of calls with an
-empty queue before and after. Steps take turns round by round; the numbers are medians over rounds, in microseconds. Dynamics have the
-time of a search for neighbours apart: by vesin if it is installed, else over all pairs. With `--device cpu` the same steps run without graphs.
+Structures are shaken silicon of 512 and 4096 atoms with some 28 neighbours each. Each step is one CUDA graph of `flashcliff.capture`:
+forward pass, derivatives, backward pass and AdamW, or velocity Verlet. GPU times are measured over replays in a row, wall times over
+calls with an empty queue before and after. Steps take turns round by round; the numbers are medians over rounds, in microseconds. In
+dynamics a search for neighbours is timed apart: by vesin if it is installed, else over all pairs. With `--device cpu` the same steps
+run without graphs.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def wait(device: str) -> None:
 
 
 def timed(call, device: str, repeats: int) -> float:
-    """Microseconds of a call, with an empty queue before the first and behind the last."""
+    """Microseconds of a call, with an empty queue before the first and after the last."""
     wait(device)
     start = time.perf_counter()
     for _ in range(repeats):

@@ -3,10 +3,10 @@
 
     python3 benches/peers/jax_gpu.py [--shapes 256x16,4096x32,65536x32,1024x128] [--rounds 40] [--calls 50] [--commit HASH] [--out FILE]
 
-Both libraries compute the output of `sgp_norm` in Cl(3,0,0), float32, and the gradients of both operands and of the weights from a given gradient of
-the output. In JAX that is one program of `jax.jit`; in PyTorch one captured graph, and for orientation the eager call. A round is a run of
-`calls` calls that wait in the queue, timed by the clock of the host until the GPU is done; libraries take turns round by round, and a time is the median
-over rounds of the time of a call, in microseconds. Outputs and gradients of both are compared first, bit for bit.
+Both libraries compute the output of `sgp_norm` in Cl(3,0,0), float32, and the gradients of both operands and of the weights from a given
+gradient of the output. In JAX that is one program of `jax.jit`; in PyTorch one captured graph, and for orientation the eager call. A round
+is a run of `calls` calls that wait in the queue, timed by the clock of the host until the GPU is done. Libraries take turns round by round,
+and a time is the median over rounds of the time of a call, in microseconds. Outputs and gradients of both are compared first, bit for bit.
 
 Each library runs in this process. JAX is kept from reserving most of the memory by XLA_PYTHON_CLIENT_PREALLOCATE=false.
 """

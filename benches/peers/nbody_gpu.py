@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""CGENN's own code on charged bodies, beside `flashcliff train nbody`: times of a training step, and the error of our weights in its network.
+"""CGENN's own code on charged bodies, beside `flashcliff train nbody`: times of a training step, and the error of our weights in
+its network.
 
     flashcliff data nbody nbody.safetensors
     flashcliff train nbody --device cuda --capture on --out run
     flashcliff train nbody --device cuda --capture on --precision tf32 --out run-tf32
-    python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --weights run/best.safetensors --ours f32=run/metrics.json --ours TF32=run-tf32/metrics.json
+    python3 benches/peers/nbody_gpu.py CLONE nbody.safetensors --weights run/best.safetensors --ours f32=run/metrics.json \
+        --ours TF32=run-tf32/metrics.json
 
-CLONE is a clone of DavidRuhe/clifford-group-equivariant-neural-networks. A step is forward, backward and Adam on 100 samples that are on the GPU, by the
-wall, with a wait for the GPU around all steps that are counted; medians of rounds that take turns. Compiled steps have `torch.compile` of the network.
-Ours are the means of whole runs of training, with their validation.
+CLONE is a clone of DavidRuhe/clifford-group-equivariant-neural-networks. A step is forward, backward and Adam on 100 samples that are on
+the GPU. Times are wall times, with a wait for the GPU around all steps that are counted, and medians of rounds that take turns. Compiled
+steps have `torch.compile` of the network.
+Our times are the means of whole runs of training, with their validation.
 """
 
 import argparse

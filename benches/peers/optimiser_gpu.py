@@ -4,7 +4,7 @@ too, and flashcliff's Lion.
 
 First both take some steps, which must agree. `eager` is the call of `step()`, `graph` the replay of a
 CUDA graph of it. `gpu` is the time between events, `wall` that of the host until the GPU is done, `host` that of the call alone
-with an empty queue; medians, in microseconds. With `--max-norm`, PyTorch's optimiser comes behind
+with an empty queue; medians, in microseconds. With `--max-norm`, PyTorch's optimiser comes after
 `torch.nn.utils.clip_grad_norm_(..., foreach=True)`.
 
     python3 benches/peers/optimiser_gpu.py [--max-norm 1.0] [--commit HASH] [--out FILE]

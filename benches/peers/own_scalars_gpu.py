@@ -1,10 +1,10 @@
-"""Measures an operator of one's own over vectors and scalars on a GPU: the norm of L-GATr-slim, beside the same norm by operations of PyTorch, beside
-``torch.compile`` of these, and beside a copy of its bytes.
+"""Measures a custom operator over vectors and scalars on a GPU: the norm of L-GATr-slim, beside the same norm by operations of PyTorch,
+beside ``torch.compile`` of these, and beside a copy of its bytes.
 
     python benches/peers/own_scalars_gpu.py [--rounds 30] [--commit HASH] [--out FILE]
 
-Times of the GPU are of captured graphs, those of the wall of eager calls until the GPU is done. Cases take turns round by round; the numbers are
-medians over rounds, in microseconds. ``forward`` needs no gradient, ``both`` is the forward pass and the gradients of all arguments.
+GPU times are measured on captured graphs, wall times on eager calls until the GPU is done. Cases take turns round by round; the numbers
+are medians over rounds, in microseconds. ``forward`` needs no gradient, ``both`` is the forward pass and the gradients of all arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flashcliff.operators import Multivector, PerChannel, Scalars
 from results import show
 
 EPS = 0.01
-# Rows, vectors and scalars: those of L-GATr-slim on 512 jets of 50 tokens, a smaller network, and few rows.
+# Rows, vectors and scalars: L-GATr-slim on 512 jets of 50 tokens, a smaller network, and few rows.
 SIZES = ((25_600, 32, 96), (25_600, 16, 64), (2_560, 32, 96))
 
 
@@ -109,7 +109,7 @@ def main() -> None:
         "commit": options.commit,
         "sizes": [],
     }
-    # A stream of one's own for all calls, on which they are captured too.
+    # A separate stream for all calls, on which they are captured too.
     with torch.cuda.stream(torch.cuda.Stream()):
         for sizes in SIZES:
             for dtype in (torch.float32, torch.bfloat16):

@@ -1,6 +1,6 @@
 """The jets of `flashcliff data jets` for `transformers_precision.py`: an L-GATr tells two kinds apart, in ragged batches.
 
-A jet is a sequence of its particles behind one item without a momentum, whose scalar becomes the score. Steps of a CUDA
+A jet is a sequence: one item without a momentum, whose scalar becomes the score, and then its particles. Steps of a CUDA
 graph have one number of items, so sequences of zeros fill each batch up; nothing reads what comes of them.
 """
 

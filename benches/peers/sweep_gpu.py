@@ -46,7 +46,7 @@ def configure(precision):
 
 
 def compile_ahead(job):
-    """Runs variants of other libraries once in a process of its own, to fill the compilers'
+    """Runs variants of other libraries once in a separate process, to fill the compilers'
     caches."""
     precision, dtype, peers, point, names = job
     configure(precision)

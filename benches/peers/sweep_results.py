@@ -6,7 +6,7 @@ PASSES = ("forward", "forward+backward")
 
 def right_ones(differences, tolerance, own_tolerances=None):
     """The variants whose differences to float64 are small. The others are reported. Some tensors
-    have tolerances of their own."""
+    have their own tolerances."""
     limits = own_tolerances or {}
     right = []
     for name, found in differences.items():

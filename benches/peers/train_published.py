@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`flashcliff train` at a published budget, over seeds of weights and batches, and of data too where its seed is not given.
 
-Errors are those of the last weights, on the test set. They and the seconds of training replace the row of the task in a file of results,
-by default benches/results/accuracy.json, of which `cargo xtask figures` makes the table. A run that stops early or that is of another
+Errors are measured with the last weights on the test set. They and the seconds of training replace the row of the task in a results file,
+by default benches/results/accuracy.json, from which `cargo xtask figures` makes the table. A run that stops early or that is of another
 budget is an error.
 
     python3 benches/peers/train_published.py PROGRAM gravity --device cuda --commit HASH

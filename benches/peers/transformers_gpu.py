@@ -27,7 +27,7 @@ Captured variants have more parts in their name, such as `ours-graph-bf16-items`
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
 
-`--set users` measures networks of the sizes that users train, `--set sizes` those of the packages' own measurements.
+`--set users` measures networks of the sizes that users train, `--set sizes` networks of the sizes that the packages measured.
 
 `--out` is written after each variant. `--profile` prints kernels and their time in a call instead.
 

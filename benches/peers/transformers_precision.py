@@ -10,7 +10,7 @@
 |         | at 1e-3 that falls by half a cosine, gradients clipped to a norm of 1. Errors are shares of jets on the wrong side.
 |         | `bound` is the error of who knows the frame of each jet; no classifier is better.                      |
 
-Each step is a CUDA graph. Errors are those of the last weights, evaluated in the precision of the training. The seeds of a
+Each step is a CUDA graph. Errors are measured with the last weights, evaluated in the precision of the training. The seeds of a
 precision are trained side by side, `--together` at once; seconds are the wall time of each group over its seeds.
 
 | precision      | what                                                                          |
@@ -54,7 +54,7 @@ def casting(precision):
 
 
 class Run:
-    """The training of one seed, whose step is a CUDA graph on a stream of its own.
+    """The training of one seed, whose step is a CUDA graph on its own stream.
 
     Graphs that were recorded on one stream share the workspace of cuBLAS, so they may not run side by side.
     """

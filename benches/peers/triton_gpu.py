@@ -1,5 +1,5 @@
-"""Measures the Triton kernels of ``sgp_norm`` beside the CUDA kernels, in one process: forward, and forward and backward, in the plane and in
-space.
+"""Measures the Triton kernels of ``sgp_norm`` beside the CUDA kernels, in one process: forward, and forward and backward, in the plane
+and in space.
 
     python benches/peers/triton_gpu.py [--rounds 40] [--commit HASH] [--out FILE] [--quick]
 

@@ -83,7 +83,7 @@ fn cuda_version() -> Result<String, Box<dyn Error>> {
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
-/// The waits of first calls, each in a process of its own.
+/// The waits of first calls, each in its own process.
 fn first_calls() -> Result<Vec<Value>, Box<dyn Error>> {
     let process = std::process::id();
     let folder = std::env::temp_dir().join(format!("flashcliff-first-calls-{process}"));
@@ -135,7 +135,7 @@ fn first_call(signature: Signature) -> Result<f64, Box<dyn Error>> {
     }
 }
 
-/// The times of kernels compiled now, and of those of the build, in turns.
+/// The times of kernels compiled now and of kernels of the build, in turns.
 fn speeds(device: &Device, quick: bool) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut gpu = Gpu::new(0, device.new_stream()?, quick)?;
     let effort = Effort::new(quick);
