@@ -98,7 +98,7 @@ impl FromStr for Architecture {
     }
 }
 
-/// The architectures to compile for, in order: those of [`ARCHITECTURES_VARIABLE`] if it is set,
+/// The architectures to compile for, in order: the list in [`ARCHITECTURES_VARIABLE`] if it is set,
 /// else [`DEFAULT_ARCHITECTURES`].
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use crate::Error;
 /// The kind of a source file, by which [`Architecture::flags`](crate::Architecture::flags) chooses its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Kernels that walk rows, and the kernels that are launched behind them, with the special instructions of 90a.
+    /// Kernels that walk rows, and the kernels that are launched after them, with the special instructions of 90a.
     Rows,
     /// Kernels that are the same everywhere.
     Portable,
@@ -25,9 +25,9 @@ const KINDS: [(&str, Source); 28] = [
     ("layers_f32.cu", Source::Rows),
     // The sum of partial gradients starts beside the end of the kernel before it: an instruction of 90.
     ("launch.cu", Source::Rows),
-    // Each thread reads, computes and writes lanes of its own.
+    // Each thread reads, computes and writes its own lanes.
     ("points_f32.cu", Source::Portable),
-    // Each CTA has rows of its own, and brings them with plain loads.
+    // Each CTA has its own rows, and brings them with plain loads.
     ("blocks_f32.cu", Source::Portable),
     ("fully_connected.cu", Source::Portable),
     ("linear.cu", Source::Portable),
@@ -39,15 +39,15 @@ const KINDS: [(&str, Source); 28] = [
     ("dropout.cu", Source::Portable),
     ("segments.cu", Source::Dependent),
     ("network.cu", Source::Portable),
-    // Each thread or group of threads has items of its own.
+    // Each thread or group of threads has its own items.
     ("item_heads.cu", Source::Dependent),
     ("item_merge.cu", Source::Dependent),
     ("item_sums.cu", Source::Dependent),
     ("item_pack.cu", Source::Dependent),
-    // Each CTA has rows, or blocks of a matrix, of its own.
+    // Each CTA has its own rows, or its own blocks of a matrix.
     ("block_sparse.cu", Source::Dependent),
     ("block_sparse_few.cu", Source::Dependent),
-    // Each warp has rows of queries or keys of its own.
+    // Each warp has its own rows of queries or keys.
     ("attention.cu", Source::Portable),
     ("attention_whole.cu", Source::Dependent),
     // Lists of kernels, and what loads others, without code for GPUs.

@@ -168,8 +168,8 @@ fn in_path(environment: &Environment, name: &Path) -> Option<PathBuf> {
     candidates.find(|path| path.is_file())
 }
 
-/// The folders that may be the toolkit of a compiler: that of the file behind all links, and that where the compiler
-/// was found. The second matters for wrappers, whose links lead elsewhere.
+/// The folders that may be the toolkit of a compiler: the folder of the file that all links lead to, and the folder
+/// where the compiler was found. The second matters for wrappers, whose links lead elsewhere.
 fn roots(nvcc: &Path) -> Vec<PathBuf> {
     let real = fs::canonicalize(nvcc).ok();
     let mut roots: Vec<PathBuf> = Vec::new();

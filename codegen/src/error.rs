@@ -23,7 +23,7 @@ pub enum Error {
         /// The name of the program.
         program: String,
     },
-    /// A program that a user wants compiled is no operator.
+    /// A program that a user wants compiled is not an operator.
     Refused(Refusal),
     /// Derivatives that a user wants compiled need more tensors or sums than kernels have room for.
     SecondOrder {

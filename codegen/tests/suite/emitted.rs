@@ -199,7 +199,7 @@ fn generation_is_deterministic() {
     }
 }
 
-/// No operand or statement is missing: an expression that was emitted as nothing leaves one of these behind.
+/// No operand or statement is missing: an expression that was emitted as nothing leaves one of these in the text.
 #[test]
 fn no_operand_is_missing() {
     let signatures =
@@ -236,8 +236,8 @@ fn with_rows() -> Program {
     p
 }
 
-/// Row values and totals have their places behind those of lane tensors. A stage with sums that others wait for may
-/// have totals behind them.
+/// The places of row values and totals come after the places of lane tensors. A stage with sums that others wait for
+/// may have totals after these sums.
 #[test]
 fn kernels_read_row_values_and_collect_totals() {
     let walker = cuda::Walker {
@@ -259,7 +259,7 @@ fn kernels_read_row_values_and_collect_totals() {
     ] {
         assert!(single.text.contains(statement), "{statement}");
     }
-    // The gradients of totals are row values, behind the inputs, their gradients and the others.
+    // The gradients of totals are row values. They come after the inputs, their gradients and the other row values.
     let adjoint = cuda::strided(&differentiate(&with_rows()), walker).expect("room");
     assert_eq!((adjoint.shape.row_values, adjoint.shape.totals), (3, 1));
     for slot in 4..7 {

@@ -220,7 +220,7 @@ fn other_machines_and_cases_are_named() {
     );
 }
 
-/// A stored file that a hand or a disk has damaged is no reason for a verdict, nor to measure for ever.
+/// A stored file that a hand or a disk has damaged gives no reason for a verdict, nor a reason to measure for ever.
 #[test]
 fn stored_repeats_that_prove_nothing_are_named() {
     let kind = Cpu::new(true).kind().unwrap();

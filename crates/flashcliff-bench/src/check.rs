@@ -91,7 +91,7 @@ impl Sample {
         self.rows.iter().map(|&row| of_row(row)).collect()
     }
 
-    /// Sets all elements but those of the compared rows of a tensor with a batch to a value.
+    /// Sets all elements of a tensor with a batch to a value, except the elements of the compared rows.
     pub(crate) fn clear_others<T: Copy>(&self, spec: &TensorSpec, data: &mut [T], zero: T) {
         let lanes = data.len() / self.components(spec, data.len()).max(1);
         let channels = lanes / self.batch.max(1);

@@ -72,7 +72,7 @@ pub enum Error {
         code: i32,
     },
 
-    /// A text that is no report.
+    /// A text that is not a report.
     #[error("expected a report of `flashcliff bench --json`, of format {expected}: {reason}")]
     NotReport {
         /// The format that is read.

@@ -53,7 +53,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Operations a second in a type. On a GPU matrix products of 16 bits, and those that round to TF32, have rates of their own.
+    /// Operations a second in a type. On a GPU matrix products of 16 bits, and products that round to TF32, have their own rates.
     pub fn flops(&self, dtype: Dtype, of_matrix_products: bool, rounds_to_tf32: bool) -> f64 {
         let own = match dtype {
             Dtype::F64 => return self.flops_f64,

@@ -19,7 +19,7 @@ pub struct Interval {
     pub confidence: f64,
 }
 
-/// The ratio of the times of `now` to those of `before`. `None` if there are too few times for the confidence.
+/// The ratio of the times `now` to the times `before`. `None` if there are too few times for the confidence.
 pub fn ratio(now: &[f64], before: &[f64], confidence: f64) -> Option<Interval> {
     let rank = rank(now.len(), before.len(), 1.0 - confidence)?;
     let pairs = now.iter().flat_map(|n| before.iter().map(move |b| n / b));
@@ -56,7 +56,7 @@ fn rank(m: usize, n: usize, alpha: f64) -> Option<usize> {
 
 /// The probabilities that 0, 1, 2 and so on of the `m n` pairs are in one order, if both sets have the same distribution.
 fn distribution(m: usize, n: usize) -> Vec<f64> {
-    // In a random order of all values, the last is one of the m with probability m / (m + n), and then behind all n of the others.
+    // In a random order of all values, the last is one of the m with probability m / (m + n), and is then after all n of the others.
     let mut of_fewer: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
     for i in 1..=m {
         let mut of_i: Vec<Vec<f64>> = vec![vec![1.0]];

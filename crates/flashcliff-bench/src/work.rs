@@ -13,7 +13,7 @@ pub struct Call {
     pub flops: usize,
     /// The type that it computes in.
     pub dtype: Dtype,
-    /// Whether most of the operations are those of matrix products.
+    /// Whether most of the operations belong to matrix products.
     pub has_matrix_products: bool,
 }
 

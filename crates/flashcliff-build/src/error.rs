@@ -9,14 +9,14 @@ use crate::ProgramError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The variable `OUT_DIR` is not set: the caller is no build script.
+    /// The variable `OUT_DIR` is not set: the caller is not a build script.
     NoFolder,
     /// The name of the file is not one name.
     FileName {
         /// The value that was given.
         file: String,
     },
-    /// A program is no operator, or kernels have no room for its derivatives.
+    /// A program is not an operator, or kernels have no room for its derivatives.
     Programs(ProgramError),
     /// The file cannot be written.
     File {

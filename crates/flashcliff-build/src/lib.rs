@@ -1,4 +1,4 @@
-//! Compiles operators of one's own ahead of time, in a build script.
+//! Compiles your own operators ahead of time, in a build script.
 //!
 //! `flashcliff::Operator::of` makes an operator of any program, and interprets it on the CPU unless it is compiled. [`compile`] writes Rust
 //! that compiles programs: a build script calls it, and the crate includes the file. The results have the bits of interpreted ones.
@@ -81,8 +81,8 @@ pub mod program {
 /// The file has a function `register`, by which the library finds the kernels.
 ///
 /// # Errors
-/// [`Error::NoFolder`] outside of a build script, [`Error::FileName`] for a name with folders, [`Error::Programs`]
-/// for what is no operator or has no room in kernels, and [`Error::File`] for a file that cannot be written.
+/// [`Error::NoFolder`] outside of a build script, [`Error::FileName`] for a name with folders, [`Error::Programs`] for
+/// what is not an operator or has no room in kernels, and [`Error::File`] for a file that cannot be written.
 pub fn compile(file: &str, requests: impl IntoIterator<Item = Request>) -> Result<PathBuf, Error> {
     let folder = env::var_os("OUT_DIR").ok_or(Error::NoFolder)?;
     compile_into(path::Path::new(&folder), file, requests)

@@ -355,9 +355,9 @@ pub unsafe extern "C" fn fc_network_run(
 /// Writes gradients of the last run.
 ///
 /// # Safety
-/// The promises of [`fc_network_run`] hold for the call, which is that of the last run, but that nobody writes to its
-/// outputs. `gradients` has as many pointers as it says: at those of outputs there is as much as in the outputs, and
-/// at those that are wanted as much as in the input or parameter, which nobody else uses during the call.
+/// The promises of [`fc_network_run`] hold for the call, which is the call of the last run, but nobody writes to its
+/// outputs. `gradients` has as many pointers as it says. The gradients of outputs have as many elements as the outputs.
+/// The wanted gradients have as many elements as the input or parameter, and nobody else uses them during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fc_network_backward(
     runner: *mut NetworkRunner,

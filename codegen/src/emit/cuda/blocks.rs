@@ -150,8 +150,8 @@ impl<'a> Blocks<'a> {
         text.push_str("  }\n");
     }
 
-    /// Takes the gradients of all path products to those of the operands. Left grades come one after the other, so that
-    /// only one grade of `x` and its gradient is in registers.
+    /// Turns the gradients of all path products into gradients of the operands. Left grades come one after the other,
+    /// so that only one grade of `x` and its gradient are in registers.
     fn pull_back(&self, text: &mut String) {
         let grades = 0..self.algebra.grade_count();
         text.push_str("  // From the gradients of all path products to those of the operands.\n");

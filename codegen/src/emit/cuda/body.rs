@@ -105,7 +105,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The statement that names a value, if the value has a statement of its own.
+    /// The statement that names a value, if the value has its own statement.
     fn statement(&self, text: &mut String, id: Id) {
         if !self.is_named(id) || self.values.is_paired_slope(id) {
             return;

@@ -133,7 +133,7 @@ fn arithmetic(is_f64: bool) -> &'static str {
     if is_f64 { "double" } else { "float" }
 }
 
-/// Whether networks spend most of their time in the operator. It then gets kernels of its own for calls of the simplest
+/// Whether networks spend most of their time in the operator. It then gets its own kernels for calls of the simplest
 /// form. Among the norms, only the default one counts.
 fn is_headline(algebra: &Algebra, operator: &Operator) -> bool {
     let full = GradeSet::full(algebra.dim());

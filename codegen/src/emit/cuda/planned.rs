@@ -61,7 +61,8 @@ impl Planned<'_> {
         numbers.len()
     }
 
-    /// The row sums that are computed, but for totals, in order: the stage of each, and its number among those of the program.
+    /// The row sums that are computed, in order, without totals: the stage of each sum, and its number among the row
+    /// sums of the program.
     pub(super) fn reduced(&self) -> impl Iterator<Item = (&Stage, usize)> {
         let stages = self.plan.stages.iter();
         let all = stages.flat_map(|stage| stage.row_sums.iter().map(move |&sum| (stage, sum)));

@@ -25,9 +25,9 @@ pub struct Shape {
     pub sums: Vec<usize>,
     /// The inputs, outputs, parameters and sums of the scalar channels, as sets of bits.
     pub scalars: [u32; 4],
-    /// The row values, whose places are behind those of lane tensors that are read.
+    /// The row values. Their places come after the places of the lane tensors that are read.
     pub row_values: usize,
-    /// The totals of rows, whose places are behind those of lane tensors that are written.
+    /// The totals of rows. Their places come after the places of the lane tensors that are written.
     pub totals: usize,
     /// Whether lanes depend on neither each other nor their channel.
     pub is_pointwise: bool,

@@ -44,7 +44,7 @@ pub struct BlockKernels {
     pub kernels: [Vec<Kernel>; VARIANTS_OF_BLOCKS],
 }
 
-/// The numbers of variants of path products: those of `BlockVariants` in f32, and one in f64.
+/// The number of variants of path products: the variants of `BlockVariants` in f32, and one in f64.
 const VARIANTS_OF_BLOCKS: usize = 7;
 
 /// The namespace of what is emitted for one program.
@@ -70,7 +70,7 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
     })
 }
 
-/// Emits a kernel of a program for rows of tensors with strides of their own, with scalar channels and numbers of rows.
+/// Emits a kernel of a program with scalar channels and numbers of rows, for rows of tensors with their own strides.
 ///
 /// # Errors
 /// A program that kernels have no room for.
@@ -207,8 +207,8 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
     })
 }
 
-/// Whether a program is like the product of a layer, in which networks spend most of their time, or like its adjoint: two or three
-/// inputs of one size, and one parameter. It then gets kernels of its own for the usual gate.
+/// Whether a program is like the product of a layer, in which networks spend most of their time, or like its adjoint: two or three inputs
+/// of one size, and one parameter. It then gets its own kernels for the usual gate.
 fn is_weighted_product(program: &Program) -> bool {
     let sizes: Vec<usize> = program
         .inputs

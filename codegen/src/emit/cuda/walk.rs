@@ -76,7 +76,7 @@ impl Planned<'_> {
         }
     }
 
-    /// Loads the inputs that a stage is the first to read: those of other stages need no registers meanwhile.
+    /// Loads the inputs that a stage is the first to read. The inputs of other stages need no registers meanwhile.
     fn load(&self, text: &mut String, stage: &Stage, loaded: &mut BTreeSet<usize>) {
         for index in inputs_of(stage).filter(|&index| loaded.insert(index)) {
             let count = self.program.inputs[index].components.len();

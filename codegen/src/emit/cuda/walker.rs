@@ -1,4 +1,4 @@
-//! Which kernel takes rows of tensors with strides of their own: how many channels a thread has at once, and whether it keeps them.
+//! Which kernel takes rows of tensors with their own strides: how many channels a thread has at once, and whether it keeps them.
 
 use flashcliff_program::ir::{Program, Width};
 
@@ -25,7 +25,7 @@ const MOST_TOGETHER: usize = 48;
 /// threads hide less: norms and gates of 16 blades took 1.35 times as long at 136 as at 68.
 const MOST_WALKED: usize = 104;
 
-/// A kernel on rows of tensors with strides of their own, and with scalar channels.
+/// A kernel on rows of tensors with their own strides, and with scalar channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Walker {
     /// The channels that a thread computes together.
@@ -107,7 +107,8 @@ impl Walkers {
     /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes. Channels, strides
     /// and addresses are multiples of `whole` elements.
     ///
-    /// A row stays in registers if that is possible. If it is too long, a thread takes more channels; if it is no multiple, fewer.
+    /// A row stays in registers if that is possible. If the row is too long, a thread takes more channels; if `whole`
+    /// is not a multiple of its channels, fewer.
     pub fn choose(&self, channels: [usize; 2], whole: usize, bytes: usize) -> Walker {
         let all: &[usize] = if self.is_f64 { &[1] } else { &[1, 2, 4] };
         let walker = |lanes, keeps| Walker {

@@ -165,7 +165,7 @@ impl<'a> Emitter<'a> {
         code
     }
 
-    /// The statement that names a value, if the value has a statement of its own.
+    /// The statement that names a value, if the value has its own statement.
     fn statement(&self, id: Id) -> TokenStream {
         if !self.values.is_named(id) || self.values.is_paired_slope(id) {
             return TokenStream::new();

@@ -13,9 +13,9 @@ use flashcliff_program::plan::{Distinct, Excess, Limits, Plan, Sharing, StageNam
 pub(super) struct Origin {
     /// The name of the module that has the programs.
     pub(super) module: String,
-    /// The place that the programs are of; comments name it behind them.
+    /// What the programs belong to; comments name it after them.
     pub(super) place: String,
-    /// A remark on each program, behind its formula.
+    /// A remark on each program, after its formula.
     pub(super) remark: String,
 }
 

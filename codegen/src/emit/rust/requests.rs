@@ -79,7 +79,7 @@ impl Request {
 /// the library finds them. Equal programs are compiled once.
 ///
 /// # Errors
-/// A program that is no operator, or whose derivatives kernels have no room for.
+/// A program that is not an operator, or whose derivatives kernels have no room for.
 pub fn requested(requests: impl IntoIterator<Item = Request>) -> Result<String, Error> {
     let mut collection = Collection::new();
     let mut known = BTreeSet::new();
@@ -98,7 +98,7 @@ pub fn requested(requests: impl IntoIterator<Item = Request>) -> Result<String, 
     Ok(text::print(file(&collection)))
 }
 
-/// A program with names that are identifiers, which those of users need not be. Messages keep the name of the user.
+/// A program with names that are identifiers. Users may choose other names; messages keep the name that the user chose.
 fn named((what, program): (&'static str, Program)) -> Named {
     Named {
         what,
@@ -118,7 +118,7 @@ fn file(collection: &Collection) -> TokenStream {
         /// Registers the kernels of this file for the whole process: `Operator::of` finds them from now on.
         #[allow(unreachable_pub, unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the crate chooses who calls it; tokens have no comments")]
         pub fn register() {
-            // SAFETY: the kernels are those of the generator.
+            // SAFETY: the generator wrote the kernels.
             unsafe { #root::register(kernels::PROGRAMS) }
         }
 

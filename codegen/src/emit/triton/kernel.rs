@@ -1,4 +1,4 @@
-//! The text of kernels: what is read before a sweep, the tiles of a sweep, and what is written behind it.
+//! The text of kernels: what is read before a sweep, the tiles of a sweep, and what is written after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -91,7 +91,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The sums that are formed together, by level and width, and parts of totals behind all others: the number of
+    /// The sums that are formed together, by level and width, and after all others the parts of totals: the number of
     /// the row, and the summand.
     fn waiting(&self) -> BTreeMap<(usize, Width), Vec<(usize, Id)>> {
         let mut all: BTreeMap<_, Vec<(usize, Id)>> = BTreeMap::new();
@@ -477,7 +477,7 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    /// Forms all sums over the row, those of one level at once.
+    /// Forms all sums over the row. The sums of one level are formed at once.
     fn sums_of_rows(&mut self) {
         let emitter = self.emitter;
         for sums in emitter.sums.values() {

@@ -1,8 +1,9 @@
 //! The Triton emitter: lane programs as text of `@triton.jit` kernels, for accelerators that have no CUDA kernels.
 //!
 //! The text is Python. It calls `fc`, the functions of `flashcliff/_triton/functions.py` (gates and the like), as
-//! emitted CUDA C calls those of the skeleton. It names tensors by their positions, so programs of one digest have
-//! one text, and it says nothing of sizes: numbers of channels, tiles and stages are constants that a launch gives.
+//! emitted CUDA C calls the functions of the skeleton. It names tensors by their positions, so programs of one digest
+//! have one text, and it says nothing of sizes: numbers of channels, tiles and stages are constants that a launch
+//! gives.
 //!
 //! # How a row is computed
 //! An instance of a kernel sweeps over tiles of `ROWS` rows. A value of lanes is a tensor `[ROWS, BLOCK]`, a
@@ -11,8 +12,11 @@
 //!
 //! | kernels | rows | where sums over a row come from |
 //! |---|---|---|
-//! | `whole` | a block holds all channels | within the kernel: tensors are read once, and all sums that wait for the same ones are one reduction |
-//! | `sums_*`, then `lanes_*` | rows of several blocks | `sums_*` adds block after block into memory, one kernel for each level of sums and width of lanes; each instance of `lanes_*` has one block |
+//! | `whole` | a block holds all channels | within the kernel |
+//! | `sums_*`, then `lanes_*` | rows of several blocks | `sums_*` adds block after block into memory |
+//!
+//! `whole` reads tensors once, and all sums that wait for the same sums are one reduction. There is one kernel `sums_*`
+//! for each level of sums and width of lanes. Each instance of `lanes_*` has one block.
 //!
 //! Parameters, and sums over the batch, stay in registers while an instance sweeps. Then it writes its part of each sum, and
 //! `fc.add_parts` adds the parts of all instances in their order: no atomics, and the same bits in every run.

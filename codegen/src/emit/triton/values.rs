@@ -2,7 +2,7 @@
 
 use flashcliff_program::ir::{Function, Id, Node, Program, Uniform, Width};
 
-/// The level of each value: 0 for values of inputs alone, and one more behind each sum over channels, for which a row has to wait.
+/// The level of each value: 0 for values of inputs alone, and one more after each sum over channels, for which a row has to wait.
 pub(super) fn levels(program: &Program, widths: &[Option<Width>]) -> Vec<usize> {
     let mut levels: Vec<usize> = Vec::with_capacity(program.graph.len());
     for id in program.graph.ids() {

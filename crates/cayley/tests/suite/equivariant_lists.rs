@@ -7,7 +7,7 @@ fn maps(p: usize, q: usize, r: usize, group: Group) -> Vec<EquivariantMap> {
     algebra.equivariant_maps(group).expect("it is supported")
 }
 
-/// Checks maps against lines such as `2<-1: 5<-2 6<-3`: grades, then blades, with a `-` behind negative ones.
+/// Checks maps against lines such as `2<-1: 5<-2 6<-3`: grades, then blades, with a `-` after negative ones.
 fn assert_maps(found: &[EquivariantMap], expected: &[&str]) {
     let lines: Vec<String> = found
         .iter()

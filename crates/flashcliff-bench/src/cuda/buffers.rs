@@ -33,7 +33,7 @@ pub(super) struct OnGpu {
 /// The most elements that differ. A prime number, so that neighbouring rows begin with others.
 const DIFFERENT: usize = 65_521;
 
-/// An array of made-up numbers. Those of a large one repeat, because making and copying them takes the host longer than anything else.
+/// An array of made-up numbers. They repeat in a large array, because making and copying numbers takes the host longer than anything else.
 fn random(
     stream: &Arc<CudaStream>,
     dtype: Dtype,

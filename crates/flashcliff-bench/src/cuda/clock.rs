@@ -33,7 +33,7 @@ impl Clock {
         self.seconds_of(run)
     }
 
-    /// Times work like the function above, for a run with errors of its own.
+    /// Times work like the function above, for a run with its own type of errors.
     pub(super) fn seconds_of<E: From<Error>>(
         &mut self,
         run: impl FnOnce(&Arc<CudaStream>) -> Result<(), E>,

@@ -1,8 +1,8 @@
 //! Operators on an NVIDIA GPU, beside floors.
 //!
-//! Times of the GPU are those between two events around a captured graph of the calls, so that no launch waits for
-//! the host, with a second-level cache that other data fill. Wall times are those of calls one after another until
-//! the GPU is done, launched one by one, or as one graph each.
+//! Times of the GPU are taken between two events around a captured graph of the calls, so that no launch waits for the
+//! host, with a second-level cache that other data fill. Wall times are for calls one after another until the GPU is
+//! done. The calls are launched one by one, or as one graph each.
 
 mod beside;
 mod buffers;

@@ -148,7 +148,7 @@ pub(super) unsafe fn read<'a>(call: *const NetworkCall) -> Result<Given<'a>, Fai
             inputs: slice("inputs", call.inputs, call.input_count)?,
             outputs: slice("outputs", call.outputs, call.output_count)?,
             parameters: slice("parameters", call.parameters, call.parameter_count)?,
-            // A null pointer is no relation.
+            // A null pointer is not a relation.
             relations: slice("relations", call.relations.cast(), call.relation_count)?,
             offsets: match call.offsets.is_null() && call.offset_count == 0 {
                 true => None,

@@ -1,6 +1,6 @@
 //! Networks on NVIDIA GPUs, over memory and on streams of the caller.
 //!
-//! The functions exist in every build, as those of operators do.
+//! The functions exist in every build, as the functions of operators do.
 
 use std::ffi::{c_int, c_void};
 

@@ -138,7 +138,7 @@ impl<T: Number> Runner<T> {
     }
 }
 
-/// The part of a call that is no tensor, with a list of its relations.
+/// What a call has besides tensors, with a list of its relations.
 fn scales<'a>(given: &Given<'a>, relations: &'a mut Vec<Segments>) -> Result<Scales<'a>, Failure> {
     relations.clear();
     for own in segments_of(given.relations) {

@@ -14,7 +14,7 @@ use crate::status::Failure;
 pub(super) struct Given<'a> {
     pub(super) inputs: &'a [*const c_void],
     pub(super) outputs: &'a [*mut c_void],
-    /// Parameters in the place of those of the file; none for these.
+    /// Parameters that replace the parameters of the file; empty to keep the parameters of the file.
     pub(super) parameters: &'a [*const c_void],
     /// The relations between rows; `None` for a null pointer, which is an error.
     pub(super) relations: &'a [Option<&'a Relation>],
@@ -22,7 +22,7 @@ pub(super) struct Given<'a> {
     pub(super) offsets: Option<[&'a [usize]; 2]>,
 }
 
-/// The gradients of a call: those of the outputs, and those of inputs and parameters, null where they are not wanted.
+/// The gradients of a call: the gradients of its outputs, and the gradients of inputs and parameters, null where they are not wanted.
 pub(super) struct Gradients<'a> {
     pub(super) outputs: &'a [*const c_void],
     pub(super) grads: &'a [*mut c_void],
@@ -93,7 +93,7 @@ impl Tensors {
             .chain(spans(call, &self.outputs, outputs, (size, written)))
     }
 
-    /// The tensors that a run reads: those of the call, and the parameters of the file where the call has none.
+    /// The tensors that a run reads: the tensors of the call, and the parameters of the file where the call has none.
     pub(super) fn lent<'a, T>(
         &'a self,
         given: &Given<'a>,
@@ -185,7 +185,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The tensors that a run reads: inputs of the caller, and behind them the gradients of outputs; parameters of the
+/// The tensors that a run reads: inputs of the caller, and after them the gradients of outputs; parameters of the
 /// caller, or else of the network; and outputs of the run before.
 pub(super) struct Lent<'a, T> {
     pub(super) inputs: [Read<'a>; 2],

@@ -218,7 +218,7 @@ fn runs_are_those_of_the_library() {
     let from = addresses(&given);
     let call = NetworkCall::of(&from, &outputs);
     for _ in 0..2 {
-        // SAFETY: the tensors are those of the network.
+        // SAFETY: the tensors fit the network.
         assert_eq!(unsafe { fc_network_run(runner, &raw const call) }, OK);
         assert_eq!(output, whole);
         output.fill(f64::NAN);
@@ -241,7 +241,7 @@ fn sequences_attend_within_themselves() {
     let (addresses, outputs) = (addresses(&given), [output.as_mut_ptr().cast::<c_void>()]);
     let call = NetworkCall::of(&addresses, &outputs).within(&offsets);
     let wrong = NetworkCall::of(&addresses, &outputs).within(&[0, 5]);
-    // SAFETY: the tensors are those of the network, and runner and network are not used after they are freed.
+    // SAFETY: the tensors fit the network, and runner and network are not used after they are freed.
     unsafe {
         assert_eq!(fc_network_run(runner, &raw const call), OK);
         assert_eq!(output, ragged);
@@ -318,7 +318,7 @@ fn later_runs_of_operators_allocate_nothing() {
     let call = NetworkCall::of(&from, &outputs);
     let run = || {
         let before = COUNT.get();
-        // SAFETY: the tensors are those of the network.
+        // SAFETY: the tensors fit the network.
         assert_eq!(unsafe { fc_network_run(runner, &raw const call) }, OK);
         COUNT.get() - before
     };
@@ -347,7 +347,7 @@ fn numbers_of_f32_are_those_of_the_file_rounded() {
     let outputs = [output.as_mut_ptr().cast::<c_void>()];
     let from = addresses(&narrow);
     let call = NetworkCall::of(&from, &outputs);
-    // SAFETY: the tensors are those of the network, and nobody uses runner and network from then on.
+    // SAFETY: the tensors fit the network, and nobody uses runner and network from then on.
     unsafe {
         assert_eq!(fc_network_run(runner, &raw const call), OK);
         fc_network_runner_free(runner);

@@ -1,4 +1,4 @@
-//! The gradients that a plan has, among those of all inputs and parameters.
+//! The gradients that a plan has, among the gradients of all inputs and parameters.
 
 use flashcliff::host_memory::Span;
 use flashcliff_network::{Plan, Value};
@@ -12,7 +12,7 @@ pub(super) struct Wanted {
     pub(super) of_outputs: Vec<Tensor>,
     /// The gradients that are wanted.
     pub(super) gradients: Vec<Tensor>,
-    /// Their numbers among those of all inputs and parameters.
+    /// Their numbers among the gradients of all inputs and parameters.
     pub(super) numbers: Vec<usize>,
     /// The number of inputs and parameters.
     count: usize,

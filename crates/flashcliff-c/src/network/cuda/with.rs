@@ -213,7 +213,7 @@ impl Planned {
             [] => self.weights.addresses.clone(),
             own => own.iter().map(|start| start.addr() as u64).collect(),
         };
-        // SAFETY: the caller promises it of its own parameters, and those of the file are there.
+        // SAFETY: the caller promises it of the parameters that it gives, and the parameters of the file are there.
         let parameters = unsafe { self.views(network.parameters(), own.into_iter())? };
         let devices = [call.device_offsets, call.device_context_offsets];
         if let Some(offsets) = given.offsets {

@@ -74,7 +74,7 @@ fn gradients_are_those_of_the_library() {
     let call = NetworkCall::of(&from, &outputs);
     let seeds = [seed.as_ptr().cast()];
     let gradients = NetworkGradients::of(&seeds, &into);
-    // SAFETY: the tensors are those of the network, and nobody uses the runner after it is freed.
+    // SAFETY: the tensors fit the network, and nobody uses the runner after it is freed.
     unsafe {
         for _ in 0..2 {
             assert_eq!(fc_network_run(runner, &raw const call), OK);
@@ -122,7 +122,7 @@ fn chosen_gradients_are_differences_of_outputs() {
             .with(&parameters);
         let seeds = [seed.as_ptr().cast()];
         let gradients = NetworkGradients::of(&seeds, &into);
-        // SAFETY: the tensors are those of the network.
+        // SAFETY: the tensors fit the network.
         unsafe {
             assert_eq!(fc_network_run(runner, &raw const call), OK);
             if backward {
@@ -224,7 +224,7 @@ fn wrong_gradients_are_refused() {
         BAD_ARGUMENT,
         "expected a run before",
     );
-    // SAFETY: the tensors are those of the network.
+    // SAFETY: the tensors fit the network.
     assert_eq!(unsafe { fc_network_run(runner, &raw const call) }, OK);
     refused(
         backward(runner, &[], &into),

@@ -80,7 +80,7 @@ fn runs_and_gradients_are_those_of_the_library() {
     let call = NetworkCall::of(&from, &outputs).along(&relations.0);
     let seeds = [seed.as_ptr().cast()];
     let gradients = NetworkGradients::of(&seeds, &into);
-    // SAFETY: the tensors and relations are those of the network, and nobody uses runners and network after they are freed.
+    // SAFETY: the tensors and relations fit the network, and nobody uses runners and network after they are freed.
     unsafe {
         for _ in 0..2 {
             assert_eq!(fc_network_run(alone, &raw const call), OK);
@@ -166,7 +166,7 @@ fn relations_of_other_sizes_are_refused() {
         (&[receivers, graphs, graphs], "relation 1"),
         (&[receivers, senders, null()], "relations"),
     ];
-    // SAFETY: the tensors are those of the network, and nobody uses runner and network after they are freed.
+    // SAFETY: the tensors fit the network, and nobody uses runner and network after they are freed.
     unsafe {
         for (own, words) in cases {
             let call = NetworkCall::of(&from, &outputs).along(own);
