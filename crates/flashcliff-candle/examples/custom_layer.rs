@@ -1,4 +1,4 @@
-//! A layer of one's own in candle: linear maps, a gated product with path weights, a residual.
+//! A custom layer in candle: linear maps, a gated product with path weights, a residual.
 //!
 //! It learns the plane that two vectors span, which is their exterior product, from examples. In the end the error on
 //! vectors that were turned upside down is the same, because every part commutes with reflections.

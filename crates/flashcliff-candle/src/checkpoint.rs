@@ -1,8 +1,8 @@
 //! Checkpoints: named tensors and text in one safetensors file, written atomically.
 //!
 //! Beside the tensors a file says what the weights of each layer belong to: `algebra`, `norm`, `invariant`. Loading
-//! compares these choices with those of the layers; a file that does not say them is loaded like any other. A file that
-//! also has the network of its weights ([`Model::description`](crate::models::Model::description)) is one of
+//! compares these choices with the choices of the layers; a file that does not say them is loaded like any other. A
+//! file that also has the network of its weights ([`Model::description`](crate::models::Model::description)) is one of
 //! [`flashcliff_network::file`], which all hosts run.
 
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ impl Checkpoint {
         Some(value)
     }
 
-    /// Checks the choices of a layer against those of the checkpoint, if it has any.
+    /// Checks the choices of a layer against the choices in the checkpoint, if it has any.
     ///
     /// # Errors
     /// [`Error::StoredChoice`].
@@ -152,7 +152,7 @@ impl Checkpoint {
     /// The bytes of the file that [`Checkpoint::save`] writes. The path is that of errors.
     ///
     /// # Errors
-    /// The errors of [`Checkpoint::save`] but those of files.
+    /// The errors of [`Checkpoint::save`], except errors of files.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Write {
             path: path.as_ref().to_owned(),

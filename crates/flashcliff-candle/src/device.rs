@@ -84,7 +84,7 @@ pub fn cuda_observed(ordinal: usize, observe: &mut dyn FnMut(Opening)) -> Result
         Ok::<(), Error>(())
     })?;
     observe(Opening::Handles);
-    // The device has a stream of its own: candle's default stream differs from thread to thread.
+    // The device has its own stream: candle's default stream differs from thread to thread.
     let device = Device::new_cuda_with_stream(ordinal)?;
     if let Device::Cuda(device) = &device {
         untracked(device)?;

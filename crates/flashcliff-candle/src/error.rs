@@ -15,7 +15,7 @@ pub enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
-    /// An error of a network. Those of its operators are [`Error::Core`].
+    /// An error of a network. Errors of its operators are [`Error::Core`].
     #[error(transparent)]
     Network(flashcliff_network::Error),
 
@@ -315,7 +315,7 @@ pub enum Error {
     },
 }
 
-/// Errors that a layer has too are those of the layer.
+/// Errors that a layer has too become the errors of the layer.
 impl From<flashcliff_network::Error> for Error {
     fn from(error: flashcliff_network::Error) -> Self {
         use flashcliff_network::Error as Of;

@@ -167,7 +167,7 @@ impl Parameters {
     }
 }
 
-/// The name of a layer in a checkpoint. A layer without a name of its own has that of the prefix.
+/// The name of a layer in a checkpoint. A layer without its own name has the name of the prefix.
 fn stored_name(prefix: &str, layer: &str) -> String {
     format!("{prefix}{layer}").trim_end_matches('.').to_owned()
 }

@@ -15,9 +15,9 @@ pub enum Precision {
 
 static TF32: AtomicBool = AtomicBool::new(false);
 
-/// Sets the precision of the matrix products that this process launches from now on: those of candle, those of operators, those of
-/// attention, and those of an [`Objective`](crate::objective::Objective) that is made from now on. A captured step keeps its precision. The
-/// CPU does not round.
+/// Sets the precision of the matrix products that this process launches from now on: the products of candle, of operators, of attention,
+/// and of an [`Objective`](crate::objective::Objective) that is made from now on. A captured step keeps its precision. The CPU does not
+/// round.
 ///
 /// candle has one precision for the process too.
 ///

@@ -3,9 +3,9 @@
 //! A rotor is the exponential of a bivector: a rotation, a boost, a translation, or a product of these, then called a motor.
 //! [`functional::sandwich`](crate::functional::sandwich) applies it.
 //!
-//! All functions take algebras of up to five dimensions with any signature. Multivectors are `[blades, batch, channels]`:
-//! bivectors hold the blades of grade 2, rotors those of the even grades. A versor of odd [`Parity`], such as a reflection,
-//! holds the blades of the odd grades.
+//! All functions take algebras of up to five dimensions with any signature. Multivectors are `[blades, batch, channels]`: bivectors hold
+//! the blades of grade 2, rotors the blades of the even grades. A versor of odd [`Parity`], such as a reflection, holds the blades of the
+//! odd grades.
 //!
 //! A map is an operator ([`Rotors::operator`]) on the CPU and on GPUs, where it is compiled at the first call. It has
 //! derivatives of every order ([`op::gradients`](crate::op::gradients())). All types are computed in `f64`, and

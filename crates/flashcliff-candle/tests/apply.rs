@@ -143,7 +143,7 @@ fn compare<T: Element + WithDType>(algebra: Algebra) {
     }
 }
 
-/// Checks that the output and the gradients are those of the core, bit for bit.
+/// Checks that the output and the gradients agree with the core, bit for bit.
 fn is_the_cores<T: Element + WithDType>(
     operator: &Operator,
     output: Tensor,

@@ -57,7 +57,7 @@ fn the_bytes_depend_on_the_contents_only() {
     assert!(loaded.bytes("c").unwrap() == bytes);
 }
 
-/// PyTorch's modules and networks in files may have axes of one element that a parameter here has not.
+/// PyTorch's modules and networks in files may have axes of one element that a parameter here lacks.
 #[test]
 fn axes_of_one_element_do_not_matter() {
     let (stored, other) = (model(1), model(2));

@@ -114,7 +114,7 @@ fn of_gradients(function: &Function, inputs: &[Tensor]) -> (Tensor, Vec<Var>) {
         .map(|x| Var::from_tensor(x).unwrap())
         .collect();
     let tensors: Vec<Tensor> = vars.iter().map(|var| var.as_tensor().clone()).collect();
-    // Operations of candle before and behind the operator.
+    // Operations of candle before and after the operator.
     let scaled: Vec<Tensor> = tensors.iter().map(|x| (x * 1.1).unwrap()).collect();
     let energy = function(&scaled).unwrap().sin().unwrap().sum_all().unwrap();
     let by: Vec<&Tensor> = tensors.iter().collect();

@@ -101,9 +101,9 @@ fn of_step(rows: usize, gradient_checkpointing: bool) -> usize {
 // One test, since all threads of a process share the count.
 #[test]
 fn gradient_checkpointing_holds_the_inputs_of_blocks() {
-    // A second thread would take memory of its own, sooner or later.
+    // A second thread would take its own memory, sooner or later.
     flashcliff::threads::set(1).unwrap();
-    // Matrix products take memory of their own when they first run.
+    // Matrix products take their own memory when they first run.
     of_graph(7, false);
     let [kept, again] = [false, true].map(|again| {
         let ([few, token], [more, _]) = (of_graph(2, again), of_graph(7, again));

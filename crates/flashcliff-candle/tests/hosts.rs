@@ -1,4 +1,4 @@
-//! Two hosts that share no files: processes with folders of their own, which know rank 0 by different names.
+//! Two hosts that share no files: processes with their own folders, which know rank 0 by different names.
 //!
 //! What a run on several hosts exchanges without a GPU is exchanged here: ranks meet by the variables of their environment, rank 0 sends a
 //! state that it alone has as a file, both compute shares of a batch, rank 0 takes the mean and saves, and a process that is killed is

@@ -5,7 +5,7 @@ use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::optim::{Adam, AdamOptions, Rule, Schedule, ScheduleShape};
 
-/// The slopes of a step: they change, so that some directions are those of the mean and not of the gradient.
+/// The slopes of a step. They change, so that some directions belong to the mean and not to the gradient.
 fn slopes(step: u32) -> [f64; 4] {
     std::array::from_fn(|i| (f64::from(step) * 1.7 + i as f64 * 0.9).sin() + 0.1)
 }

@@ -32,7 +32,7 @@ fn bits() -> impl FnMut() -> bool {
     }
 }
 
-/// The states of a long walk are those of a walk over exponents in whole numbers.
+/// The states of a long walk equal the states of a walk over exponents in whole numbers.
 #[test]
 fn scales_are_exact_powers_of_two_between_the_bounds() {
     let options = LossScaleOptions {
@@ -188,7 +188,7 @@ impl Run {
         }
     }
 
-    /// A step on a batch of its own, whose targets are as large as that.
+    /// A step on its own batch, whose targets are as large as `size`.
     fn step(&mut self, seed: usize, size: f64) -> f32 {
         let [points, targets] = self.model.architecture().shapes(ROWS);
         let number = |at: usize| ((at * 37 + seed * 11) % 29) as f32 / 14.0 - 1.0;

@@ -99,7 +99,7 @@ impl Case {
         }
     }
 
-    /// An energy, with operations of candle before and behind the network.
+    /// An energy, with operations of candle before and after the network.
     fn energy(&self) -> Tensor {
         let inputs = self.vars[..self.inputs].iter();
         let inputs: Vec<Tensor> = inputs.map(|x| (x.as_tensor() * 1.1).unwrap()).collect();
@@ -435,7 +435,7 @@ fn second_derivatives_are_symmetric() {
     }
 }
 
-/// The layer as operators of candle's graph, each with derivatives of its own.
+/// The layer as operators of candle's graph, each with its own derivatives.
 #[test]
 fn gradients_of_gradients_are_those_of_operators() {
     if !keeps("gradients_of_gradients_are_those_of_operators") {

@@ -89,7 +89,7 @@ fn a_new_file_replaces_nothing() {
 /// The variable by which a child of the test knows that it is to write until it is killed.
 const WRITES_TO: &str = "FLASHCLIFF_TEST_WRITES_TO";
 
-/// Not a test of its own: it is what is killed.
+/// Not a test by itself: it is what is killed.
 #[test]
 fn a_process_that_writes_for_ever() {
     let Some(path) = std::env::var_os(WRITES_TO) else {

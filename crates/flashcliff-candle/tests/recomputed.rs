@@ -129,7 +129,7 @@ fn around(
         false => function(&[x_seen, y_seen]),
     };
     let sum = (out.unwrap().flatten_all().unwrap() * 3.0).unwrap();
-    // The variables have uses of their own too.
+    // The variables also have their own uses.
     let others = (x.sqr().unwrap() + (y.as_tensor() + w.sqr().unwrap()).unwrap()).unwrap();
     let sum = (sum.sum_all().unwrap() + others.sum_all().unwrap()).unwrap();
     let gradients = sum.backward().unwrap();

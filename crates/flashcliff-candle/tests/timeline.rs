@@ -63,7 +63,7 @@ fn calls(operations: &[Arc<Operation>]) -> BTreeMap<(&str, Option<&'static str>)
 fn a_planned_step_reports_each_operation_of_its_plan_once_a_pass() {
     let (forward, backward) = (Some("forward"), Some("backward"));
     // The embedding, two maps of each of four layers, and two maps of the head are linear. The gradients of their
-    // parameters come apart from those of their inputs, which the embedding has not.
+    // parameters come apart from the gradients of their inputs. The embedding has no gradient of its input.
     let expected = [
         (("adam", None), 1),
         (("blade_norm", backward), 1),
@@ -76,7 +76,7 @@ fn a_planned_step_reports_each_operation_of_its_plan_once_a_pass() {
         (("squared_error", forward), 1),
         (("steerable_product", backward), 4),
         (("steerable_product", forward), 4),
-        // The beginning, and behind the plan.
+        // The beginning, and after the plan.
         (("the rest", None), 2),
     ];
     assert_eq!(
@@ -112,7 +112,7 @@ fn a_plan_and_the_graph_do_the_same_work() {
     }
     // Four products with both passes.
     assert_eq!(of(&plan, "steerable_product").len(), 8);
-    // The inner maps of the products; the gradients of weights come apart from those of values.
+    // The inner maps of the products. The gradients of weights come apart from the gradients of values.
     let wide = |operations: &[Arc<Operation>], phase: Pass| -> Vec<Operation> {
         let maps = of(operations, "mv_linear").into_iter();
         let wide = maps.filter(|map| map.shapes[0] == [32, ROWS, 32] && map.phase == Some(phase));
@@ -177,13 +177,13 @@ fn an_equivariant_layer_counts_the_entries_of_its_maps() {
     let rows = 7 * 6;
     let forward = 2 * rows * (24 * 2 * 4 + 3 * 4 + 5 * (2 + 3));
     let flops: Vec<usize> = all.iter().filter_map(|operation| operation.flops).collect();
-    // The input is no variable, so the gradient of the parameters is all there is.
+    // The input is not a variable, so the gradient of the parameters is all there is.
     assert_eq!(flops, [forward, forward]);
     let parameters = parameters.element_count();
     let moved = rows * (from.width() + to.width()) + parameters;
     assert_eq!(all[0].tensor_bytes, 4 * moved);
     assert_eq!(all[0].parameter_bytes, 4 * parameters);
-    // The gradients of the parameters are written; the input is no variable.
+    // The gradients of the parameters are written; the input is not a variable.
     assert_eq!(all[1].phase, Some(Pass::Backward));
     assert_eq!(all[1].tensor_bytes, 4 * (moved + parameters));
     assert_eq!(all[1].parameter_bytes, 8 * parameters);

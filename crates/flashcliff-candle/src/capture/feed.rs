@@ -100,7 +100,7 @@ impl Feed {
         })
     }
 
-    /// The data. Who changes their elements changes those of later batches.
+    /// The data. A change of their elements changes the elements of later batches too.
     pub fn tensors(&self) -> &[Tensor] {
         &self.inner.tensors
     }

@@ -86,7 +86,7 @@ impl fmt::Debug for Step<'_> {
 }
 
 impl<'w> Step<'w> {
-    /// A step that has not run yet.
+    /// A step before its first run.
     pub fn new(
         feed: &Feed,
         capture: Capture,

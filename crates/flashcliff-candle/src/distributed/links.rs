@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::rendezvous;
 use super::wire::{self, Kind};
 
-/// The time that the end of a rank waits for those of the others.
+/// The time that a rank waits, when it ends, for the ends of the others.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The times that ranks wait for each other.
@@ -66,7 +66,7 @@ struct Peer {
 
 /// What the threads of the connections share.
 struct Shared {
-    /// Whether this rank has ended its work, so that the end of others is no loss.
+    /// Whether this rank has ended its work, so that the end of another rank is not a loss.
     ended: AtomicBool,
     on_loss: OnLoss,
     sender: Mutex<Sender<Received>>,
@@ -87,10 +87,10 @@ impl Links {
     /// Connects the ranks of a run. Rank 0 waits for the others at its address; they try until it is there.
     ///
     /// `agreement` is a text of lines, the same on all ranks, that says what they are going to do. `stop` is asked now and then whether to
-    /// give up. `on_loss` is called on a thread of its own when another rank is lost or fails before this one has ended its work.
+    /// give up. `on_loss` is called on a separate thread when another rank is lost or fails before this one has ended its work.
     ///
     /// # Errors
-    /// All of [`Fault`] but those of NCCL. If a rank does not fit, all ranks that are there get an error.
+    /// All of [`Fault`], except errors of NCCL. If a rank does not fit, all ranks that are there get an error.
     pub fn join(
         world: &World,
         agreement: &str,
@@ -177,7 +177,7 @@ impl Links {
         }
     }
 
-    /// Says that this rank has done its work. From now on the end of another rank is no loss.
+    /// Says that this rank has done its work. From now on the end of another rank is not a loss.
     pub fn finish(&self) {
         self.end(Kind::Bye, &[]);
     }
@@ -199,7 +199,7 @@ impl Links {
         for peer in &self.peers {
             let _ = lock(&peer.writer).shutdown(Shutdown::Write);
         }
-        // What the other side has not read yet would be lost if this side closed with bytes unread.
+        // Bytes that the other side still has to read would be lost if this side closed with bytes unread.
         let start = Instant::now();
         while start.elapsed() < FAREWELL && !self.peers.iter().all(|peer| peer.reader.is_finished())
         {

@@ -12,8 +12,8 @@
 //!         loss and gradients become their means over the ranks, in buckets
 //!     Adam::objective_step: the same numbers on all ranks, so the same parameters
 //! ```
-//! The mean over ranks of the mean over equal shares is the mean over the batch, so loss and gradients are those of one GPU with the whole
-//! batch, up to the order in which numbers are added. Norms, clipping and refusals come after it, so they act on the whole batch.
+//! The mean over ranks of the mean over equal shares is the mean over the batch. So loss and gradients are the same as on one GPU with the
+//! whole batch, up to the order in which numbers are added. Norms, clipping and refusals come after it, so they act on the whole batch.
 //!
 //! * [`World`] - who takes part, from the variables that `torchrun` sets.
 //! * [`Links`] - a connection from rank 0 to each rank. It carries messages, and notices when a rank is lost.

@@ -53,10 +53,10 @@ impl Communicator {
         Ok(loaded?)
     }
 
-    /// A communicator of all ranks. Each calls this function at the same point of its work, with a GPU of its own.
+    /// A communicator of all ranks. Each rank calls this function at the same point of its work, with its own GPU.
     ///
     /// # Errors
-    /// [`Fault::NoNccl`] without the library; [`Fault::Nccl`]; the errors of [`Links`]; a device that is no GPU.
+    /// [`Fault::NoNccl`] without the library; [`Fault::Nccl`]; the errors of [`Links`]; a device that is not a GPU.
     pub fn new(links: &Links, device: &Device) -> Result<Self, Error> {
         let Device::Cuda(device) = device else {
             return Err(memory::misplaced("communicator"));
@@ -101,7 +101,7 @@ impl Communicator {
         })
     }
 
-    /// Makes contiguous tensors on all ranks those of rank 0. Nothing waits.
+    /// Fills contiguous tensors on all ranks with their values on rank 0. Nothing waits.
     ///
     /// # Errors
     /// [`Fault::Nccl`]; a tensor that is not contiguous, or not on a GPU.

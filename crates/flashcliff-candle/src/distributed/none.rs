@@ -27,7 +27,7 @@ impl Communicator {
         Err(Error::BuiltWithoutCuda)
     }
 
-    /// Makes tensors on all ranks those of rank 0.
+    /// Fills tensors on all ranks with their values on rank 0.
     ///
     /// # Errors
     /// None: there is no communicator.

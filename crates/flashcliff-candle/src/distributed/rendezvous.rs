@@ -69,7 +69,7 @@ pub(super) fn gather(
                 sleep(PAUSE);
                 continue;
             }
-            // Who gave up while waiting is no reason to stop waiting for others.
+            // A peer that gave up while it waited does not end the wait for the others.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
             Err(error) => return Err(listen(error)),
         };
@@ -169,9 +169,9 @@ pub(super) fn come(
 }
 
 /// The listener of rank 0: on this machine alone if its address says so, else at all addresses of the machine. Other
-/// hosts may know the machine by another address than it knows itself: a name of its own is often one of the loopback
-/// (127.0.1.1 in Debian's `/etc/hosts`), and behind a translation of addresses no interface has the address that
-/// others use.
+/// hosts may know the machine by another address than it knows itself: its own name is often a loopback address
+/// (127.0.1.1 in Debian's `/etc/hosts`), and with a translation of addresses no interface has the address that others
+/// use.
 fn listener(world: &World) -> io::Result<TcpListener> {
     let address = (&*world.host, world.port);
     let literal: Option<IpAddr> = world.host.parse().ok();

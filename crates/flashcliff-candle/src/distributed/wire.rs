@@ -58,7 +58,7 @@ pub(super) fn write(to: &mut impl Write, kind: Kind, bytes: &[u8]) -> io::Result
 /// Reads a frame of at most `most` bytes. `patience` is the number of timeouts of the reader in a row that are no error.
 ///
 /// # Errors
-/// [`ErrorKind::TimedOut`]; [`ErrorKind::UnexpectedEof`]; [`ErrorKind::InvalidData`] for what is no frame.
+/// [`ErrorKind::TimedOut`]; [`ErrorKind::UnexpectedEof`]; [`ErrorKind::InvalidData`] for what is not a frame.
 pub(super) fn read(
     from: &mut impl Read,
     most: usize,

@@ -39,8 +39,8 @@ impl Default for FlashCliffordOptions {
 
 /// `y = W[grade] x + bias`, then the gated product of `x` and `y` and a norm per grade
 /// ([`mv_linear_sgp_norm`](crate::functional::mv_linear_sgp_norm), or
-/// [`fcgp_norm`](crate::functional::fcgp_norm) behind [`mv_linear`](crate::functional::mv_linear), gate
-/// GELU, eps `1e-6`).
+/// [`fcgp_norm`](crate::functional::fcgp_norm) after [`mv_linear`](crate::functional::mv_linear),
+/// gate GELU, eps `1e-6`).
 ///
 /// | parameter | shape | start |
 /// |---|---|---|

@@ -17,7 +17,7 @@ use crate::op::network::Applied;
 /// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y
 /// = W x + bias` with the bias on the scalar blade.
 ///
-/// The function and the parameters are those of `MVLinear(.., subspaces=False)` after
+/// The function and the parameters are the same as for `MVLinear(.., subspaces=False)` after
 /// `embed_grade(points, 1)` in CGENN. Only the vector blades are computed; all others but the
 /// scalar are zero.
 ///

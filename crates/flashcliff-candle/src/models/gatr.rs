@@ -77,7 +77,7 @@ impl GatrOptions {
         }
     }
 
-    /// Checks that the channels that are reinserted are those of the input.
+    /// Checks that the channels that are reinserted are channels of the input.
     fn check(&self) -> std::result::Result<(), Error> {
         let lists = [
             (

@@ -55,7 +55,7 @@ impl Gravity {
     /// names of parameters count layers of dropout, as in GATr.
     ///
     /// # Errors
-    /// [`Error::Option`] for what is no probability, and the errors of [`Self::new`].
+    /// [`Error::Option`] for a dropout that is not a probability, and the errors of [`Self::new`].
     pub fn with_dropout(dropout: Option<f64>, vb: VarBuilder) -> std::result::Result<Self, Error> {
         let width = ENDS.width();
         let mut matrix = vec![0.0; ROW * width];
@@ -155,7 +155,7 @@ fn positions(tokens: &Tensor) -> Result<Tensor> {
 
 fn regulariser(tokens: &Tensor) -> Result<Tensor> {
     let before = tokens.narrow(D::Minus1, 0, POINT)?.sqr()?.sum_all()?;
-    // The pseudoscalar, and the scalars behind it.
+    // The pseudoscalar, and the scalars after it.
     let after = tokens.narrow(D::Minus1, WEIGHT + 1, 1 + ENDS.scalars)?;
     let after = after.sqr()?.sum_all()?;
     let weight = tokens.narrow(D::Minus1, WEIGHT, 1)?.abs()?;

@@ -212,7 +212,7 @@ impl Model {
     /// Does the same as [`Self::on_device`], with options.
     ///
     /// # Errors
-    /// [`Error::Option`] for a dropout that the network does not have or that is no probability, and the errors of [`Self::on_device`].
+    /// [`Error::Option`] for a dropout that the network does not have or that is not a probability, and the errors of [`Self::on_device`].
     pub fn with_options(
         architecture: Architecture,
         options: ModelOptions,

@@ -18,10 +18,10 @@ pub(super) const ROW: usize = 5 + messages::SIMPLEX_NUMBERS;
 
 /// Volume of the convex hull of 8 points in R^5, from the vertices, edges and triangles of the hull, invariant under O(5).
 ///
-/// A sample has a row for each simplex of 8 points, which says whether it is in the complex: [`messages::Skeleton`]
-/// has their order, and [`messages::SIMPLEX_NUMBERS`] the numbers behind their positions.
-/// [`messages::SimplicialHulls`] describes the network: 28 channels, three layers of messages, 254,325 parameters,
-/// named as in CSMPN, whose unused `readout` is left out.
+/// A sample has a row for each simplex of 8 points, which says whether it is in the complex: [`messages::Skeleton`] has
+/// their order, and [`messages::SIMPLEX_NUMBERS`] the numbers after their positions. [`messages::SimplicialHulls`]
+/// describes the network: 28 channels, three layers of messages, 254,325 parameters, named as in CSMPN, whose unused
+/// `readout` is left out.
 ///
 /// Source: CSMPN (arXiv 2402.10011).
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use flashcliff_network::Plan;
 
-/// Outputs that are complete behind a call, and were not behind that of an earlier bucket.
+/// Outputs that are complete after a call, and were not complete after the call of an earlier bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     /// The call.

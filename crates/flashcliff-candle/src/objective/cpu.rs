@@ -96,7 +96,7 @@ impl<T: Scalar> OnCpu<T> {
     }
 }
 
-/// The tensors of a batch and those of parameters, and the segments of relations.
+/// The tensors of a batch, the tensors of parameters, and the segments of relations.
 #[derive(Clone, Copy)]
 pub(super) struct Lent<'t> {
     pub(super) batch: &'t [Tensor],

@@ -49,7 +49,7 @@ impl Described {
     ///
     /// # Errors
     /// [`Error::InputCount`], [`Error::Shape`], [`Error::InputDevice`], [`Error::InputType`]: variables that are not
-    /// those of the parameters.
+    /// the variables of the parameters.
     pub(super) fn of(
         network: &Network,
         ends: [Value; 2],
@@ -129,7 +129,7 @@ impl Description {
     }
 
     /// An operator of values and then parameters, each of these with the shape in which the operator sees it. Values
-    /// without rows come behind those with rows.
+    /// without rows come after values with rows.
     ///
     /// # Errors
     /// Shapes that do not fit the operator.
@@ -154,7 +154,7 @@ impl Description {
     /// A linear map of the scalars of a value.
     ///
     /// # Errors
-    /// A weight that is no matrix; the errors of the core.
+    /// A weight that is not a matrix; the errors of the core.
     pub(crate) fn linear(
         &mut self,
         algebra: Algebra,

@@ -31,7 +31,7 @@ pub(super) struct OnGpu {
     memory: Memory,
     /// The error of all parts so far.
     loss: Tensor,
-    /// The gradients of parameters: the outputs behind the first one.
+    /// The gradients of parameters: the outputs after the first one.
     sums: Vec<CudaStorage>,
     /// The gradients of parameters for one part of a batch, if there are several.
     shares: Vec<CudaStorage>,
@@ -48,7 +48,8 @@ pub(super) struct Watch<'a> {
 }
 
 impl OnGpu {
-    /// Takes the memory of a plan, if the device has room for it. The types are those of the features and of the model.
+    /// Takes the memory of a plan, if the device has room for it. The types are the types of the features and of the
+    /// model.
     pub(super) fn new(
         (network, outputs): (&Network, &[Value]),
         (batch, rows): (Batch<'_>, Rows),
@@ -228,7 +229,7 @@ impl OnGpu {
     }
 }
 
-/// Tells the observer of a bucket, which is complete, and of the error behind the last one.
+/// Tells the observer of a complete bucket, and with the last bucket of the error.
 fn tell(
     watch: &mut Watch<'_>,
     bucket: &Bucket,

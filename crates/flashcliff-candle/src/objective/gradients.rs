@@ -77,7 +77,7 @@ impl Objective {
                 let mut tensors = Vec::new();
                 if let Some(gradients) = &mut own.gradients {
                     for (_, var) in own.model.parameters().variables() {
-                        // Gradients of candle's graph may share memory, with each other too, so each becomes memory of its own.
+                        // Gradients of candle's graph may share memory, with each other too, so each gets its own memory.
                         if let Some(shared) = gradients.remove(&var) {
                             let own = shared.detach().force_contiguous()?;
                             gradients.insert(&var, own.clone());

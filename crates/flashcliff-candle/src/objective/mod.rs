@@ -46,15 +46,15 @@ use description::Described;
 use graph::graph;
 use planned::{Batch, Planned, check_rows};
 
-/// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
-/// parameters: those of [`Losses::objective`](crate::models::Losses).
+/// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of
+/// [`Losses::objective`](crate::models::Losses) by the model's parameters.
 ///
 /// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both
 /// in the type and on the device of the model. Models that have a plan ([`Objective::is_planned`]) are computed in
 /// buffers that are taken once; all others through candle's graph. Both give the same numbers up to rounding.
 ///
 /// A batch may be computed in *parts*, one after the other, in the memory of one part. The error and the gradients are
-/// those of the whole batch up to rounding.
+/// the same as for the whole batch up to rounding.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -174,10 +174,10 @@ impl Objective {
         }
     }
 
-    /// The mean squared error of a network of one's own: the sum of the squares of `prediction - target`, divided by
-    /// the rows. `parameters` are the variables of the network's parameters, in their order, with as many elements
-    /// each. A batch has a tensor for each input of the network, in their order, the target among them; the first
-    /// axis of each is that of rows.
+    /// The mean squared error of a custom network: the sum of the squares of `prediction - target`, divided by the
+    /// rows. `parameters` are the variables of the network's parameters, in their order, with as many elements each. A
+    /// batch has a tensor for each input of the network, in their order, the target among them; the first axis of each
+    /// is that of rows.
     ///
     /// ```
     /// use candle_core::{DType, Device, Tensor, Var};
@@ -210,9 +210,9 @@ impl Objective {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InputCount`] and [`Error::Shape`] for variables that are not those of the parameters, and for inputs
-    /// without rows as their first axis; [`Error::InputDevice`] and [`Error::InputType`] for variables of several
-    /// devices or types; [`Error::Features`]; the errors of [`Objective::new`] and of networks.
+    /// [`Error::InputCount`] and [`Error::Shape`] for variables that do not fit the parameters, and for inputs without
+    /// rows as their first axis; [`Error::InputDevice`] and [`Error::InputType`] for variables of several devices or
+    /// types; [`Error::Features`]; the errors of [`Objective::new`] and of networks.
     pub fn of_network(
         network: &Network,
         ends: [Value; 2],

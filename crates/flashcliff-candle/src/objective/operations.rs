@@ -27,7 +27,7 @@ impl Operations {
 pub(crate) struct Reports<'a>(pub(crate) Option<&'a Operations>);
 
 impl Reports<'_> {
-    /// A call begins; behind the last one, what follows the plan.
+    /// A call begins; after the last one, what follows the plan.
     pub(crate) fn call(self, call: usize) {
         let Some(operations) = self.0 else { return };
         match operations.0.get(call) {

@@ -56,7 +56,7 @@ pub(super) enum Place {
 pub(super) struct Part {
     /// The factor of the sum of squares.
     pub(super) scale: f64,
-    /// Whether error and gradients are added to those of the parts before.
+    /// Whether error and gradients are added to the sums of the parts before.
     pub(super) adds: bool,
 }
 

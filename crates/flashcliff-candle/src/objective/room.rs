@@ -19,7 +19,7 @@ pub(super) struct Room {
     sums: u128,
     /// Packed weights, and the parts of their gradients, on a GPU.
     packed: u128,
-    /// Workspaces of operators, on a GPU. Those of matrix products grow with the rows up to a limit.
+    /// Workspaces of operators, on a GPU. Workspaces of matrix products grow with the rows up to a limit.
     workspaces: u128,
 }
 
@@ -34,7 +34,7 @@ impl Room {
         };
         let (error, gradients) = plan.outputs().split_at(1.min(plan.outputs().len()));
         let gradients: u128 = gradients.iter().map(bytes).sum();
-        // Each part has gradients of its own, which are added to the sums.
+        // Each part has its own gradients, which are added to the sums.
         let copies = if batch.parts > 1 { 2 } else { 1 };
         let sums = copies * gradients + error.iter().map(bytes).sum::<u128>();
         Self {

@@ -110,7 +110,8 @@ fn other_models_go_through_the_graph() {
     assert!(objective.gradient_of(&var).unwrap().is_none());
 }
 
-/// Each part of a batch drops by the numbers of its own pass. Predictions drop nothing, nor does an objective without numbers.
+/// Each part of a batch is a separate pass and drops by the numbers of this pass. Predictions drop nothing, nor does an objective without
+/// numbers.
 #[test]
 fn networks_with_dropout_take_numbers_for_each_part() {
     let options = ModelOptions { dropout: Some(0.3) };
@@ -299,7 +300,7 @@ fn checkpointing_keeps_the_values_between_blocks() {
     assert!(elements <= 11 * activation, "{elements}");
 }
 
-/// Each gradient is in one bucket, behind the call that completes it; buckets are of about the same size.
+/// Each gradient is in one bucket, after the call that completes it; buckets are of about the same size.
 #[test]
 fn buckets_are_complete_behind_their_calls() {
     for architecture in PLANNED {
@@ -342,7 +343,7 @@ fn buckets_are_complete_behind_their_calls() {
     }
 }
 
-/// A network of one's own, with a weight that two maps have and a value that is both factors of a product.
+/// A custom network, with a weight that two maps have and a value that is both factors of a product.
 fn own_network() -> (Network, [Value; 2]) {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).unwrap();
     let options = LinearOptions::default()
@@ -370,7 +371,7 @@ fn own_network() -> (Network, [Value; 2]) {
     (network, [prediction, target])
 }
 
-/// The gradients of a network of one's own are those of differences, with and without checkpointing, in parts too.
+/// The gradients of a custom network agree with differences, with and without checkpointing, in parts too.
 #[test]
 fn networks_of_ones_own_are_trained() {
     let (network, ends) = own_network();

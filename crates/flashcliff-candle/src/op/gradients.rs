@@ -16,7 +16,8 @@ use crate::Error;
 /// | | |
 /// |---|---|
 /// | operations of candle, [operators](crate::functional), maps of rotors, layers of versors | all |
-/// | layers and models that are one node: steerable products, embeddings of points, the models of point sets and of bodies, steps of transformers without attention | all |
+/// | layers that are one node: steerable products, embeddings of points | all |
+/// | models that are one node: models of point sets and of bodies, steps of transformers without attention | all |
 /// | attention in layers and transformers, also with distances of points | two |
 /// | masks whose numbers depend on variables | one |
 /// | what runs again in the backward pass: [`recomputed`](super::recomputed()), gradient checkpointing | one |

@@ -29,12 +29,12 @@ use crate::timeline::{self, Operation};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied(Arc<OnceLock<Node>>);
 
-/// The part of a call of a network on tokens that is no tensor.
+/// What a call of a network on tokens has besides tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Around {
-    /// The samples, their items, and those of their context. Hosts have samples and items as two axes.
+    /// The samples, their items, and the items of their context. Hosts have samples and items as two axes.
     pub(crate) rows: Rows,
-    /// The sequences of a ragged batch, and those of its context.
+    /// The sequences of a ragged batch, and the sequences of its context.
     pub(crate) sequences: Option<(Sequences, Option<Sequences>)>,
     /// The random numbers of dropout.
     pub(crate) draw: Option<Draw>,

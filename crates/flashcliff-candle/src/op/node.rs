@@ -3,9 +3,9 @@
 //! A node in candle has at most three arguments. Only inputs that depend on a variable need to be arguments, so up to
 //! three of those make one node. More of them make a chain: *carrier* nodes take the first ones and yield a *token*, a
 //! tensor of one zero. The last node takes the token and the remaining inputs, and yields the output. In the backward
-//! pass the last node comes first. It computes all gradients at once and returns those of its own arguments. It leaves
-//! the others in a stash that it shares with the carriers, and gives the token a gradient of zero, which makes candle
-//! visit the carriers.
+//! pass the last node comes first. It computes all gradients at once and returns the gradients of its arguments. It
+//! leaves the others in a stash that it shares with the carriers, and gives the token a gradient of zero, which makes
+//! candle visit the carriers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,12 +2,12 @@
 //!
 //! candle takes gradients out of the graph before it hands them from one operation to the next, unless the variable
 //! `CANDLE_GRAD_DO_NOT_DETACH` of the environment says otherwise. Where it keeps them, gradients of operators are
-//! operators, and those of networks are networks ([`super::gradients`]). All other gradients end here.
+//! operators, and gradients of networks are networks ([`super::gradients`]). All other gradients end here.
 //!
 //! A gradient that leaves a node for a variable is then itself the result of a node, whose backward pass is an error:
-//! candle goes there from every loss that is made of the gradient. Without that node the gradient would be a
-//! constant, and a loss on it would have no gradients, or those of candle's part alone, without a word. Gradients of
-//! tensors that are no variables need such a node only where candle keeps the graph.
+//! candle goes there from every loss that is made of the gradient. Without that node the gradient would be a constant,
+//! and a loss on it would have no gradients, or only the gradients of candle's part, without a word. Gradients of
+//! tensors that are not variables need such a node only where candle keeps the graph.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -195,9 +195,9 @@ impl CustomOp1 for Once {
 ///
 /// Where candle keeps the graph of gradients the mark changes nothing: [`gradients`](super::gradients()) can be differentiated.
 ///
-/// The result has the numbers of the tensor, in memory of its own. Operators and layers of this crate need no mark.
-/// It is for variables that operations of candle read first: candle takes the gradient out of the graph on its way
-/// through these, so a loss on it would have gradients of candle's last operation at most, or none, without an error.
+/// The result has the numbers of the tensor, in its own memory. Operators and layers of this crate need no mark. It is
+/// for variables that operations of candle read first: candle takes the gradient out of the graph on its way through
+/// these, so a loss on it would have gradients of candle's last operation at most, or none, without an error.
 ///
 /// # Errors
 /// The errors of candle.

@@ -9,8 +9,8 @@
 //!            give the node the gradients of the copies and of the variables
 //! ```
 //!
-//! The variables are arguments of the node, so that candle adds their gradients to those of their other uses, and
-//! knows which nodes come first. Nobody lists them: the graph of the first run knows them.
+//! The variables are arguments of the node, so that candle adds their gradients to the gradients of their other uses,
+//! and knows which nodes come first. Nobody lists them: the graph of the first run knows them.
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var};
@@ -37,8 +37,8 @@ const NAME: &str = "recomputed";
 /// goes the way to them once more for this node. A call may be inside the function of another. If nothing leads to a
 /// variable, this is a plain call. It works on the CPU, on CUDA devices, and in captured steps.
 ///
-/// A function that draws random numbers must draw the same ones in both runs, as the layers of this crate do with those of a
-/// [`Draw`](crate::layers::transformer::Draw).
+/// A function that draws random numbers must draw the same ones in both runs, as the layers of this crate do with the
+/// numbers of a [`Draw`](crate::layers::transformer::Draw).
 ///
 /// # Errors
 /// The errors of the function. In the backward pass [`Error::Recomputed`], if the second run gives another shape or reads other variables.
@@ -90,7 +90,7 @@ fn variables(output: &Tensor) -> Vec<Tensor> {
 /// The backward pass of a function that runs again.
 struct Again<F> {
     function: F,
-    /// The inputs of the function. The variables that it reads follow them among those of the node.
+    /// The inputs of the function. In the inputs of the node, the variables that the function reads follow them.
     given: usize,
 }
 
@@ -113,7 +113,7 @@ where
         let mut leaves = given
             .iter()
             .map(|input| match input.track_op() {
-                // A copy, since only a variable of its own ends candle's way through the graph here.
+                // A copy, since only a separate variable ends candle's way through the graph here.
                 true => Ok(Var::from_tensor(&input.detach())?.as_tensor().clone()),
                 false => Ok(input.clone()),
             })

@@ -57,10 +57,9 @@ const LION_OPERATIONS: usize = 12;
 /// place. A parameter without a gradient is left unchanged.
 ///
 /// All parameters are on one device. On the CPU a step is one pass over each parameter on the calling thread, after a pass over the
-/// gradients for their norm; it allocates nothing, and results do not depend on the number of threads. On a GPU a step is three
-/// launches for up to 64 parameters; it neither waits nor copies, and can be captured into a CUDA graph. A GPU adds the norm
-/// in another order, and its cosine may differ in the last bit; without clipping and schedules the results are those of the CPU bit for
-/// bit.
+/// gradients for their norm; it allocates nothing, and results do not depend on the number of threads. On a GPU a step is three launches
+/// for up to 64 parameters; it neither waits nor copies, and can be captured into a CUDA graph. A GPU adds the norm in another order, and
+/// its cosine may differ in the last bit; without clipping and schedules the results are the same as on the CPU, bit for bit.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
 /// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2; X. Chen et al., *Symbolic discovery of optimization algorithms*,
@@ -181,7 +180,8 @@ impl Adam {
         Ok(())
     }
 
-    /// One step with the gradients of a backward pass. If there is a scale of the loss, they are those of [`LossScale::multiply`].
+    /// One step with the gradients of a backward pass. If there is a scale of the loss, they are the gradients of the result of
+    /// [`LossScale::multiply`].
     ///
     /// # Errors
     /// A gradient whose shape differs from that of its parameter; no gradient of any parameter. Nothing is then changed.

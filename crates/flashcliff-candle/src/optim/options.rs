@@ -11,11 +11,11 @@ pub enum Rule {
     /// Adam, which is AdamW with decoupled decay.
     #[default]
     Adam,
-    /// Lion, which has one moment. Its learning rates are 3 to 10 times as small as those of Adam, and its decay that much larger.
+    /// Lion, which has one moment. Its learning rates are 3 to 10 times as small as Adam's, and its decay that much larger.
     Lion,
 }
 
-/// Options of [`Adam`](super::Adam); the defaults are those of `torch.optim.Adam`.
+/// Options of [`Adam`](super::Adam); the defaults are the same as in `torch.optim.Adam`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamOptions {
     /// What a step does to an element. Default: [`Rule::Adam`].

@@ -6,7 +6,7 @@ use crate::Error;
 
 /// How the scale of a loss changes. All numbers but the interval are powers of two, so scaling rounds nothing.
 ///
-/// The defaults are those of `torch.amp.GradScaler`, with bounds: a run that overflows at scale 1 has diverged.
+/// The defaults are the same as in `torch.amp.GradScaler`, with bounds: a run that overflows at scale 1 has diverged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScaleOptions {
     /// The scale of the first step. Default: 2^16.

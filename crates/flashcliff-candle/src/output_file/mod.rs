@@ -4,7 +4,7 @@
 //! | what the path names | how it is written |
 //! |---|---|
 //! | nothing, or a symbolic link to nothing | beside its place, flushed, renamed |
-//! | a regular file of this user with one name | the same; mode and group are those of the old file |
+//! | a regular file of this user with one name | the same; the new file gets the mode and group of the old file |
 //! | a regular file with several names, another owner or extended attributes, or whose folder takes no new file | in place |
 //! | a FIFO, a character device, an open descriptor such as `/dev/stdout` | directly |
 //! | a regular file that this user may not write | refused |
@@ -17,9 +17,9 @@
 //! letters. The next process that writes into the folder removes it, unless another one still writes it.
 //!
 //! The kernel decides who may write a file, when it is opened. It lets root write everything, so for root the
-//! permission bits decide as they would for another user: those of the owner if the file belongs to root, those of the
-//! group if root is in it, else those of others. So root is refused a file of mode 444, and a file of another user with
-//! mode 644.
+//! permission bits decide as they would for another user: the bits of the owner if the file belongs to root, the bits
+//! of the group if root is in it, else the bits of others. So root is refused a file of mode 444, and a file of another
+//! user with mode 644.
 
 mod in_place;
 mod place;
@@ -73,8 +73,8 @@ enum Way {
 }
 
 impl OutputFile {
-    /// Decides how the file will be written. If it cannot be written, this fails now, before any work. It leaves
-    /// nothing behind. It waits for a reader if the path is a FIFO.
+    /// Decides how the file will be written. If it cannot be written, this fails now, before any work. It leaves no
+    /// trace. It waits for a reader if the path is a FIFO.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotAFile`], [`Error::Write`].

@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// Whether the names in a folder are those of open descriptors, such as in `/proc/self/fd`, to which `/dev/stdout`
+/// Whether the names in a folder are names of open descriptors, such as in `/proc/self/fd`, to which `/dev/stdout`
 /// leads.
 fn is_descriptor_folder(folder: &Path) -> bool {
     folder.starts_with("/proc") && folder.ends_with("fd")

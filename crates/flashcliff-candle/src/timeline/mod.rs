@@ -59,7 +59,7 @@ pub use sampler::{Sampled, Sampler};
 pub struct Slice {
     /// The operation.
     pub operation: Arc<Operation>,
-    /// Whether the operation began here. It goes on in later slices, behind operations within it.
+    /// Whether the operation began here. It goes on in later slices, after operations within it.
     pub begins: bool,
     /// Seconds from the beginning of the recording; on a GPU by its clock.
     pub start: f64,
@@ -91,7 +91,7 @@ impl Timeline {
 }
 
 /// Runs work, and records what the operations of this crate that it calls on this thread take, on a device. On a GPU
-/// the call waits before and behind the work. Time that no operation reports belongs to [`Operation::rest`].
+/// the call waits before and after the work. Time that no operation reports belongs to [`Operation::rest`].
 ///
 /// A recording within another one takes its calls. A step that is [captured](crate::capture) reports nothing when it
 /// is replayed, and while it is captured its events have no times: record eager steps.

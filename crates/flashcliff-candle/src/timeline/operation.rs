@@ -11,7 +11,7 @@ use flashcliff::{Dims, Dtype, Operator, Pass};
 pub struct Operation {
     /// The name of an operator of the core, or of another part of a step.
     pub operator: String,
-    /// Whether this crate computes it with kernels of the core or functions of its own. The others are candle's
+    /// Whether this crate computes it, with kernels of the core or its own functions. The others are candle's
     /// operations, the optimiser, and what nothing reports.
     pub is_ours: bool,
     /// The algebra, as `cl300`; empty where there is none.
@@ -34,7 +34,7 @@ pub struct Operation {
     pub output_bytes: usize,
     /// The floating-point operations, if they are known.
     pub flops: Option<usize>,
-    /// Whether most of these operations are those of matrix products.
+    /// Whether most of these operations belong to matrix products.
     pub has_matrix_products: bool,
     /// The bytes that a forward pass makes for the backward pass, besides the output.
     pub saved_bytes: usize,
@@ -173,7 +173,7 @@ impl Operation {
         };
         Self {
             is_ours: true,
-            // A function may have hundreds of parameters, which come behind what they are applied to.
+            // A function may have hundreds of parameters, which come after what they are applied to.
             shapes: shapes.first().cloned().into_iter().collect(),
             dtype: Some(dtype),
             bytes: moved,

@@ -56,7 +56,7 @@ pub(crate) fn begin(operation: impl FnOnce() -> Arc<Operation>) {
     }
 }
 
-/// Runs work as an operation. Behind it what ran before goes on.
+/// Runs work as an operation. After it, what ran before goes on.
 pub(crate) fn within<R>(operation: impl FnOnce() -> Arc<Operation>, work: impl FnOnce() -> R) -> R {
     around(|| {
         begin(operation);
@@ -64,7 +64,7 @@ pub(crate) fn within<R>(operation: impl FnOnce() -> Arc<Operation>, work: impl F
     })
 }
 
-/// Runs work that notes its operations itself. Behind it what ran before goes on.
+/// Runs work that notes its operations itself. After it, what ran before goes on.
 pub(crate) fn around<R>(work: impl FnOnce() -> R) -> R {
     if !is_recording() {
         return work();
@@ -95,7 +95,7 @@ fn note(operation: impl FnOnce() -> Arc<Operation>, begins: bool) {
     });
 }
 
-/// The moments of the whole besides those of the window: the first and the last mark.
+/// The moments of the whole besides the moments of the window: the first and the last mark.
 const ENDS: usize = 2;
 
 /// A recording that lasts until it is finished or dropped.
@@ -154,10 +154,10 @@ impl Recording {
         Ok(Self { outer })
     }
 
-    /// The recorder, behind the last mark.
+    /// The recorder, after the last mark.
     ///
     /// # Errors
-    /// The errors of CUDA, also those of marks.
+    /// The errors of CUDA, including the errors of marks.
     fn end(mut self) -> Result<Option<Recorder>, Error> {
         let own = RECORDER.replace(self.outer.take());
         std::mem::forget(self);
@@ -172,7 +172,7 @@ impl Recording {
     }
 
     /// # Errors
-    /// The errors of CUDA, also those of marks.
+    /// The errors of CUDA, including the errors of marks.
     pub(super) fn finish(self) -> Result<Timeline, Error> {
         match self.end()? {
             Some(recorder) => recorder.timeline(),
@@ -183,7 +183,7 @@ impl Recording {
     /// The times of a recording of some marks.
     ///
     /// # Errors
-    /// The errors of CUDA, also those of marks.
+    /// The errors of CUDA, including the errors of marks.
     pub(super) fn finish_part(self) -> Result<Option<Sample>, Error> {
         match self.end()? {
             Some(recorder) => recorder.sample(),

@@ -44,9 +44,9 @@ pub struct Sampler {
     plain: Plain,
 }
 
-/// The result of a [`Sampler`]. Steps with marks count by their relation to those without that ran just before and
-/// behind them; of each window the middle half, and of steps without marks the faster half: other work of the machine
-/// slows steps, and never makes one faster.
+/// The result of a [`Sampler`]. Steps with marks count by their relation to the steps without marks that ran just
+/// before and after them; of each window the middle half, and of steps without marks the faster half: other work of the
+/// machine slows steps, and never makes one faster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sampled {

@@ -6,8 +6,8 @@
 //! of both, divided by the marks that sparse windows leave out, is what a mark takes, and it is taken off each slice.
 //! The mark at the end of a step belongs to steps without a profile as well, and stays.
 //!
-//! A machine is faster or slower for some time, so a sample counts by its relation to the steps without marks that
-//! ran just before and behind it: see [`Plain`]. Of the samples of a window the middle half counts.
+//! A machine is faster or slower for some time, so a sample counts by its relation to the steps without marks that ran
+//! just before and after it: see [`Plain`]. Of the samples of a window the middle half counts.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use super::recorder::Sample;
 
 /// The marks of a sparse window are so many slices apart.
 const APART: usize = 4;
-/// The steps without marks before a sample, and as many behind it, that it is compared with.
+/// The steps without marks before a sample, and as many after it, that it is compared with.
 const NEAR: usize = 3;
 
 /// Some slices in a row, with what steps said about them.
@@ -93,7 +93,7 @@ impl Window {
         self.marks.clone()
     }
 
-    /// Takes a sample, behind so many steps without marks.
+    /// Takes a sample, after so many steps without marks.
     pub(super) fn add(&mut self, sample: Sample, behind: usize) {
         self.samples.push((sample, behind));
     }
@@ -136,7 +136,7 @@ struct Mean {
 pub(super) struct Plain(pub(super) Vec<f64>);
 
 impl Plain {
-    /// The mean of the steps around one that ran behind so many of them, without one of their number; 1 if there are none.
+    /// The mean of the steps around one that ran after so many of them, without one of their number; 1 if there are none.
     fn near(&self, behind: usize, but: Option<usize>) -> f64 {
         let range = behind.saturating_sub(NEAR)..(behind + NEAR).min(self.0.len());
         let near = range.filter(|at| Some(*at) != but).map(|at| self.0[at]);
@@ -153,8 +153,8 @@ impl Plain {
         mean(&sorted[..sorted.len().div_ceil(2)])
     }
 
-    /// The seconds of what lasts as long as the steps around it: those of the faster half, by what steps without
-    /// marks are beside each other.
+    /// The seconds of what lasts as long as the steps around it: the mean of the faster half, divided by the mean ratio
+    /// of a step to the steps near it.
     fn scale(&self) -> f64 {
         let steps = self.0.iter().enumerate();
         let beside = steps.map(|(at, seconds)| seconds / self.near(at, Some(at)));

@@ -197,7 +197,7 @@ fn follows_the_cpu(architecture: Architecture) {
 }
 
 /// The time of a step as the program makes it, for the log, and the nodes of its graph. Only the capture is asserted:
-/// times are those of the machine.
+/// times depend on the machine.
 fn times(architecture: Architecture) {
     // A simplicial complex has 92 nodes.
     let large = match architecture {

@@ -18,7 +18,7 @@ use flashcliff_candle::optim::{Adam, AdamOptions};
 use crate::compare::{assert_close, random, values};
 use crate::trials::Tests;
 
-/// The samples, those of a batch, and the steps.
+/// The samples, the samples of a batch, and the steps.
 const SAMPLES: usize = 48;
 const ROWS: usize = 12;
 const STEPS: usize = 12;
@@ -214,7 +214,7 @@ fn two_are_one(architecture: Architecture, capture: Capture, parts: usize, clip:
     assert!(far, "{run:?}");
 }
 
-/// Buckets that are averaged beside the backward pass give the bits of one bucket behind it: of two numbers there is one sum. A bucket that
+/// Buckets that are averaged beside the backward pass give the bits of one bucket after it: of two numbers there is one sum. A bucket that
 /// is averaged before its gradients are complete would give others. Overlapped runs are repeated, since such a mistake depends on time.
 fn overlapped(architecture: Architecture, capture: Capture, parts: usize) {
     let run = Run {

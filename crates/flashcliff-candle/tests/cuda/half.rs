@@ -343,8 +343,7 @@ fn overflow(architecture: Architecture) {
 }
 
 /// Losses follow those in `f32`: a step of Adam moves a weight by the rate, whatever the gradient's size, so the runs
-/// stay together. No step is skipped, since the scale is small and does not grow; a run that skips steps falls
-/// behind.
+/// stay together. No step is skipped, since the scale is small and does not grow; a run that skips steps lags.
 fn learns(architecture: Architecture) {
     let scale = LossScaleOptions {
         initial: 512.0,

@@ -1,5 +1,5 @@
 //! Tests on an NVIDIA GPU. Everything that the CPU suites check is compared with the CPU; errors that only a GPU can
-//! make have tests of their own.
+//! make have their own tests.
 //!
 //! Without a GPU, without the libraries that candle needs there, or without feature `flashcliff/all-algebras`, every test that
 //! needs a GPU counts as ignored, and the last lines say how many and why. With `FLASHCLIFF_REQUIRE_GPU=1` these tests fail

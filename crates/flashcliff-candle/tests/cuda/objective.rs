@@ -76,7 +76,7 @@ fn too_large() {
     Objective::new(&model, 1024, 1).unwrap();
 }
 
-/// Error and gradients are those of candle's graph on the CPU in `f64`, for two batches one after the other.
+/// Error and gradients agree with candle's graph on the CPU in `f64`, for two batches one after the other.
 fn numbers(architecture: Architecture, dtype: DType, bound: f64, parts: usize) {
     let here = Model::new(architecture, 5, DType::F64).unwrap();
     let there = Model::on_device(architecture, 5, dtype, gpu()).unwrap();

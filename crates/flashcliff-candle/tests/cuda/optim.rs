@@ -12,7 +12,7 @@ use crate::compare::{random, values, variable};
 use crate::trials::{Tests, gpu};
 
 const STEPS: u64 = 12;
-/// Sizes around those of warps, of the parts of a launch, and of vectors.
+/// Sizes around the sizes of warps, of the parts of a launch, and of vectors.
 const SIZES: [usize; 13] = [
     1, 2, 3, 31, 33, 255, 257, 1023, 1025, 4095, 4097, 8192, 100_003,
 ];

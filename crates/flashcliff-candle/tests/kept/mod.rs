@@ -1,4 +1,4 @@
-//! Tests of gradients that candle keeps in the graph: it reads its variable once, so they run in a process of their own.
+//! Tests of gradients that candle keeps in the graph: it reads its variable once, so they run in a separate process.
 
 use std::process::Command;
 

@@ -135,7 +135,7 @@ fn assert_alike(geometry: Geometry, options: &GatrOptions) {
     }
 }
 
-/// The largest difference to numbers, in units of a number and 1. It is no number if one of them is none.
+/// The largest difference from the expected numbers, each divided by 1 plus the size of the number. It is NaN if a number is NaN.
 fn largest_difference(got: &[f64], expected: &[f64]) -> f64 {
     let pairs = got.iter().zip(expected);
     let differences = pairs.map(|(got, expected)| (got - expected).abs() / (1.0 + expected.abs()));

@@ -203,7 +203,7 @@ fn geometries_say_what_they_need() {
     );
 }
 
-/// Keys and values of one tensor: its gradient is the sum of those of two tensors with the same numbers.
+/// Keys and values of one tensor: its gradient is the sum of the gradients of two tensors with the same numbers.
 #[test]
 fn a_tensor_that_is_two_parameters_gets_both_gradients() {
     let (channels, others) = (Channels::new(2, 3), Channels::new(3, 4));

@@ -1,4 +1,5 @@
-//! Layers and networks of transformers beside those of `flashcliff-network`, which they bind: names, results, gradients, scopes, errors.
+//! Layers and networks of transformers beside the layers and networks of `flashcliff-network`, which they bind: names, results, gradients,
+//! scopes, errors.
 
 mod as_network;
 #[path = "../common/mod.rs"]

@@ -78,7 +78,7 @@ fn a_ragged_batch_is_as_padded_samples() {
     for (name, var) in parameters.variables() {
         let (a, b) = (a.get(&var).unwrap(), b.get(&var).unwrap());
         let largest = values(a).into_iter().fold(0.0_f64, |l, g| l.max(g.abs()));
-        // Some gradients are zero but for rounding: those of what all keys share.
+        // Some gradients are zero but for rounding: the gradients of what all keys share.
         if largest > 1e-12 {
             assert_close(&values(a), &values(b), 1e-10, &name);
         }

@@ -31,7 +31,7 @@ fn worlds(size: usize) -> Vec<World> {
 
 type Joined = JoinHandle<Result<(Links, Receiver<String>), Fault>>;
 
-/// Joins on a thread of its own. The second part of the result hears of losses.
+/// Joins on a separate thread. The second part of the result hears of losses.
 fn join(world: &World, agreement: &str, timing: Timing) -> Joined {
     let (world, agreement) = (world.clone(), agreement.to_owned());
     thread::spawn(move || {

@@ -24,9 +24,10 @@ use crate::Error;
 /// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most
 /// 96 features; for others it does, for a ragged batch of all its items.
 ///
-/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`,
-/// or `qkv_module.in_linear` without `multi_query`, and `out_linear`; with distances `attention.log_weights`
-/// `[heads, 1, channels of a head]`, which starts at 0; with that option `head_scale` `[heads]`, which starts at 1.
+/// Parameters: linear maps ([`EquiLinear`](super::EquiLinear)) under `qkv_module.q_linear`, `.k_linear` and
+/// `.v_linear`, or `qkv_module.in_linear` without `multi_query`, and `out_linear`; with distances
+/// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with that option `head_scale`
+/// `[heads]`, which starts at 1.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3 and appendix A), L-GATr (arXiv 2405.14806, section 3).
 ///

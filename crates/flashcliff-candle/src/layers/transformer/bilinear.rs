@@ -14,8 +14,8 @@ use crate::Error;
 /// `join` in the geometry there are products alone; without `bivectors` the products lose theirs before the last map;
 /// with `product_norm` the result is normalised.
 ///
-/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `linear_left`, `linear_right`, `linear_join_left`, `linear_join_right` and
-/// `linear_out`.
+/// Parameters: linear maps ([`EquiLinear`](super::EquiLinear)) under `linear_left`, `linear_right`, `linear_join_left`,
+/// `linear_join_right` and `linear_out`.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]

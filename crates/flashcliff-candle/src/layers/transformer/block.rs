@@ -13,9 +13,9 @@ use crate::Error;
 /// [`ScalarGate`](super::ScalarGate) and an [`EquiLinear`](super::EquiLinear), and so is the first one without
 /// `product` in the geometry.
 ///
-/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under
+/// Parameters: a [`SelfAttention`](super::SelfAttention) under `attention`; the layers of the perceptron under
 /// `mlp.layers.0`, `mlp.layers.2` and so on, where gates and dropout count, so that without `product` they begin at
-/// `mlp.layers.1`; with `norm_gains` in the geometry those of
+/// `mlp.layers.1`; with `norm_gains` in the geometry, layers
 /// [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`. The whole block is one
 /// node of the graph.
 ///
@@ -29,8 +29,8 @@ impl Block {
     /// A block of GATr of so many channels.
     ///
     /// # Errors
-    /// [`Error::Option`] for an attention without heads, a perceptron without layers or channels, and what is no
-    /// probability; the errors of the builder.
+    /// [`Error::Option`] for an attention without heads, a perceptron without layers or channels, and a number that is
+    /// not a probability; the errors of the builder.
     pub fn new(
         channels: Channels,
         options: impl Into<BlockOptions>,

@@ -53,7 +53,7 @@ pub(super) struct Needs {
 /// The inputs of a layer as values of its network.
 pub(super) struct Inputs {
     pub(super) tokens: Value,
-    /// The tokens of the context; those of the layer without one.
+    /// The tokens of the context; without a context, the tokens of the layer.
     pub(super) context: Value,
     pub(super) beside: Beside,
 }
@@ -209,7 +209,7 @@ impl Layer {
         self.apply_across(x, None, call)
     }
 
-    /// Applies the layer to tokens, and to those of a context if it attends to one.
+    /// Applies the layer to tokens, and to the tokens of a context if it attends to one.
     pub(super) fn apply_across(
         &self,
         x: &Tokens,

@@ -143,7 +143,7 @@ impl Inner {
         Ok(Some([samples == 1, heads == 1, queries == 1]))
     }
 
-    /// The sequences of a ragged batch, and those of its context.
+    /// The sequences of a ragged batch, and the sequences of its context.
     fn check_sequences(
         &self,
         scope: &Scope,

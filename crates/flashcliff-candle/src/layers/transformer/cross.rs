@@ -1,4 +1,4 @@
-//! Attention of the items of one set to those of another.
+//! Attention of the items of one set to the items of another.
 
 use candle_core::Result;
 use candle_nn::VarBuilder;
@@ -7,12 +7,12 @@ use super::bound::{Layer, Needs};
 use super::{AttentionOptions, Call, Channels, Geometry, Scope, Tokens};
 use crate::Error;
 
-/// Multi-head attention of the items of one set to those of another, as [`SelfAttention`](super::SelfAttention) weighs them.
+/// Multi-head attention of the items of one set to the items of another, as [`SelfAttention`](super::SelfAttention) weighs them.
 ///
 /// The sizes of heads follow from the channels of the other set, as in GATr. Both sets have the same number of
 /// samples; their numbers of items may differ.
 ///
-/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `q_linear`, `k_linear`, `v_linear` and `out_linear`; with distances
+/// Parameters: linear maps ([`EquiLinear`](super::EquiLinear)) under `q_linear`, `k_linear`, `v_linear` and `out_linear`; with distances
 /// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with that option `head_scale` `[heads]`, which starts at 1.
 ///
 /// Source: GATr (arXiv 2305.18415), the layer of its repository.
@@ -93,7 +93,7 @@ impl CrossAttention {
         self.forward_within(x, others, &Scope::Sample)
     }
 
-    /// Applies the layer to items that attend within a scope. A mask has the items of `x` as queries and those of
+    /// Applies the layer to items that attend within a scope. A mask has the items of `x` as queries and the items of
     /// `others` as keys; ragged batches have [`Scope::Between`].
     ///
     /// # Errors

@@ -16,8 +16,8 @@ const NAME: &str = "draws";
 
 /// The random numbers of a training run, for [`GradeDropout`](crate::layers::transformer::GradeDropout) and the layers that have it.
 ///
-/// [`Self::draw`] gives those of one pass through a network and counts on. The counter lies on the device, so it also
-/// counts in captured steps.
+/// [`Self::draw`] gives the numbers of one pass through a network and counts on. The counter lies on the device, so it
+/// also counts in captured steps.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -77,7 +77,7 @@ impl Draws {
         })
     }
 
-    /// Takes up the numbers behind so many passes, as [`Self::import`] does.
+    /// Takes up the numbers after so many passes, as [`Self::import`] does.
     ///
     /// # Errors
     /// The errors of candle.

@@ -118,10 +118,10 @@ impl ScalarGate {
 
 /// Dropout of whole grades of a multivector channel, and of scalars.
 ///
-/// In training each grade of each channel and item, and each scalar, becomes 0 with probability `p`, and is
-/// multiplied by `1 / (1 - p)` otherwise. What is dropped depends on the random numbers and on the place in the
-/// tokens alone: it is the same on the CPU and on GPUs, and in the backward pass. Layers that get the same numbers
-/// drop the same places, so each should have numbers of its own: [`Draw::of`].
+/// In training each grade of each channel and item, and each scalar, becomes 0 with probability `p`, and is multiplied
+/// by `1 / (1 - p)` otherwise. What is dropped depends on the random numbers and on the place in the tokens alone: it
+/// is the same on the CPU and on GPUs, and in the backward pass. Layers that get the same numbers drop the same places,
+/// so each should have its own numbers: [`Draw::of`].
 ///
 /// Source: the layer of GATr's repository (arXiv 2305.18415).
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl GradeDropout {
     /// A layer of GATr for so many channels.
     ///
     /// # Errors
-    /// [`Error::Option`] for what is no probability below 1.
+    /// [`Error::Option`] for a `p` that is not a probability below 1.
     pub fn new(channels: Channels, p: f64) -> std::result::Result<Self, Error> {
         Self::over(Geometry::gatr()?, channels, p)
     }

@@ -1,4 +1,4 @@
-//! Whom the items attend to: all items of their sample, those that a mask shows, or those of their sequence in a ragged batch.
+//! Whom the items attend to: all items of their sample, the items that a mask shows, or the items of their sequence in a ragged batch.
 
 use candle_core::{DType, Tensor};
 
@@ -15,8 +15,8 @@ pub enum Scope {
     Masked(Mask),
     /// The items of their sequence in a ragged batch. The tokens have one sample, in which the sequences lie one after another.
     Within(Sequences),
-    /// For attention to another set: the items of a sequence attend to those of the sequence of the same number in
-    /// the other set. The sequences of the queries come first, then those of the keys, as many.
+    /// For attention to another set: the items of a sequence attend to the items of the sequence of the same number in
+    /// the other set. The sequences of the queries come first, then as many sequences of the keys.
     Between(Sequences, Sequences),
 }
 

@@ -181,7 +181,7 @@ impl Sequences {
 struct Averages {
     samples: usize,
     longest: usize,
-    /// For each padded item its row, or one behind all rows.
+    /// For each padded item its row, or one after all rows.
     source: Tensor,
     /// For each row its sequence.
     sequence: Tensor,

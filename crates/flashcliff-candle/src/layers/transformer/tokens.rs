@@ -8,7 +8,7 @@ use crate::op::once::entering;
 
 /// Multivectors and scalars in one tensor `[samples, items, width]`.
 ///
-/// A row has the multivector channels of blade 0, then those of blade 1, and so on, then the scalar channels.
+/// A row has the multivector channels of blade 0, then the channels of blade 1, and so on, then the scalar channels.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -179,8 +179,8 @@ pub fn join_reference(input: &Tokens) -> Result<Tensor> {
     join_reference_within(input, &Scope::Sample)
 }
 
-/// The reference of joins for items that attend within a scope, as [`join_reference`]: each sequence of a ragged
-/// batch has a mean of its own. A mask does not change it, so the mean of a padded sample counts its padding.
+/// The reference of joins for items that attend within a scope, as [`join_reference`]: each sequence of a ragged batch
+/// has its own mean. A mask does not change it, so the mean of a padded sample counts its padding.
 ///
 /// # Errors
 /// [`Error::Scope`] for a scope of two sets, [`Error::Offsets`] for sequences of other tokens, and the errors of candle.

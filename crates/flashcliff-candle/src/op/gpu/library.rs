@@ -1,4 +1,4 @@
-//! Converts candle's devices and types to those of the CUDA library.
+//! Converts candle's devices and types to devices and types of the CUDA library.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -62,7 +62,7 @@ fn action(act: &Act, x: &Tensor, versors: &Tensor, weight: &Tensor) -> Result<Te
     Ok(result.contiguous()?)
 }
 
-/// The identity matrix, made on the device. Its elements in order are those of rows of a one and `size` zeros, up to the last one.
+/// The identity matrix, made on the device. Read in order, its elements are rows of a one and `size` zeros, up to the last one.
 fn identity(size: usize, like: &Tensor) -> candle_core::Result<Tensor> {
     let (dtype, device) = (like.dtype(), like.device());
     let ones = Tensor::ones((size, 1), dtype, device)?;

@@ -1,4 +1,4 @@
-//! Gradients of a network as nodes of candle's graph: each order of derivatives is a network of its own.
+//! Gradients of a network as nodes of candle's graph: each order of derivatives is a separate network.
 //!
 //! ```text
 //! network 0:  inputs, parameters                                  -> the result
@@ -10,9 +10,9 @@
 //! what network 1 computes, which itself never runs: where they are differentiated, network 2 runs, and computes
 //! again what it needs. Each network is made when it is first asked for.
 //!
-//! A node of candle has one result. So the node of a network of gradients is a *token*, a tensor of one zero, and
-//! each gradient is a node that reads the token. On the way back the gradients of gradients come first: they leave
-//! what they get for the node of the token, which comes behind all of them.
+//! A node of candle has one result. So the node of a network of gradients is a *token*, a tensor of one zero, and each
+//! gradient is a node that reads the token. On the way back the gradients of gradients come first: they leave what they
+//! get for the node of the token, which comes after all of them.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, ThreadId};
@@ -85,7 +85,7 @@ pub(in crate::op) struct Again {
 }
 
 impl NetworkFunction {
-    /// The gradients of a call by those of its arguments that are `tracked`, from those of its results.
+    /// The gradients of a call by its arguments that are `tracked`, from the gradients of its results.
     ///
     /// # Errors
     /// [`Error::SecondDerivative`] for a step without gradients; the errors of the core.
@@ -116,8 +116,8 @@ impl NetworkFunction {
         })
     }
 
-    /// The stages of a plan of gradients alone. With a second one, which is empty, a plan has no memory of its own: a
-    /// host lends it for each run.
+    /// The stages of a plan of gradients alone. With a second one, which is empty, a plan holds no memory itself: a
+    /// host lends it memory for each run.
     pub(in crate::op) fn alone(&self) -> [&[Value]; 2] {
         [&self.shared.outputs, &[]]
     }

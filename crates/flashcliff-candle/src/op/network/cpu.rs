@@ -145,7 +145,7 @@ impl NetworkFunction {
         Ok(storages.map(Storage::Cpu).collect())
     }
 
-    /// Runs a stage, in memory that goes back behind it.
+    /// Runs a stage, in memory that goes back after it.
     fn run<T: Scalar>(
         &self,
         staged: &Staged<Plan>,

@@ -173,7 +173,7 @@ fn a_window_without_samples_has_slices_of_no_length() {
     let joined = join(&windows, &Plain::default());
     assert_eq!(joined.lengths.len(), SLICES);
     assert!(joined.lengths.iter().all(|length| length.device == 0.0));
-    // Without steps to compare with, lengths are those of the samples.
+    // Without steps to compare with, lengths are the lengths of the samples.
     let sample = steps.step(&windows[0].marks());
     let expected = sample.slices[0].device;
     windows[0].add(sample, 0);

@@ -102,7 +102,7 @@ fn losses_on_forces_of_slim_have_the_gradients_of_differences() {
     assert!(largest > 1e-2, "{largest}");
 }
 
-/// A backward pass that fails behind gradients of gradients leaves none of them to the next pass.
+/// A backward pass that fails after gradients of gradients leaves none of them to the next pass.
 #[test]
 fn a_pass_that_fails_leaves_nothing() {
     if !keeps("a_pass_that_fails_leaves_nothing") {
