@@ -142,7 +142,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     Ok(message)
 }
 
-/// The last commit, in a folder of its own.
+/// The last commit, in a separate folder.
 fn clone(root: &Path, folder: &Path) -> Result<PathBuf, Error> {
     let mut clone = Command::new("git");
     clone

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::workspace_root;
 
-    /// A copy of the documents and their data in a folder of its own.
+    /// A copy of the documents and their data in a separate folder.
     fn copy() -> Result<tempfile::TempDir, Error> {
         let temporary = Path::new("temporary folder");
         let folder = tempfile::tempdir().map_err(Error::at(temporary))?;

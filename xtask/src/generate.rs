@@ -162,7 +162,7 @@ fn line([file, lines, flops, digest]: [&str; 4]) -> String {
     format!("{file:<56} {lines:>6} {flops:>12} {digest:>32}\n")
 }
 
-/// For each operator of the algebras, by its name behind that of the algebra, the operations of both passes.
+/// For each operator of the algebras, by the name of the algebra and then its own name, the operations of both passes.
 fn flops() -> Result<BTreeMap<String, String>, Error> {
     let mut all = BTreeMap::new();
     for (p, q, r) in REVIEWED {
@@ -338,7 +338,7 @@ mod tests {
         Ok(())
     }
 
-    /// A copy that nothing makes any more may lie anywhere below the folder of copies: beside the folders too, and in one of its own.
+    /// A copy that nothing makes any more may lie anywhere below the folder of copies: beside the folders too, and in a separate folder.
     #[test]
     fn copies_that_nothing_makes_are_found_wherever_they_lie() -> Result<(), Error> {
         let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;

@@ -168,7 +168,7 @@ fn reached(package: &str, forbidden: &[&str], dependencies: &[String]) -> Vec<St
 }
 
 /// The names of all dependencies of a package at run time, direct and indirect, with all its features. For a package of
-/// procedural macros they are those of the macros.
+/// procedural macros they are the dependencies of the macros.
 fn dependencies(root: &Path, package: &str) -> Result<Vec<String>, Error> {
     let mut tree = command::cargo(root);
     tree.args(["tree", "--package", package, "--all-features"])

@@ -1,4 +1,4 @@
-//! Installs packages of PyPI in folders of their own. Python only downloads them; only native programs in them are run.
+//! Installs packages of PyPI in separate folders. Python only downloads them; only native programs in them are run.
 
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};

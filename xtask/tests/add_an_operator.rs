@@ -44,7 +44,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The scratch copy, with a folder of its own for what cargo builds: in a shared one cargo would take crates of the copy for those of the
+/// The scratch copy, with its own folder for what cargo builds: in a shared folder cargo would take crates of the copy for crates of the
 /// repository.
 struct Scratch {
     root: tempfile::TempDir,

@@ -34,7 +34,7 @@ impl Overwrite {
     }
 }
 
-/// Prints a text to standard output. It is no error if the reader stops early, as `head` does.
+/// Prints a text to standard output. It is not an error if the reader stops early, as `head` does.
 ///
 /// # Errors
 /// [`Error::Write`].

@@ -1,5 +1,5 @@
-//! Tests of `flashcliff eval`: its errors are those that `train` measured, and those of the network in a file. Weights of another network
-//! are refused.
+//! Tests of `flashcliff eval`: its errors equal the errors that `train` measured, and the errors of the network in a file. Weights of
+//! another network are refused.
 
 mod common;
 
@@ -205,7 +205,7 @@ fn without_settings(whole: &Checkpoint) -> Checkpoint {
     older
 }
 
-/// So are those of other programs, and of `train` before it stored its settings.
+/// Weights of other programs, and of `train` before it stored its settings, are measured on the usual data.
 #[test]
 fn weights_without_settings_have_the_usual_data() {
     let folder = Folder::new();

@@ -1,7 +1,7 @@
 //! Random input for everything that parses: signatures on the command line, and safetensors files through `op`, valid
 //! ones with bytes changed.
 //!
-//! For any input the program must end with a result or with an error that says what was wrong: no panic, no signal, no file left behind.
+//! For any input the program must end with a result or with an error that says what was wrong: no panic, no signal, no file that remains.
 //! The ordinary tests do this for a second; `cargo test -- --ignored` runs longer from a new seed. A failure prints the seed of its case.
 //! `FLASHCLIFF_FUZZ_SEED=<seed>` runs that case alone; `FLASHCLIFF_FUZZ_SECONDS` is the length of the long tests.
 
@@ -209,7 +209,7 @@ fn operator(random: &mut SmallRng) -> (&'static str, Tensors, Dtype) {
     }
 }
 
-/// Changes some bytes, mostly those of the header.
+/// Changes some bytes, mostly bytes of the header.
 fn mutate(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     let header = 8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
     for _ in 0..random.random_range(1..4) {

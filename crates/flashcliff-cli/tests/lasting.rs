@@ -292,7 +292,7 @@ fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
     }
 }
 
-/// The help says that an error that is no number gives status 1: that of the best weights too.
+/// The help says that an error that is not a number gives status 1. This holds for the error of the best weights too.
 #[test]
 fn best_weights_that_are_no_numbers_are_an_error() {
     let folder = Folder::new();

@@ -272,7 +272,7 @@ fn every_operator_names_its_tensors() {
         .lines()
         .filter_map(|line| Some(line.trim().split_once("  ")?.1.trim()))
         .collect();
-    // Each says something of its own, `help` too.
+    // Each text differs from the others, `help` too.
     assert_eq!(texts.len(), names.len() + 1, "{texts:?}");
     for name in names {
         let help = stdout(&format!("op {name} --help"));

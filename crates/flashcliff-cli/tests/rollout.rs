@@ -37,7 +37,7 @@ fn deviation(report: &Value, row: usize, moved: &str) -> [f64; 2] {
     })
 }
 
-/// The errors of the first step are those of the stored targets, up to bodies that meet.
+/// The errors of the first step equal the errors of the stored targets, up to bodies that meet.
 #[test]
 fn the_first_step_is_that_of_the_data() {
     for task in [Task::Gravity, Task::Bodies, Task::Bodies5d] {

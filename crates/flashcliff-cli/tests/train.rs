@@ -170,8 +170,8 @@ fn older_results_are_not_replaced_without_being_asked() {
     assert_ne!(std::fs::read(out.join("metrics.json")).unwrap(), before);
 }
 
-/// Interrupts a run, whose state is `before`, and which goes on to the same results as those of a run that was not
-/// interrupted. `options` are those of its command line besides.
+/// Interrupts a run whose state is `before`. The run goes on to the same results as a run that was not interrupted.
+/// `options` are further options of its command line.
 #[cfg(unix)]
 fn interrupt_and_resume(folder: &Folder, task: &str, steps: usize, options: &str) {
     use std::io::{BufRead, BufReader};
@@ -563,7 +563,7 @@ fn gradient_checkpointing_changes_memory_alone() {
     assert!(!before.text("settings").unwrap().contains("checkpointing"));
 }
 
-/// So do those of gravity, which go through candle's graph and have no buffers of their own.
+/// The same holds for steps of gravity, which go through candle's graph and have no buffers themselves.
 #[test]
 fn gradient_checkpointing_works_without_a_plan() {
     let folder = Folder::new();

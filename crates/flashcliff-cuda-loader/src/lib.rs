@@ -7,8 +7,8 @@
 //! (`Library`), and cudarc and candle report that as an error. So the program starts everywhere, and no library has to be
 //! installed to build it.
 //!
-//! All of this is behind the feature `link`. The functions, all that cudarc declares, are in `symbols`. The linker finds empty
-//! archives under the names of the libraries; the build script tells it where.
+//! All of this needs the feature `link`. The functions, all that cudarc declares, are in `symbols`. The linker finds empty archives under
+//! the names of the libraries; the build script tells it where.
 
 #[cfg(feature = "link")]
 mod library;

@@ -38,7 +38,7 @@ pub(crate) struct Record {
 unsafe extern "C" fn flashcliff_cuda_address(record: *const Record) -> *const () {
     // SAFETY: records are static, and only their target changes, atomically.
     let record = unsafe { &*record };
-    // SAFETY: the assembly puts a zero behind each name.
+    // SAFETY: the assembly puts a zero after each name.
     let name = unsafe { CStr::from_ptr(record.name) };
     let library = Library::ALL[record.library];
     let found = library.get().ok().and_then(|loaded| {

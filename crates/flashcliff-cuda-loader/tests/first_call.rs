@@ -105,7 +105,7 @@ fn the_first_call_finds_the_library_or_says_that_there_is_none() {
     let (alpha, x, y, beta) = (0.5, 1.0, 20.0, 300.0);
     for _ in 0..2 {
         let (mut h, mut z) = (0, 0.0);
-        // SAFETY: the types are those of the sources above.
+        // SAFETY: the types agree with the sources above.
         let status = unsafe {
             cublasSgemm_v2(
                 &raw mut h,

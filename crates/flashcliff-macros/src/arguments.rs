@@ -32,7 +32,7 @@ pub(crate) fn signature(arguments: TokenStream) -> Result<(Signature, [Span; 2])
     }
 }
 
-/// The next argument, with the comma behind it, which only the last one may lack.
+/// The next argument, with the comma after it, which only the last one may lack.
 fn number(
     tokens: &mut impl Iterator<Item = TokenTree>,
     needs_comma: bool,

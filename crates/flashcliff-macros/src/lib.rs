@@ -1,8 +1,8 @@
 //! The macro that compiles the CPU kernels of an algebra in the crate of its caller.
 //!
-//! Programs use it as `flashcliff::algebra!`, behind the feature `macros` of the crate `flashcliff`, whose docs describe it. That
-//! crate also has the tests of the expansion: tests of a procedural macro are built for the compiler, without optimisation,
-//! and so would be all kernels that they use.
+//! Programs use it as `flashcliff::algebra!`, with the feature `macros` of the crate `flashcliff`, whose docs describe it. That crate also
+//! has the tests of the expansion: tests of a procedural macro are built for the compiler, without optimisation, and so would be all
+//! kernels that they use.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use quote::{format_ident, quote, quote_spanned};
 
 use arguments::Mistake;
 
-/// The expression of an algebra with compiled kernels. The arguments are the token `$crate` of `flashcliff`, then those of
+/// The expression of an algebra with compiled kernels. The arguments are the token `$crate` of `flashcliff`, then the arguments of
 /// `flashcliff::algebra!`.
 #[proc_macro]
 pub fn algebra(arguments: proc_macro::TokenStream) -> proc_macro::TokenStream {
@@ -32,14 +32,14 @@ fn expand(arguments: TokenStream) -> Result<TokenStream, Mistake> {
     })
 }
 
-/// A block that registers the kernels, which it holds in a module of its own, and gives the algebra.
+/// A block that registers the kernels, which it holds in its own module, and gives the algebra.
 fn expression(signature: Signature, library: &TokenStream) -> Result<TokenStream, codegen::Error> {
     let module = codegen::emit::rust::module(signature, &quote!(#library::macros))?;
     let name = format_ident!("{}", signature.name());
     Ok(quote! {{
         #[allow(clippy::approx_constant, reason = "constants are written by value")]
         #module
-        // SAFETY: the kernels are those of the generator.
+        // SAFETY: the generator wrote the kernels.
         unsafe { #library::macros::register(&#name::KERNELS) }
     }})
 }

@@ -13,18 +13,18 @@
 //! - A step is `v += F(x) dt`, then `x += v dt`.
 //!
 //! # The published files
-//! EGNN's program writes them with `--num-train 10000 --seed 43 --sufix small`. One stream of NumPy draws the
-//! [`DRAWN`] training, validation and test trajectories, of which papers use [`PUBLISHED`]. With [`SEED`] the draws
-//! here are the same, bit for bit, including those of trajectories that nobody uses and of noise that is multiplied
-//! by zero. Operations have the order and rounding of the program, in `f64`; the data are rounded to `f32` where
-//! EGNN's loader does it.
+//! EGNN's program writes them with `--num-train 10000 --seed 43 --sufix small`. One stream of NumPy draws the [`DRAWN`]
+//! training, validation and test trajectories, of which papers use [`PUBLISHED`]. With [`SEED`] the draws here are the
+//! same, bit for bit, including the draws of trajectories that nobody uses and of noise that is multiplied by zero.
+//! Operations have the order and rounding of the program, in `f64`; the data are rounded to `f32` where EGNN's loader
+//! does it.
 //!
 //! What the program computes from its draws depends on the machine: BLAS fuses multiplications and additions or does
-//! not, and NumPy takes powers from the C library or, on CPUs with AVX-512, from vector code of its own. The data
-//! here are those of NumPy on x86-64 Linux with fused products and without AVX-512. Bodies that meet amplify the last
-//! bit: if products or powers are rounded in another way, 90% of the samples keep all bits of their `f32`, but in
-//! 2.6% the mean squared difference of the targets is above 0.001. Over the test set it is 0.0005. Errors on files of
-//! different machines can be compared to about that.
+//! not, and NumPy takes powers from the C library or, on CPUs with AVX-512, from its own vector code. The data here
+//! agree with NumPy on x86-64 Linux with fused products and without AVX-512. Bodies that meet amplify the last bit: if
+//! products or powers are rounded in another way, 90% of the samples keep all bits of their `f32`, but in 2.6% the mean
+//! squared difference of the targets is above 0.001. Over the test set it is 0.0005. Errors on files of different
+//! machines can be compared to about that.
 //!
 //! # Five dimensions
 //! GLGENN's `data/synthetic_sim.py` is EGNN's generator with `dim = 5` and no other change: forces
@@ -35,9 +35,9 @@
 //! training samples.
 //!
 //! # Errors of papers
-//! The metric is the mean of squared errors over coordinates, bodies and samples:
-//! [`BodiesSplit::mean_squared_error`]. [`REPORTED`] has those of papers. The best straight line, `x + 0.72 v` from
-//! the training set, has the test error 0.0835. Errors in five dimensions are in [`published`](crate::published).
+//! The metric is the mean of squared errors over coordinates, bodies and samples: [`BodiesSplit::mean_squared_error`].
+//! [`REPORTED`] has the errors of papers. The best straight line, `x + 0.72 v` from the training set, has the test
+//! error 0.0835. Errors in five dimensions are in [`published`](crate::published).
 //!
 //! Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844), after the simulator of NRI (Kipf et
 //! al., ICML 2018, arXiv 1802.04687); in five dimensions GLGENN (Filimoshina and Shirokov, ICML

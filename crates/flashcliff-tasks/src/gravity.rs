@@ -2,7 +2,7 @@
 //!
 //! The distribution is that of GATr's simulator (arXiv 2305.18415), with G = 1:
 //!
-//! - The star's mass is log-uniform in [1, 10], those of the planets in [0.01, 0.1].
+//! - The star's mass is log-uniform in [1, 10], the masses of the planets in [0.01, 0.1].
 //! - The star is at the origin, at rest. Planets are uniform in the annulus of radii 0.1 and 1 of the xy plane. Each
 //!   goes around the star on a circle, either way, with a velocity that is disturbed by N(0, 0.01^2).
 //! - The bodies are permuted. One rotation, uniform among all, turns positions and velocities, and a translation from

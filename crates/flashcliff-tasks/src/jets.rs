@@ -37,7 +37,7 @@ const ROW: usize = 4;
 /// Jets of one split.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JetSplit {
-    /// Momenta `(E, px, py, pz)`, `[jets, MAX_PARTICLES, 4]`, row-major. Rows behind the last particle of a jet are zeros.
+    /// Momenta `(E, px, py, pz)`, `[jets, MAX_PARTICLES, 4]`, row-major. Rows after the last particle of a jet are zeros.
     pub particles: Vec<f32>,
     /// The number of particles of each jet.
     pub counts: Vec<u32>,

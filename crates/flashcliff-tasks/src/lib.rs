@@ -98,11 +98,11 @@ pub enum Task {
     ///
     /// Source: GATr (Brehmer et al., NeurIPS 2023, arXiv 2305.18415), the simulator of its repository.
     Gravity,
-    /// Positions of five charged bodies after a unit of time, from their charges, positions and velocities:
-    /// [`bodies`] has the data with parts of their own.
+    /// Positions of five charged bodies after a unit of time, from their charges, positions and velocities: [`bodies`]
+    /// has the parts of the data separately.
     ///
     /// A sample has five rows of charge, three coordinates and three components of the velocity, and fifteen targets:
-    /// three coordinates for each body. With the seed [`bodies::SEED`] the data are those of the published files.
+    /// three coordinates for each body. With the seed [`bodies::SEED`] the data are the same as in the published files.
     ///
     /// Source: EGNN (Satorras et al., ICML 2021, arXiv 2102.09844).
     Bodies,

@@ -8,10 +8,10 @@
 //! GLGENN's authors. The files give the budget and the validation error, not the optimiser; CGENN's own commands use
 //! Adam with the learning rate 1e-3.
 //!
-//! Units: hull errors are in the units of the volume squared. The regression errors must be those of the standardised
-//! target: GLGENN's model file un-standardises before its loss, but training CGENN's layers at these budgets gives
-//! 1.5 and 3.0 at 30 samples and 0.008 at 30,000 in the target's units, against 0.05 and 0.16, and 0.0002, in
-//! standardised units, and only the latter are near the published 0.01 to 0.20 and 0.0001 to 0.0005.
+//! Units: hull errors are in the units of the volume squared. The regression errors must be errors of the standardised
+//! target: GLGENN's model file un-standardises before its loss, but training CGENN's layers at these budgets gives 1.5
+//! and 3.0 at 30 samples and 0.008 at 30,000 in the target's units, against 0.05 and 0.16, and 0.0002, in standardised
+//! units, and only the latter are near the published 0.01 to 0.20 and 0.0001 to 0.0005.
 //!
 //! The regression rows of 3000 samples and 300 steps are not reproduced at the batch of 15 that their file states,
 //! with no learning rate from 0.001 to 0.01: the median of 35 seeds is 0.009. The file also gives training losses,
@@ -26,7 +26,7 @@
 //! error on 5000 samples of the `eval` set, printed with four digits. "5000 steps" are the 5001 steps 0 to 5000 of GATr's trainer. It keeps
 //! the weights with the least validation error by reference, so the error is that of the last weights.
 //!
-//! The errors of charged bodies are those of [`bodies::REPORTED`](crate::bodies::REPORTED) whose budget is known.
+//! The errors of charged bodies are the errors in [`bodies::REPORTED`](crate::bodies::REPORTED) whose budget is known.
 //! That of CGENN is quoted by later papers, and was not compared with its own; that of MVN is the mean of three
 //! trainings. Both are on the test set, at the best validation of every 128 steps.
 //!
@@ -228,7 +228,7 @@ const fn regression(
     }
 }
 
-/// A row for gravity. The number of parameters of GATr is by count; those of the others are not published.
+/// A row for gravity. The number of parameters of GATr is by count; the numbers of the other networks are not published.
 const fn gravity(
     method: &'static str,
     parameters: Option<usize>,

@@ -33,7 +33,7 @@ const HEADERS: [&str; 14] = [
     "network.h",
 ];
 /// Stand-ins for the standard headers. With them the result depends neither on the machine nor on its C library, and a
-/// parser without headers of its own is enough.
+/// parser without its own headers is enough.
 const STANDARD_HEADERS: &str = "xtask/include";
 
 /// The text of the declarations.

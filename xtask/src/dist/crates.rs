@@ -34,7 +34,7 @@ impl Published {
     }
 }
 
-/// The crates of a workspace that are published. Each comes behind those that it needs.
+/// The crates of a workspace that are published. Each comes after the crates that it needs.
 pub(crate) fn published(root: &Path) -> Result<Vec<Published>, Error> {
     let mut metadata = command::cargo(root);
     metadata.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -85,7 +85,7 @@ fn crate_of(package: &Value) -> Published {
     }
 }
 
-/// Sorts crates so that each comes behind those that it needs, by name otherwise.
+/// Sorts crates so that each comes after the crates that it needs, by name otherwise.
 fn in_order(mut rest: Vec<Published>) -> Result<Vec<Published>, Error> {
     rest.sort_by(|a, b| a.name.cmp(&b.name));
     let mut ordered: Vec<Published> = Vec::new();
@@ -111,7 +111,7 @@ fn in_order(mut rest: Vec<Published>) -> Result<Vec<Published>, Error> {
     Ok(ordered)
 }
 
-/// Packs all crates at once, so that each finds those of today. Returns the folder with the packed files.
+/// Packs all crates at once, so that each finds the others as they are today. Returns the folder with the packed files.
 pub(super) fn pack(
     source: &Path,
     published: &[Published],

@@ -186,7 +186,7 @@ impl Environment {
         pip
     }
 
-    /// Lets the environment see the packages of another Python, behind its own.
+    /// Lets the environment see the packages of another Python, after its own.
     fn see_packages_of(&self, python: &Path) -> Result<(), Error> {
         const FOLDER: [&str; 2] = [
             "-c",

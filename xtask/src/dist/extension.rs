@@ -47,7 +47,7 @@ pub(super) fn check(
 struct Facts {
     libraries: Vec<String>,
     exports: Vec<String>,
-    /// The newest version of glibc among those of all symbols.
+    /// The newest version of glibc among the versions of all symbols.
     glibc: Option<[u32; 2]>,
 }
 

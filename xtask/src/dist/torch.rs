@@ -181,7 +181,7 @@ impl Placed {
             true => in_repository,
             false => in_distribution,
         };
-        // Those of an earlier build that was ended.
+        // Removes the libraries of an earlier build that was interrupted.
         for entry in fs::read_dir(&folder)
             .map_err(Error::at(&folder))?
             .filter_map(Result::ok)

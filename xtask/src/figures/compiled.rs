@@ -44,7 +44,7 @@ impl Compiled {
         Ok(table.text())
     }
 
-    /// Kernels beside those of the build.
+    /// Kernels beside the kernels of the build.
     pub(super) fn speeds(&self) -> Result<String, Error> {
         let mut table = Table::new(&["`sgp_norm`", "us", "x of the built kernel"]);
         for speed in self.0.root().get("speeds")?.list()? {

@@ -16,7 +16,7 @@ use crate::Error;
 
 /// The size of a cell.
 const CELL: [usize; 2] = [46, 24];
-/// The room of a panel beside its cells: labels on the left, titles and labels above, and the gap behind and below.
+/// The room of a panel beside its cells: labels on the left, titles and labels above, and the gap on the right and below.
 const LEFT: usize = 46;
 const ABOVE: usize = 36;
 const GAP: usize = 14;
@@ -79,7 +79,7 @@ impl Quantity {
         }
     }
 
-    /// The colour of a ratio. Time of the other library is good for flashcliff, memory of its own is bad.
+    /// The colour of a ratio. Much time of the other library is good for flashcliff, much memory of flashcliff is bad.
     fn colour(self, ratio: f64) -> String {
         let good = match self {
             Self::Time(_) => ratio.log2(),

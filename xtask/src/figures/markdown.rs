@@ -33,7 +33,7 @@ impl Table {
     }
 }
 
-/// A number to three digits, or two behind the point.
+/// A number to three digits, or two after the point.
 pub(super) fn digits(number: f64) -> String {
     match number.abs() {
         10.0..100.0 => format!("{number:.1}"),

@@ -19,7 +19,7 @@ pub(super) struct Lost<'a> {
     pub(super) factor: f64,
 }
 
-/// All that is lost at some points, by more than what two digits behind the point show.
+/// All that is lost at some points, by more than what two digits after the point show.
 pub(super) fn lost<'a>(points: &[&'a Point]) -> Vec<Lost<'a>> {
     let mut found = Vec::new();
     for point in points {

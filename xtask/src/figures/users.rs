@@ -31,7 +31,7 @@ const VARIANTS: [(&str, &str, &str); 3] = [
 
 /// The width of the names, the length of the longest bar, and the room for its number.
 const WIDTHS: [usize; 3] = [210, 360, 70];
-/// The height of a bar, the gap behind the bars of a network, and the room of the heading.
+/// The height of a bar, the gap after the bars of a network, and the room of the heading.
 const HEIGHTS: [usize; 3] = [14, 12, 66];
 
 /// The time of a training step by the wall clock, in seconds; `None` where a variant has none.

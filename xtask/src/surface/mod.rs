@@ -5,7 +5,7 @@
 //! * `rust` - `flashcliff::ops`: functions, options, operators by name.
 //! * `candle` - functions of candle tensors.
 //! * `c` - the header of the C interface.
-//! * `python` - functions of PyTorch, of JAX and of arrays, and the rows behind them.
+//! * `python` - functions of PyTorch, of JAX and of arrays, and the rows that they use.
 //! * `readme` - the table of the README.
 //! * `symmetry` - the table of symmetries, in the library and on its page.
 //! * `support` - the table of operators on the page of what runs where.

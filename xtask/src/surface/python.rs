@@ -1,4 +1,4 @@
-//! The Python package: functions of PyTorch tensors, of arrays of JAX and of any arrays, and the rows behind them.
+//! The Python package: functions of PyTorch tensors, of arrays of JAX and of any arrays, and the rows that they use.
 
 mod documentation;
 mod example;
@@ -143,7 +143,7 @@ fn function(operator: &Operator, module: &Module) -> String {
             annotation(setting),
             default(setting)
         );
-        // A choice whose names have functions of their own is given by position.
+        // A choice whose names have their own functions is given by position.
         match operator
             .functions()
             .any(|(own, _)| own.name == setting.name)
@@ -395,7 +395,7 @@ fn listed(start: &str, open: &str, items: &[String], close: &str) -> String {
     format!("{start}{open}\n{lines}    {close},\n")
 }
 
-/// The rows behind the functions.
+/// The rows that the functions use.
 pub(super) fn table() -> String {
     let mut text = HEADER.to_owned();
     text += "\"\"\"Every operator: its tensors, its options, what its gradient needs.\"\"\"\n\n";

@@ -32,7 +32,8 @@ pub(super) fn functions() -> String {
     text
 }
 
-/// Whether lane programs compute an operator. The library has a function of its own for others.
+/// Whether lane programs compute an operator. The library has a separate function for every other
+/// operator.
 fn is_of_lanes(operator: &Operator) -> bool {
     operators::find(operator.name).is_some_and(|entry| entry.lanes.is_some())
 }

@@ -19,7 +19,7 @@ struct Group {
     law: Law,
 }
 
-/// The laws of all operators. Laws for options come behind those without, since they break more symmetries.
+/// The laws of all operators. Laws for options come after laws without options, since they break more symmetries.
 fn groups() -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for entry in ENTRIES {

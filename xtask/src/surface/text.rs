@@ -42,7 +42,7 @@ impl Markup {
     }
 }
 
-/// A text in lines of at most `width` characters, each behind `prefix`. Paragraphs stay apart, and what stands between
+/// A text in lines of at most `width` characters, each after `prefix`. Paragraphs stay apart, and what stands between
 /// backticks stays on one line where it fits.
 pub(super) fn wrap(text: &str, prefix: &str, width: usize) -> String {
     let mut wrapped = String::new();

@@ -1,5 +1,5 @@
-//! Crates that compile programs of their own, elsewhere: that of the guide, file by file as it stands there, and one that compares compiled
-//! programs with interpreted ones.
+//! Crates that compile their own programs, elsewhere: the crate of the guide, file by file as it stands there, and one that compares
+//! compiled programs with interpreted ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};

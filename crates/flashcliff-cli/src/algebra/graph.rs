@@ -52,7 +52,7 @@ pub(super) fn dot(algebra: &Algebra, name: &str, grad: bool) -> Result<String, E
 /// The operators that users call, on full multivectors.
 fn programs(algebra: &Algebra) -> Vec<Program> {
     let full = GradeSet::full(algebra.dim());
-    // These are pieces of the fully connected product, not operators of their own.
+    // These are pieces of the fully connected product, not separate operators.
     let pieces = ["gate_pair", "path_product", "undo_grade_rms"];
     spec::operators(algebra)
         .into_iter()

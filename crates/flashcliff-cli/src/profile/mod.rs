@@ -78,7 +78,7 @@ pub(crate) struct ProfileArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Settings that the task or the device has not, files that cannot be written, the errors of the device.
+/// Settings that the task or the device does not have, files that cannot be written, the errors of the device.
 pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;

@@ -16,7 +16,7 @@ use crate::train::{Play, PrecisionName, Rehearsal};
 /// The format that is written.
 const FORMAT: u32 = 2;
 
-/// All numbers of a profile; those of rows are of one step.
+/// All numbers of a profile. The numbers of rows are for one step.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// [`FORMAT`].

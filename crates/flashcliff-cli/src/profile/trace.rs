@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::device::DeviceName;
 use crate::error::Error;
 
-/// The slices of a step as complete events: those of the host, and on a GPU those of its stream below.
+/// The slices of a step as complete events: the slices of the host, and on a GPU the slices of its stream below.
 ///
 /// # Errors
 /// It does not fail in practice.

@@ -46,7 +46,8 @@ pub(super) struct Deviation {
     pub(super) largest: f64,
 }
 
-/// Moves each sample by a random motion of a kind, and compares the network behind the motion with the network before it.
+/// Moves each sample by a random motion of a kind, and compares the network after the motion with the network before
+/// it.
 ///
 /// # Errors
 /// The errors of candle.
@@ -89,7 +90,7 @@ impl Deviation {
         let samples = wrong.chunks_exact(bodies).zip(far.chunks_exact(bodies));
         Self {
             rms: ratio((wrong, far)),
-            // `f64::max` would hide what is no number.
+            // `f64::max` would hide NaN.
             largest: samples
                 .map(ratio)
                 .fold(0.0, |a: f64, b| if a.is_nan() || b <= a { a } else { b }),

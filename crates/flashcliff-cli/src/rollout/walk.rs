@@ -140,7 +140,7 @@ impl Squared {
     }
 }
 
-/// Adds the places of bodies to their trajectories. Those of samples that are not drawn have none.
+/// Adds the places of bodies to their trajectories. Bodies of samples that are not drawn have none.
 fn record<'a, const D: usize>(
     lines: impl Iterator<Item = &'a mut Vec<Vector<D>>>,
     bodies: &Bodies<D>,

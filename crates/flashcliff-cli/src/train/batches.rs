@@ -9,9 +9,9 @@ const SHUFFLES: u64 = 3 << 48;
 
 /// Batches of a training set.
 ///
-/// Every epoch is a permutation drawn from a stream of its own. So the batch of a step depends on the seed and the step alone, and a
-/// resumed run needs no state of a generator. Samples that are left of an epoch after its last whole batch are dropped. A set that is no
-/// larger than a batch is one batch, in order.
+/// Every epoch is a permutation drawn from its own stream. So the batch of a step depends on the seed and the step alone, and a resumed run
+/// needs no state of a generator. Samples that are left of an epoch after its last whole batch are dropped. A set that is not larger than a
+/// batch is one batch, in order.
 #[derive(Debug)]
 pub(super) struct Batches {
     len: usize,

@@ -1,4 +1,4 @@
-//! Data that are drawn on a thread of their own, while this one opens devices and meets ranks.
+//! Data that are drawn on a separate thread, while this one opens devices and meets ranks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -88,7 +88,7 @@ fn unexpected(expected: &'static str) -> Error {
     Error::Host(fault.into())
 }
 
-/// Data of the sizes of a run, for rank 0 to fill those of the training. The others are nothing here.
+/// Data of the sizes of a run. Rank 0 fills the training data; the other data are empty here.
 fn blank(settings: &Settings) -> Dataset {
     let task = settings.task();
     let split = |samples: usize| Split {

@@ -14,8 +14,8 @@ const NAME: &str = ".flashcliff.lock";
 
 /// The right to write to a folder, until dropped.
 ///
-/// The lock is a lock of the system on an open file. So it ends with the process, however the process ends, and a file that is left behind
-/// locks nothing. The contents of the file name the holder.
+/// The lock is a lock of the system on an open file. So it ends with the process, however the process ends, and a file that remains locks
+/// nothing. The contents of the file name the holder.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -58,7 +58,7 @@ impl Lock {
                     return Ok(Self { path, file: None });
                 }
             }
-            // The text is only for the messages of other runs, so a full disk is no reason to stop.
+            // The text is only for the messages of other runs, so a full disk does not stop this one.
             let _ = file
                 .set_len(0)
                 .and_then(|()| file.rewind())
@@ -71,7 +71,7 @@ impl Lock {
     }
 }
 
-/// Opens the file, or makes a new one if there is none. A link of this name is not followed, since its target is no lock.
+/// Opens the file, or makes a new one if there is none. A link of this name is not followed, since its target is not a lock.
 fn open(path: &Path) -> io::Result<File> {
     let options = |write| {
         let mut options = OpenOptions::new();

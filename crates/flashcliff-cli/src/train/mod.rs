@@ -5,7 +5,7 @@
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
 //! * `capture`, `precision` - how steps run: as CUDA graphs, with how much memory, and how they round.
-//! * `start`, `drawing` - what comes before the steps: devices, ranks, data on a thread of their own.
+//! * `start`, `drawing` - what comes before the steps: devices, ranks, data on a separate thread.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `trainer` - model, optimiser and objective; `rehearsal` - steps of them on made-up data, for other commands.
 //! * `session` - model, optimiser and history: steps, saving, resuming.

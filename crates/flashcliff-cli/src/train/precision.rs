@@ -46,7 +46,7 @@ impl PrecisionName {
     /// Makes it the precision of the process.
     pub(super) fn set(self) {
         precision::set(match self {
-            // Products of 16 bits round nothing more; those of f32, as in the last layer, are exact.
+            // Products of 16 bits round nothing more; products of f32, as in the last layer, are exact.
             Self::Highest | Self::Bf16 | Self::F16 => Precision::Highest,
             Self::Tf32 => Precision::Tf32,
         });

@@ -24,7 +24,7 @@ pub(super) fn factor(step: usize, steps: usize) -> (f64, Option<usize>) {
     (half(1.0 - at), Some(steps - down + next))
 }
 
-/// Where the piece of a step of a half begins, as a part of the half, and the step behind it.
+/// Where the piece of a step of a half begins, as a part of the half, and the step after the piece.
 fn piece(step: usize, steps: usize) -> (f64, usize) {
     let piece = step * PIECES / steps.max(1);
     let behind = ((piece + 1) * steps).div_ceil(PIECES);

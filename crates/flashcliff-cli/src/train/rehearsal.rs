@@ -38,7 +38,7 @@ impl Play {
     /// The settings of a run.
     ///
     /// # Errors
-    /// A batch out of range; a precision that the device or the network has not; steps that do not fit in memory.
+    /// A batch out of range; a precision that the device or the network does not have; steps that do not fit in memory.
     fn settings(&self, device: DeviceName) -> Result<Settings, Error> {
         let mut settings = Settings::usual(self.task.task());
         settings.batch = self.batch.unwrap_or(settings.batch);

@@ -140,7 +140,7 @@ impl State {
     /// Reads a state that rank 0 of a run has sent.
     ///
     /// # Errors
-    /// The errors of [`State::load`] but those of files.
+    /// The errors of [`State::load`], except errors of files.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let path = Path::new(START);
         Self::of(Checkpoint::from_bytes(bytes, path)?, path)
@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
         self.share_data()
     }
 
-    /// Makes the training data those of rank 0.
+    /// Fills the training data with the data of rank 0.
     ///
     /// # Errors
     /// The errors of NCCL.

@@ -56,7 +56,7 @@ pub(super) struct Settings {
     pub(super) samples: usize,
     pub(super) steps: usize,
     pub(super) batch: usize,
-    /// The seed of weights and batches, and of data without a seed of their own.
+    /// The seed of weights and batches, and of data without their own seed.
     pub(super) seed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data_seed: Option<u64>,

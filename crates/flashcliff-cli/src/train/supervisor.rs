@@ -1,7 +1,7 @@
 //! The process that starts the ranks of a run on this machine, and waits for them.
 //!
-//! Each rank is the same program with the same arguments and the variables of its rank, in a process group of its own, so that Ctrl-C
-//! reaches the supervisor alone. Its standard input is a pipe that the supervisor holds open: closing that of rank 0 asks the run to stop.
+//! Each rank is the same program with the same arguments and the variables of its rank, in its own process group, so that Ctrl-C reaches
+//! the supervisor alone. Its standard input is a pipe that the supervisor holds open: closing the pipe of rank 0 asks the run to stop.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};

@@ -141,7 +141,7 @@ impl Team {
         share(batch, self.links.rank(), self.links.size())
     }
 
-    /// Makes tensors on all ranks those of rank 0.
+    /// Fills tensors on all ranks with their values on rank 0.
     ///
     /// # Errors
     /// The errors of [`Communicator::broadcast`].
@@ -189,7 +189,7 @@ impl Team {
     /// Waits for the next order of rank 0.
     ///
     /// # Errors
-    /// Rank 0 is lost, or sends what is no order.
+    /// Rank 0 is lost, or sends what is not an order.
     pub(super) fn next(&self) -> Result<Order, Error> {
         let (rank, bytes) = self.links.receive().map_err(told)?;
         Order::read(&bytes).ok_or_else(|| {

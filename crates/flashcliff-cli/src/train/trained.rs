@@ -15,7 +15,7 @@ use super::session::{HISTORY, MODEL};
 use super::settings::Settings;
 use crate::error::Error;
 
-/// The data of a command, where they are not those of the run that made the weights.
+/// The data of a command, where they differ from the data of the run that made the weights.
 #[derive(Args, Debug, Default)]
 pub(crate) struct SamplesArgs {
     /// Training samples [default: those of the run, or those of `train`]. Targets of regression are standardised by them.
@@ -74,7 +74,7 @@ impl Trained {
         })
     }
 
-    /// The network with the weights in a type, on a device, whose products round as those of the run did.
+    /// The network with the weights in a type, on a device. Its products round as the products of the run did.
     ///
     /// # Errors
     /// [`Error::Weights`], [`Error::UnexpectedWeight`].

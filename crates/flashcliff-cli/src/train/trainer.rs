@@ -14,8 +14,8 @@ use crate::error::Error;
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data
 /// do not share numbers.
 const WEIGHTS: u64 = 4 << 48;
-/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the
-/// other ranks.
+/// The random stream that the seed of dropout comes from, on rank 0; the streams after it are for
+/// the other ranks.
 const DROPOUT: u64 = 5 << 48;
 
 /// A model in training.

@@ -86,7 +86,8 @@ pub(crate) struct TuneArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A device that is no GPU, or that there is not; operators and shapes that do not fit; a file that cannot be written.
+/// A device that is not a GPU, or that does not exist; operators and shapes that do not fit; a file that cannot be
+/// written.
 pub(crate) fn run(args: &TuneArgs, quiet: bool) -> Result<(), Error> {
     let DeviceName::Cuda(ordinal) = args.device else {
         return Err(Error::OutOfRange {

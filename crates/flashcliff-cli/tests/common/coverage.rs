@@ -13,9 +13,9 @@ fn layers() -> Vec<String> {
     names.split(", ").map(str::to_owned).collect()
 }
 
-/// The rows that a report should have and has not: every operator of the table with both passes in each of some
-/// types, and once as a call that allocates; every layer with both passes, in each type that it takes. Transformers
-/// and rotors take no 16 bits.
+/// The rows that a report should have and lacks: every operator of the table with both passes in each of some types,
+/// and once as a call that allocates; every layer with both passes, in each type that it takes. Transformers and rotors
+/// take no 16 bits.
 pub(crate) fn lacking(report: &Value, dtypes: &[&str]) -> Vec<String> {
     let rows = report["cases"].as_array().unwrap();
     let has = |test: &dyn Fn(&Value) -> bool| rows.iter().any(test);

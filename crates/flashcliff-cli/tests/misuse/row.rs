@@ -108,7 +108,7 @@ impl Row {
         self.files == other.files && self.done == other.done && self.env == other.env
     }
 
-    /// Runs the row in a folder of its own. The error says what was not as expected.
+    /// Runs the row in its own folder. The error says what was not as expected.
     pub(crate) fn run(&self) -> Result<(), String> {
         let folder = Folder::new();
         if !self.files.iter().all(|file| file.make(&folder)) {

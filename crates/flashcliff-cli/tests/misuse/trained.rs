@@ -1,4 +1,4 @@
-//! Weights that are not those of a task, and what is done with them.
+//! Weights that do not belong to a task, and what is done with them.
 
 use safetensors::Dtype;
 

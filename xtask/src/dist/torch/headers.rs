@@ -8,7 +8,7 @@ use super::super::empty;
 use super::library;
 use crate::{Error, command};
 
-/// The wheels whose headers are taken. Those of Linux on x86-64 have the same, beside gigabytes for CUDA.
+/// The wheels whose headers are taken. The wheels of Linux on x86-64 have the same headers, beside gigabytes for CUDA.
 const PLATFORM: [&str; 2] = ["manylinux_2_28_aarch64", "manylinux2014_aarch64"];
 /// The libraries that the call path calls.
 const LIBRARIES: [&str; 3] = ["libc10.so", "libtorch_cpu.so", "libtorch_python.so"];
@@ -36,14 +36,14 @@ pub(super) struct Headers {
     pub(super) version: String,
     /// The folder `torch/include`.
     pub(super) include: PathBuf,
-    /// Whether strings are those of C++11, for each kind of build that there is.
+    /// Whether strings have the layout of C++11, for each kind of build that there is.
     pub(super) abis: &'static [bool],
     /// What its libraries export.
     pub(super) exports: Vec<String>,
 }
 
 impl Headers {
-    /// Those of a release, downloaded unless that was done before.
+    /// The headers of a release, downloaded unless that was done before.
     pub(super) fn download(version: &str, target: &Path) -> Result<Self, Error> {
         let folder = target.join("torch-headers").join(version);
         if !folder.join(EXPORTS).is_file() {
@@ -60,7 +60,7 @@ impl Headers {
         })
     }
 
-    /// Those of the PyTorch that a Python has.
+    /// The headers of the PyTorch that a Python has.
     pub(super) fn installed(python: &Path) -> Result<Self, Error> {
         let said = command::output(Command::new(python).args(["-c", ASK])).map_err(Error::pip)?;
         let lines: Vec<&str> = said.lines().collect();
@@ -80,7 +80,7 @@ impl Headers {
     }
 }
 
-/// The kinds of builds of a release. Those of 2.6 for the CPU and for CUDA 12.4 have strings from before C++11.
+/// The kinds of builds of a release. The builds of 2.6 for the CPU and for CUDA 12.4 have strings from before C++11.
 fn abis(version: &str) -> &'static [bool] {
     match version.starts_with("2.6.") {
         true => &[false, true],

@@ -16,7 +16,8 @@ const LIBRARIES: [&str; 4] = [
     "libtorch_cpu.so",
     "libtorch_python.so",
 ];
-/// The newest versions of symbols of the system's libraries, by the beginnings of their names: those of Ubuntu 22.04, Debian 12 and RHEL 9.
+/// The newest versions of symbols of the system's libraries, by the beginnings of their names: the versions of Ubuntu 22.04, Debian 12 and
+/// RHEL 9.
 const NEWEST: [(&str, [u32; 3]); 4] = [
     ("GLIBC_", [2, 34, 0]),
     ("GLIBCXX_", [3, 4, 29]),

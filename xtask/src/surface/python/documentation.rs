@@ -36,7 +36,7 @@ pub(super) fn of_operator(operator: &Operator, takes_grades: bool) -> String {
     text + "    \"\"\"\n"
 }
 
-/// The docstring of a choice with a function of its own.
+/// The docstring of a choice with its own function.
 pub(super) fn of_choice(operator: &Operator, choice: &Choice) -> String {
     let doc = PYTHON.render(choice.doc);
     let doc = doc.replacen("the ", "The ", usize::from(doc.starts_with("the ")));

@@ -69,7 +69,7 @@ fn is_optional(last: Option<&Input>) -> bool {
     last.is_some_and(|input| input.presence != Presence::Always)
 }
 
-/// Whether the output has channels of its own.
+/// Whether the output has its own channels.
 fn has_outputs(operator: &Operator) -> bool {
     operator.output.ends_with("out]")
 }

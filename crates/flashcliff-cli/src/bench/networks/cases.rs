@@ -180,7 +180,7 @@ impl NetworkSelection {
                 self.add_layer(layer, &mut cases);
             }
         }
-        // Networks have an algebra and channels of their own.
+        // Networks have their own algebra and channels.
         let is_restricted = !self.chosen.algebras.is_empty() || !self.chosen.shapes.is_empty();
         for network in &NETWORKS {
             let is_named = !self.networks.is_empty();

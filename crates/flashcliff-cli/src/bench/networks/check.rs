@@ -140,7 +140,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Compares the norms of the errors of gradients with those of the gradients.
+    /// Compares the norms of the errors of gradients with the norms of the gradients.
     fn norms(&self, bounds: Norms, all: &[Compared]) -> Result<(), Error> {
         let small = |name: &str, error: f64, bound: f64| {
             let name = format!("norm of the error of {name}");

@@ -123,7 +123,7 @@ fn a_wrong_gradient_and_a_wrong_change_are_found() {
     assert!(check(after(1.0)).is_err());
 }
 
-/// Losses of a network that trains on other data are not those of its reference.
+/// Losses of a network that trains on other data differ from the losses of its reference.
 #[test]
 fn steps_on_other_data_are_found() {
     for case in cases(Run::Step) {

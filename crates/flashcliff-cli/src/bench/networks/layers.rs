@@ -122,7 +122,7 @@ impl Size {
     }
 }
 
-/// Numbers in (-1, 1), the same in every type that holds those of f32.
+/// Numbers in (-1, 1), the same in every type that holds the numbers of f32.
 pub(super) fn numbers(shape: &[usize], seed: u64) -> Vec<f32> {
     values(shape.iter().product(), seed)
 }
@@ -252,7 +252,7 @@ const TOKENS_WITH_REFERENCE: Input = Input::Tokens {
     with_reference: true,
 };
 
-/// All layers, and the functions of rotors behind them.
+/// All layers, and after them the functions of rotors.
 pub(super) fn all() -> impl Iterator<Item = &'static Layer> {
     LAYERS.iter().chain(ROTORS)
 }
@@ -383,7 +383,7 @@ const LAYERS: &[Layer] = &[
 mod tests {
     use super::*;
 
-    /// The layers that modules export: all names but those of options and parts.
+    /// The layers that modules export: all names except the names of options and parts.
     fn exported(path: &str) -> Vec<String> {
         let folder = concat!(
             env!("CARGO_MANIFEST_DIR"),

@@ -19,8 +19,8 @@ const TARGET: f64 = 1.25;
 /// The largest batch that warms the buffers of threads.
 const WARM: usize = 8;
 
-/// The bytes that must be held at once: parameters, the tensors of the largest operation; for gradients also those of
-/// parameters and what forward passes keep; for a training step the moments of Adam too.
+/// The bytes that must be held at once: parameters, the tensors of the largest operation; for gradients also the
+/// gradients of parameters and what forward passes keep; for a training step the moments of Adam too.
 pub(super) fn counted(
     case: &NetworkCase,
     operations: &[Arc<Operation>],
@@ -45,7 +45,7 @@ pub(super) fn counted(
 /// The most memory at once, from the making of the case on, beside the bytes that must be held.
 ///
 /// # Errors
-/// The errors of the work; on a GPU those of CUDA.
+/// The errors of the work; on a GPU the errors of CUDA.
 pub(super) fn measure(
     case: &NetworkCase,
     device: &Device,

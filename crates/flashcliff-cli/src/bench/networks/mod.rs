@@ -1,9 +1,9 @@
 //! Layers, networks and training steps beside floors.
 //!
-//! Bytes and arithmetic are those of the operations of a run, which [`flashcliff_candle::timeline`] records; the
-//! floor is an addition for each. Before anything is timed, results are compared with those of the same parameters in
-//! f64 on the CPU: outputs and gradients of layers, predictions of networks, and for training steps losses, gradients
-//! and changed parameters, through candle's graph there.
+//! Bytes and arithmetic come from the operations of a run, which [`flashcliff_candle::timeline`] records; the floor is
+//! an addition for each. Before anything is timed, results are compared with the results of the same parameters in f64
+//! on the CPU: outputs and gradients of layers, predictions of networks, and for training steps losses, gradients and
+//! changed parameters, through candle's graph there.
 //!
 //! * `cases` - what is measured, and at which sizes.
 //! * `layers`, `rotors` - the layers and the functions of rotors, and what they read.
@@ -54,7 +54,8 @@ pub(super) struct Facts {
     not_captured: Option<String>,
 }
 
-/// The operations of a run. Functions that a GPU composes of candle's operations have those of the CPU: one call each.
+/// The operations of a run. Functions that a GPU composes of candle's operations have the operations of the CPU: one
+/// call each.
 fn operations(
     case: &NetworkCase,
     work: &mut Work,
@@ -166,7 +167,7 @@ impl<T: Target> Suite for Networks<'_, T> {
     }
 
     fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
-        // Every repeat has memory of its own.
+        // Every repeat has its own memory.
         let mut work = Work::new(&subject.case, self.device)?;
         let operations = subject.facts.operations.iter();
         let calls: Vec<Call> = operations.map(|own| call(own, &subject.case)).collect();

@@ -1,7 +1,7 @@
 //! The functions of rotors and motors, measured as layers are.
 //!
-//! A map is one operator in `f64`, an interpolation four; bytes, and so floors, are those of these operators, without
-//! the casts around them.
+//! A map is one operator in `f64`, an interpolation four; bytes, and so floors, count these operators, without the
+//! casts around them.
 
 use candle_core::{Result, Tensor};
 use candle_nn::Init;

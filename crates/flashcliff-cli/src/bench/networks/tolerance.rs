@@ -1,12 +1,12 @@
 //! The differences that rounding explains.
 //!
-//! Layers, and networks in `f32`, are compared element by element. Errors of 16 bits are those of many roundings, so
-//! gradients of training steps are compared by their norms. Let `u` be the unit roundoff, `2^-8` for `bf16` and
-//! `2^-11` for `f16`. A layer of a product doubles the error of what it gets and adds four roundings of root mean
-//! square `u / 2`; after four layers an error is at most `25 u`, relative to the norm of the gradient of a parameter,
-//! and all gradients together have `32 u` with what follows the layers. Where values pass a rectifier, those within
-//! their error of 0 may change the side. They are about `5 u` of all, which is an error of `sqrt(5 u)` of the norm of
-//! all gradients, and no bound for a single parameter.
+//! Layers, and networks in `f32`, are compared element by element. Errors of 16 bits come from many roundings, so
+//! gradients of training steps are compared by their norms. Let `u` be the unit roundoff, `2^-8` for `bf16` and `2^-11`
+//! for `f16`. A layer of a product doubles the error of what it gets and adds four roundings of root mean square
+//! `u / 2`; after four layers an error is at most `25 u`, relative to the norm of the gradient of a parameter, and all
+//! gradients together have `32 u` with what follows the layers. Where values pass a rectifier, those within their error
+//! of 0 may change the side. They are about `5 u` of all, which is an error of `sqrt(5 u)` of the norm of all
+//! gradients, and no bound for a single parameter.
 
 use candle_core::DType;
 use flashcliff::Dtype;

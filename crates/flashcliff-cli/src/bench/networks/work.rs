@@ -231,7 +231,7 @@ impl Work {
     /// The operations of a run that move bytes.
     ///
     /// # Errors
-    /// The errors of the run; on a GPU those of CUDA.
+    /// The errors of the run; on a GPU the errors of CUDA.
     pub(super) fn operations(&mut self, device: &Device) -> Result<Vec<Arc<Operation>>, Error> {
         let is_forward = match self {
             Self::Layer(layer) => !layer.is_both,
