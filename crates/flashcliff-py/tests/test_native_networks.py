@@ -84,6 +84,24 @@ def test_what_goes_through_python():
     assert node_of(out) is None
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_any_address(path, shift):
+    """Tensors may lie between the addresses that plans read."""
+
+    def moved(tensor):
+        room = torch.empty(tensor.numel() + shift, dtype=tensor.dtype)
+        own = room[shift:].view(tensor.shape)
+        return own.copy_(tensor.detach())
+
+    net, given = network(), inputs()
+    want = [*net(*given), *gradients(net, given)]
+    for p in net.parameters():
+        p.data = moved(p)
+    given = [moved(t).requires_grad_() for t in given]
+    assert all((t.data_ptr() % 16 != 0) == (shift == 1) for t in (*given, *net.parameters()))
+    assert same([*net(*given), *gradients(net, given)], want)
+
+
 @compiled
 def test_some_gradients():
     """Only what has a gradient gets one."""

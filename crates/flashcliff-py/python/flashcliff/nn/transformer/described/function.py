@@ -175,13 +175,11 @@ class Run:
         found = doors.addresses("a network of layers", rows if is_known else (*rows, *given))
         assert found is not None, "tensors were plain before"
         # Tensors in the order of their memory live as long as their addresses are read.
-        tensors: Sequence[Any] = found[0]
-        self.addresses = found[1]
-        if any(address % _ALIGNED for address in self.addresses):
-            tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
-            self.addresses = [t.data_ptr() for t in tensors]
+        tensors, self.addresses = _aligned(*found)
         if is_known:
-            tensors, self.addresses = (*tensors, *given), [*self.addresses, *places]  # type: ignore[misc]
+            # A node of the compiled call path gives addresses alone.
+            own, addresses = _aligned(given, places) if given else ((), places)  # type: ignore[arg-type]
+            tensors, self.addresses = (*tensors, *own), [*self.addresses, *addresses]  # type: ignore[misc]
         self.tensors = tensors
         self.wanted = [t for t, want in zip(tensors, wanted) if want]
         self.types: list[torch.dtype] | None = None
@@ -275,6 +273,16 @@ class Run:
             return
         with torch.cuda.device(self.device):
             yield torch._C._cuda_getCurrentRawStream(self.device), self.plan.spaces
+
+
+def _aligned(
+    tensors: Sequence[Any], addresses: Sequence[int]
+) -> tuple[Sequence[Any], Sequence[int]]:
+    """Tensors and their addresses, with copies of tensors that a plan cannot read where they lie."""
+    if any(address % _ALIGNED for address in addresses):
+        tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
+        addresses = [t.data_ptr() for t in tensors]
+    return tensors, addresses
 
 
 def _in_type(tensors: Sequence[Tensor], types: Sequence[torch.dtype]) -> list[Tensor]:
