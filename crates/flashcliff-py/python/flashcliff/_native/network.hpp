@@ -41,7 +41,7 @@ PyObject* tuple_of(const variable_list& tensors, size_t first, size_t end) {
 struct Passes {
     // (inputs, addresses of parameters, addresses of their gradients, kept, incoming) -> gradients of inputs
     PyObject* backward;
-    // (inputs and parameters, incoming) -> gradients of all, which have gradients of their own
+    // (inputs and parameters, incoming) -> gradients of all, which can be differentiated again
     PyObject* again;
     // (number, inputs, parameters and kept, incoming) -> gradients of all in a graph of compiled autograd
     PyObject* traced;

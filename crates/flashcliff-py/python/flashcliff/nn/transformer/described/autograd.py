@@ -89,7 +89,7 @@ class _Recorded:
     def again(
         self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
-        """The gradients of the tensors and parameters of the call, with derivatives of their own."""
+        """The gradients of the tensors and parameters of the call, which can be differentiated again."""
         return by_calls(self.context, tensors, incoming)
 
     def traced(

@@ -107,7 +107,7 @@ def apart(
 
 
 class Context(NamedTuple):
-    """The part of a call that is no tensor."""
+    """The part of a call that is not a tensor."""
 
     call: AnyCall
     composed: Composed
