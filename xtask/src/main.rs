@@ -74,7 +74,7 @@ enum Task {
     CudaToolkit,
     /// Make the Rust declarations of the C interface of the CUDA kernels.
     Bindings {
-        /// Change nothing; fail if the declarations are not those of the header.
+        /// Change nothing; fail if the declarations are not the declarations of the header.
         #[arg(long)]
         check: bool,
     },

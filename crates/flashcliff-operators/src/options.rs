@@ -337,7 +337,7 @@ pub static LINEAR_SGP_OPTIONS: OptionSet = OptionSet {
     nested: Some((
         "linear",
         &LINEAR_OPTIONS,
-        "Options of the linear map. Its grades are those of `x`, and so of `y`.",
+        "Options of the linear map. Its grades are the grades of `x`, and so of `y`.",
     )),
     settings: &[&GATE, &NORM, &EPS, &RECOMPUTE],
 };

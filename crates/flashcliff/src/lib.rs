@@ -1,6 +1,6 @@
 //! Clifford-algebra operators for neural networks: fused, generated, with their gradients.
 //!
-//! This crate has no tensor type of its own and no autograd: an [`Operator`] runs forward and
+//! This crate has neither a tensor type nor autograd: an [`Operator`] runs forward and
 //! backward on borrowed slices, and frameworks (candle, PyTorch, the command line) wrap it in their own
 //! tensors and autograd.
 //!
@@ -22,7 +22,7 @@
 //! # Conventions
 //! Tensors of multivectors are `[blades, batch, channels]`, contiguous, channels innermost; blades
 //! are in short-lex order (by grade, then lexicographic), of the grades that the tensor carries.
-//! Signs and basis order are those of [`cayley`].
+//! Signs and the order of the basis are as in [`cayley`].
 //!
 //! # Algebras
 //! Every signature of up to 8 dimensions works, with operands of any grades. Cargo features (`cl200` and `cl300` are

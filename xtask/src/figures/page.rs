@@ -109,7 +109,7 @@ ends, both times are of the same work of the GPU, in different samples, and thei
 {host}
 A small network on two GPUs takes longer for a step than on one. The batch is {shape}, halved between two processes;
 wall time, least of three steps, after three steps that are not counted. Losses and parameters after six steps are
-compared with those of one process. Data: [{name}](results/{name}). Machine: {machine}. Command:
+compared with the results of one process. Data: [{name}](results/{name}). Machine: {machine}. Command:
 
 ```sh
 python3 benches/peers/ddp_gpu.py
@@ -416,7 +416,7 @@ fn precision(results: &Path) -> Result<String, Error> {
         "\
 ## What lower precision costs transformers in accuracy
 
-Trained from Python with captured steps, the seeds of a precision side by side on one GPU. Test errors are those of the last weights, evaluated in the precision of
+Trained from Python with captured steps, the seeds of a precision side by side on one GPU. Test errors are errors of the last weights, evaluated in the precision of
 the training. Seconds: wall time of all seeds over their number, with the recording of the steps.
 
 | task | network | budget | error |
@@ -683,9 +683,9 @@ fn compiled(results: &Path) -> Result<String, Error> {
         "\
 ## Kernels that are compiled when they are first used
 
-Wall time from making the operator to its first result, both passes loaded, f32, on an open device, each in a process of its own. A
+Wall time from making the operator to its first result, both passes loaded, f32, on an open device, each in its own process. A
 full cache holds the code of the run before. Cl(3,0,0) is precompiled, so its row shows only the time to load the kernels. The second table
-sets GPU time of kernels that were compiled when used beside those of the build.
+sets GPU time of kernels that were compiled when used beside GPU time of the kernels of the build.
 
 Data: [{name}](results/{name}). Machine: {machine}. Command:
 
@@ -732,7 +732,7 @@ fn trained(results: &Path) -> Result<String, Error> {
         "\
 ## How accurate trained networks are
 
-Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own, unless its command
+Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws its own data, unless its command
 has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for gravity, nbody and nbody5d, makes their rows and the rows of networks with a name
 after a comma: other networks than the published ones, for the same samples, steps and batches. Errors as reported
 are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN

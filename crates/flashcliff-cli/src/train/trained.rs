@@ -18,15 +18,15 @@ use crate::error::Error;
 /// The data of a command, where they differ from the data of the run that made the weights.
 #[derive(Args, Debug, Default)]
 pub(crate) struct SamplesArgs {
-    /// Training samples [default: those of the run, or those of `train`]. Targets of regression are standardised by them.
+    /// Training samples [default: as in the run, or as in `train`]. Targets of regression are standardised by them.
     #[arg(long, value_name = "N")]
     samples: Option<NonZero<usize>>,
 
-    /// Validation samples [default: those of the run, or those of `train`].
+    /// Validation samples [default: as in the run, or as in `train`].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: those of the run, or those of `train`].
+    /// Test samples [default: as in the run, or as in `train`].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 

@@ -21,7 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
                   sandwich of `x` with {grade_involution} of `y`. In both cases the result is multiplied by the \
                   number `x reverse(x)`, which is 1 or -1 for a unit versor.\n\n\
                   The output has the blades of the grades that `x y` times `x` can reach and whose sign under the \
-                  reverse is that of a grade of `y`, in ascending order: more than `y` has if `x` is no versor. \
+                  reverse is that of a grade of `y`, in ascending order: more than `y` has if `x` is not a versor. \
                   Python's `Algebra.reachable(\"sandwich\", left, right)` and \
                   `cayley::Algebra::reachable_by_sandwich` list them. Blades of these grades whose terms cancel are \
                   zeros. Where no grade can be reached, the output has all blades and is zero, as that of {product}.",

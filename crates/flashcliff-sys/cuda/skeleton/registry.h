@@ -25,7 +25,7 @@ struct fc_kernel {
   mutable std::atomic<int> compiled[FC_VARIANTS][fc::kMaxDevices];
   // The last answer about clusters, by device; 0 before the first.
   mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];
-  // Whether the kernel takes rows of both widths, and tensors with strides of their own.
+  // Whether the kernel takes rows of both widths, and tensors with their own strides.
   int walks;
   // Then the most tiles of the channels and of the scalar channels of a row; 0: any number.
   int tiles[2];

@@ -1,4 +1,4 @@
-// The arguments of a kernel on rows with scalar channels beside the channels, or on tensors with strides of their own.
+// The arguments of a kernel on rows with scalar channels beside the channels, or on tensors with their own strides.
 #pragma once
 
 #include "../types.h"

@@ -150,7 +150,7 @@ impl LinearOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinearSgpOptions {
-    /// Options of the linear map. Its grades are those of `x`, and so of `y`. Default:
+    /// Options of the linear map. Its grades are the grades of `x`, and so of `y`. Default:
     /// `LinearOptions::default()`.
     pub linear: LinearOptions,
     /// The gate on both operands: every blade times a function of the scalar component. An operand

@@ -953,8 +953,8 @@ def sandwich(
     result is multiplied by the number ``x reverse(x)``, which is 1 or -1 for a unit versor.
 
     The output has the blades of the grades that ``x y`` times ``x`` can reach and whose sign under
-    the reverse is that of a grade of ``y``, in ascending order: more than ``y`` has if ``x`` is no
-    versor. Python's ``Algebra.reachable("sandwich", left, right)`` and
+    the reverse is that of a grade of ``y``, in ascending order: more than ``y`` has if ``x`` is not
+    a versor. Python's ``Algebra.reachable("sandwich", left, right)`` and
     ``cayley::Algebra::reachable_by_sandwich`` list them. Blades of these grades whose terms cancel
     are zeros. Where no grade can be reached, the output has all blades and is zero, as that of
     :func:`product`.

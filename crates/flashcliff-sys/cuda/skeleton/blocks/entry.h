@@ -15,7 +15,7 @@ struct BlockFunctions {
   const void *form;
   const void *pull_back;
   const void *pull_back_and_form;  // in the place of the gradients
-  // The kernels for scaled blocks. The first also finds the exponents of rows; the second lowers those of sums.
+  // The kernels for scaled blocks. The first also finds the exponents of rows; the second lowers the exponents of sums.
   const void *scale_and_form;
   const void *scale_sums;
   const void *scale_sums_and_pull_back;
@@ -23,7 +23,7 @@ struct BlockFunctions {
 };
 
 // The kernels of one arithmetic, in the order of FC_BLOCK_VARIANTS: for any call, and for calls with all paths and aligned
-// channels, by the type of the tensors. Scaled blocks, whose tensors are f32, have variants of their own.
+// channels, by the type of the tensors. Scaled blocks, whose tensors are f32, have their own variants.
 struct BlockVariants {
   BlockFunctions any, f32, bf16, f16, scaled_any, scaled;
 };
