@@ -24,6 +24,18 @@ __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 T = TypeVar("T")
 
 _ITEMS = ("items",)
+_COMPUTED_ONCE = (
+    "mm",
+    "addmm",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention_forward",
+    "_efficient_attention_forward",
+    "_cudnn_attention_forward",
+)
+"""The operators of PyTorch whose results are kept where items are computed again."""
 
 
 def _kept() -> Any:
@@ -32,19 +44,9 @@ def _kept() -> Any:
     Products of blades apart are computed again: they are added up in place.
     """
     aten = torch.ops.aten
-    return create_selective_checkpoint_contexts(
-        [
-            aten.mm.default,
-            aten.addmm.default,
-            aten._scaled_dot_product_flash_attention_for_cpu.default,
-            aten._scaled_dot_product_flash_attention.default,
-            aten._scaled_dot_product_efficient_attention.default,
-            aten._scaled_dot_product_cudnn_attention.default,
-            aten._flash_attention_forward.default,
-            aten._efficient_attention_forward.default,
-            aten._cudnn_attention_forward.default,
-        ]
-    )
+    # PyTorch 2.6 does not have all of them.
+    there = [getattr(aten, name) for name in _COMPUTED_ONCE if hasattr(aten, name)]
+    return create_selective_checkpoint_contexts([operator.default for operator in there])
 
 
 @path.stands_for
