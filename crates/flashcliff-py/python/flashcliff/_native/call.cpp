@@ -507,11 +507,12 @@ PyObject* tuple_of(Mask mask, size_t count) {
     return tuple;
 }
 
-// Tensors as a tuple, with `None` for those that are not there.
-PyObject* tuple_of(const Tensors& tensors, size_t count) {
-    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(count));
-    for (size_t at = 0; tuple != nullptr && at < count; ++at) {
-        PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
+// Some tensors of a list from the first one on, as a tuple, with `None` for those that are not there; null on an error of Python.
+template <typename List>
+PyObject* tuple_of(const List& tensors, size_t first, size_t end) {
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(end - first));
+    for (size_t at = first; tuple != nullptr && at < end; ++at) {
+        PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(at - first), wrapped(tensors[at]));
     }
     return tuple;
 }
@@ -540,7 +541,7 @@ variable_list gradients_in(PyObject* found, size_t count) {
 variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, const at::Tensor& saved,
     const at::Tensor& output, const at::Tensor& grad, Mask wanted) {
     const Locked lock;
-    Owned inputs(tuple_of(tensors, bound.count));
+    Owned inputs(tuple_of(tensors, 0, bound.count));
     Owned wants(tuple_of(wanted, bound.count));
     if (!inputs || !wants) {
         throw_python_error();
@@ -587,11 +588,16 @@ struct Saving : Node {
         for (SavedVariable& variable : kept) {
             saved.before(variable);
         }
-        variable_list grads = apply(variable_list(incoming));
+        variable_list grads = traced(incoming);
         for (SavedVariable& variable : kept) {
             saved.after(variable);
         }
         return grads;
+    }
+
+    // The gradients in a graph of compiled autograd.
+    virtual variable_list traced(const variable_list& incoming) {
+        return apply(variable_list(incoming));
     }
 };
 

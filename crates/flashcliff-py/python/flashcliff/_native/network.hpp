@@ -28,15 +28,6 @@ PyObject* list_of(const std::vector<uintptr_t>& numbers) {
     return list.release();
 }
 
-// Some tensors from the first one on, as a tuple, with `None` for those that are not there; null on an error of Python.
-PyObject* tuple_of(const variable_list& tensors, size_t first, size_t end) {
-    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(end - first));
-    for (size_t at = first; tuple != nullptr && at < end; ++at) {
-        PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(at - first), wrapped(tensors[at]));
-    }
-    return tuple;
-}
-
 // The functions of Python of a call of a network.
 struct Passes {
     // (inputs, addresses of parameters, addresses of their gradients, kept, incoming) -> gradients of inputs
@@ -96,15 +87,20 @@ struct Network final : Saving {
     variable_list apply_with_saved(
         const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
         saved.before(number);
-        for (SavedVariable& variable : kept) {
-            saved.before(variable);
-        }
-        variable_list grads = traced(incoming);
-        for (SavedVariable& variable : kept) {
-            saved.after(variable);
-        }
+        variable_list grads = Saving::apply_with_saved(incoming, saved);
         saved.after(number);
         return grads;
+    }
+
+    variable_list traced(const variable_list& incoming) override {
+        const variable_list tensors = unpacked();
+        const Locked lock;
+        Owned by(wrapped(number));
+        Owned all(tuple_of(tensors, 0, tensors.size()));
+        Owned given(tuple_of(incoming, 0, incoming.size()));
+        Owned found(
+            by && all && given ? PyObject_CallFunctionObjArgs(passes->traced, by.get(), all.get(), given.get(), nullptr) : nullptr);
+        return gradients_in(found.get(), inputs + parameters);
     }
 
     void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) FLASHCLIFF_COMPILED_ARGS_CONST override {
@@ -127,18 +123,6 @@ private:
             tensors[at] = kept[at].unpack();
         }
         return tensors;
-    }
-
-    // The gradients in a graph of compiled autograd.
-    variable_list traced(const variable_list& incoming) {
-        const variable_list tensors = unpacked();
-        const Locked lock;
-        Owned by(wrapped(number));
-        Owned all(tuple_of(tensors, 0, tensors.size()));
-        Owned given(tuple_of(incoming, 0, incoming.size()));
-        Owned found(
-            by && all && given ? PyObject_CallFunctionObjArgs(passes->traced, by.get(), all.get(), given.get(), nullptr) : nullptr);
-        return gradients_in(found.get(), inputs + parameters);
     }
 
     // The backward pass of the plan. Returns whether it ran: not if a tensor is of another kind than in the forward pass.

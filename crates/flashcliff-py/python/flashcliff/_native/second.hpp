@@ -105,8 +105,8 @@ bool gradients_of_backward(const Bound& bound, const Seeded& given, variable_lis
 variable_list gradients_of_backward_by_python(const Bound& bound, const Seeded& given) {
     const Locked lock;
     Owned grad(wrapped(given.grad));
-    Owned inputs(tuple_of(given.tensors, bound.count));
-    Owned seeds(tuple_of(given.seeds, bound.count));
+    Owned inputs(tuple_of(given.tensors, 0, bound.count));
+    Owned seeds(tuple_of(given.seeds, 0, bound.count));
     Owned needed(tuple_of(given.needed, bound.count + 1));
     if (!grad || !inputs || !seeds || !needed) {
         throw_python_error();

@@ -17,7 +17,17 @@ from torch import Tensor
 
 from ...._ops import native
 from .call import Maybe
-from .function import AnyCall, Composed, Context, Run, apart, by_calls, inputs_of
+from .function import (
+    AnyCall,
+    Composed,
+    Context,
+    Run,
+    apart,
+    by_calls,
+    gradients,
+    inputs_of,
+    wanted_of,
+)
 
 __all__ = ["record"]
 
@@ -59,8 +69,7 @@ class _Recorded:
     def __init__(self, call: AnyCall, composed: Composed, wants: Sequence[bool]) -> None:
         inputs = len(call.tensors)
         self.context = Context(call._replace(tensors=()), composed, inputs, None)
-        self.of_inputs = [a or b for a, b in zip(wants[:inputs:2], wants[1:inputs:2])]
-        self.wants, self.wanted = wants, [*self.of_inputs, *wants[inputs:]]
+        self.wants, self.wanted = wants, wanted_of(wants, inputs)
         self.number = next(_NUMBERS)
         _ALL[self.number] = self
 
@@ -68,7 +77,7 @@ class _Recorded:
         self,
         tensors: Sequence[Tensor | None],
         places: Sequence[int],
-        gradients: Sequence[int],
+        places_of_gradients: Sequence[int],
         kept: tuple[Tensor, Tensor],
         incoming: Sequence[Tensor | None],
     ) -> list[Tensor | None]:
@@ -77,14 +86,15 @@ class _Recorded:
         Args:
             tensors: the tensors of the call.
             places: the addresses of all parameters.
-            gradients: the addresses of the gradients of parameters that have one.
+            places_of_gradients: the addresses of the gradients of parameters that have one.
             kept: what the forward pass left.
             incoming: the gradients of the results.
         """
         call = self.context.call
         run = Run(call, inputs_of(call, tensors), (), self.wanted, places)
-        made = iter(run.backward(*kept, incoming, gradients))
-        return apart(call, tensors, [next(made) if want else None for want in self.of_inputs])
+        made = iter(run.backward(*kept, incoming, places_of_gradients))
+        of_plan = self.wanted[: len(call.description.inputs)]
+        return apart(call, tensors, [next(made) if want else None for want in of_plan])
 
     def again(
         self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
@@ -99,21 +109,6 @@ class _Recorded:
         made = iter(_gradients(number, tensors, incoming, self.wants))
         return [next(made) if want else None for want in self.wants]
 
-    def at_once(
-        self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
-    ) -> list[Tensor]:
-        """The gradients that are wanted, without the node."""
-        call, inputs = self.context.call, self.context.inputs
-        count = len(self.wants)
-        result, kept = tensors[count:]
-        parameters: Sequence = tensors[inputs:count]
-        run = Run(call, inputs_of(call, tensors[:inputs]), parameters, self.wanted)
-        made = iter(run.backward(result, kept, incoming))  # type: ignore[arg-type]
-        found = [next(made) if want else None for want in self.wanted]
-        of_inputs = apart(call, tensors[:inputs], found)
-        all_of = [*of_inputs, *found[len(self.of_inputs) :]]
-        return [g for g, want in zip(all_of, self.wants, strict=True) if want]  # type: ignore[misc]
-
 
 _NUMBERS = itertools.count()
 _ALL: weakref.WeakValueDictionary[int, _Recorded] = weakref.WeakValueDictionary()
@@ -126,7 +121,10 @@ def _run(
     wants: Sequence[bool],
 ) -> list[Tensor]:
     # A node that is in use keeps it.
-    return _ALL[int(number)].at_once(tensors, incoming)
+    own = _ALL[int(number)]
+    count = len(wants)
+    found = gradients(own.context.call, tensors[:count], own.wanted, tensors[count:], incoming)
+    return [g for g, want in zip(found, wants, strict=True) if want]  # type: ignore[misc]
 
 
 def _fake(

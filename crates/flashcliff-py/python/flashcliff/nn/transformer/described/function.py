@@ -33,7 +33,9 @@ __all__ = [
     "by_calls",
     "by_layers",
     "composes",
+    "gradients",
     "inputs_of",
+    "wanted_of",
 ]
 
 Composed = Callable[..., Maybe]
@@ -79,10 +81,10 @@ def apply(
 ) -> Maybe:
     """The result of a call. ``places``: the addresses of parameters, if they are known."""
     if torch.is_grad_enabled():
-        from .autograd import record
-
         is_one_type = call.types.parameters == {call.types.plan}
         if native.loaded is not None and places is not None and is_one_type:
+            from .autograd import record
+
             wants = native.loaded.network_wants(call.tensors, parameters)
             if wants is not None:
                 return record(call, composed, parameters, places, wants)
@@ -121,9 +123,8 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, context: Context, *tensors: Any) -> Any:
         ctx.set_materialize_grads(False)
-        inputs, needs = context.inputs, ctx.needs_input_grad[1:]
-        of_inputs = [a or b for a, b in zip(needs[:inputs:2], needs[1:inputs:2])]
-        ctx.context, ctx.wanted = context, [*of_inputs, *needs[inputs:]]
+        inputs = context.inputs
+        ctx.context, ctx.wanted = context, wanted_of(ctx.needs_input_grad[1:], inputs)
         rows = inputs_of(context.call, tensors[:inputs])
         run = Run(context.call, rows, tensors[inputs:], ctx.wanted, context.places)
         result, kept = run.forward()
@@ -141,11 +142,42 @@ class _Network(torch.autograd.Function):
             return (None,) * (1 + count)
         if torch.is_grad_enabled() or doors.composes(*incoming):
             return None, *by_calls(context, tensors, incoming)
-        run = Run(call, inputs_of(call, tensors[:inputs]), tensors[inputs:], ctx.wanted)
-        made = iter(run.backward(result, kept, incoming))
-        found = [next(made) if want else None for want in ctx.wanted]
-        of_inputs = apart(call, tensors, found)
-        return None, *of_inputs, *found[len(call.description.inputs) :]
+        return None, *gradients(call, tensors, ctx.wanted, (result, kept), incoming)
+
+
+def wanted_of(wants: Sequence[bool], inputs: int) -> list[bool]:
+    """Whether a plan makes the gradient of each of its inputs, which are pairs of tensors, and then of each parameter.
+
+    Args:
+        wants: whether each tensor of the call, and then each parameter, has a gradient.
+        inputs: the number of tensors.
+    """
+    return [*(a or b for a, b in zip(wants[:inputs:2], wants[1:inputs:2])), *wants[inputs:]]
+
+
+def gradients(
+    call: AnyCall,
+    tensors: Sequence[Any],
+    wanted: Sequence[bool],
+    kept: Sequence[Any],
+    incoming: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of the tensors and parameters of a call, by the backward pass of its plan.
+
+    Args:
+        call: the call, which needs no tensors.
+        tensors: the tensors of the call, then its parameters.
+        wanted: the gradients that the plan makes, as of :func:`wanted_of`.
+        kept: the two tensors of :meth:`Run.forward`.
+        incoming: the gradients of the parts of the result.
+    """
+    of_plan = len(call.description.inputs)
+    inputs = 2 * of_plan
+    result, left = kept
+    run = Run(call, inputs_of(call, tensors[:inputs]), tensors[inputs:], wanted)
+    made = iter(run.backward(result, left, incoming))
+    found = [next(made) if want else None for want in wanted]
+    return [*apart(call, tensors, found), *found[of_plan:]]
 
 
 def inputs_of(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:
