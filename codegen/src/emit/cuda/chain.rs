@@ -174,17 +174,8 @@ fn used(
 
 #[cfg(test)]
 mod tests {
-    use cayley::{Algebra, Signature};
-    use flashcliff_program::spec;
-
+    use super::super::tests::program;
     use super::*;
-
-    fn program(name: &str) -> Program {
-        let algebra = Algebra::new(Signature::of(3, 0, 0));
-        let mut operators = spec::operators(&algebra).into_iter();
-        let found = operators.find(|operator| operator.program.name == name);
-        found.expect("an operator").program
-    }
 
     #[test]
     fn parts_follow_each_other_and_programs_are_emitted_once() {

@@ -108,18 +108,11 @@ pub fn messages(
 
 #[cfg(test)]
 mod tests {
-    use cayley::{Algebra, Signature};
+    use cayley::Signature;
     use flashcliff_program::ir::differentiate;
-    use flashcliff_program::spec;
 
+    use super::super::tests::{program, program_in};
     use super::*;
-
-    fn program(name: &str) -> Program {
-        let algebra = Algebra::new(Signature::of(3, 0, 0));
-        let mut operators = spec::operators(&algebra).into_iter();
-        let found = operators.find(|operator| operator.program.name == name);
-        found.expect("an operator").program
-    }
 
     fn ends() -> Ends {
         Ends {
@@ -170,10 +163,7 @@ mod tests {
         assert_eq!(channels_of_message(&product, &ends(), 4, 4), 4);
         assert_eq!(channels_of_message(&product, &ends(), 2, 4), 2);
         assert_eq!(channels_of_message(&product, &ends(), 4, 8), 1);
-        let algebra = Algebra::new(Signature::of(4, 1, 0));
-        let mut operators = spec::operators(&algebra).into_iter();
-        let wide = operators.find(|own| own.program.name == "geometric_product");
-        let wide = wide.expect("an operator").program;
+        let wide = program_in(Signature::of(4, 1, 0), "geometric_product");
         // A factor of one channel takes the room of one.
         assert_eq!(channels_of_message(&wide, &ends(), 4, 4), 1);
     }

@@ -424,3 +424,23 @@ impl<'a> AlgebraEmitter<'a> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cayley::{Algebra, Signature};
+    use flashcliff_program::ir::Program;
+    use flashcliff_program::spec;
+
+    /// The program of an operator in Cl(3,0,0).
+    pub(super) fn program(name: &str) -> Program {
+        program_in(Signature::of(3, 0, 0), name)
+    }
+
+    /// The program of an operator in the algebra of a signature.
+    pub(super) fn program_in(signature: Signature, name: &str) -> Program {
+        let algebra = Algebra::new(signature);
+        let mut operators = spec::operators(&algebra).into_iter();
+        let found = operators.find(|operator| operator.program.name == name);
+        found.expect("an operator").program
+    }
+}

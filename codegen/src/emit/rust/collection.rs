@@ -13,7 +13,7 @@ use flashcliff_program::plan::{Distinct, Excess, Limits, Plan, Sharing, StageNam
 pub(super) struct Origin {
     /// The name of the module that has the programs.
     pub(super) module: String,
-    /// What the programs belong to; comments name it after them.
+    /// The algebra of the programs, or another owner. Comments name it after them.
     pub(super) place: String,
     /// A remark on each program, after its formula.
     pub(super) remark: String,

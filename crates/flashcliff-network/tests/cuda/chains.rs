@@ -3,8 +3,9 @@
 use flashcliff_network::Rows;
 use flashcliff_network::tokens::{Channels, Geometry};
 
-use crate::blocks::{Block, blocks, signature};
-use crate::compare::{Case, compare_values_in_tf32};
+use crate::blocks::{Block, signature};
+use crate::compare::compare_values_in_tf32;
+use crate::transformers::case;
 use crate::trials::Tests;
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -46,12 +47,4 @@ pub(crate) fn add(tests: &mut Tests) {
             compare_values_in_tf32(name, &case);
         });
     }
-}
-
-fn case(own: Block, rows: Rows) -> Case {
-    let made = blocks(own);
-    let (x, ends) = (made.network.inputs()[0], [made.output, made.seed]);
-    let mut case = Case::new(made.network, ends, rows);
-    case.by = vec![x];
-    case
 }

@@ -66,7 +66,8 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-fn case(own: Block, rows: Rows) -> Case {
+/// A block on rows, with gradients by its tokens.
+pub(crate) fn case(own: Block, rows: Rows) -> Case {
     let made = blocks(own);
     let (x, ends) = (made.network.inputs()[0], [made.output, made.seed]);
     let mut case = Case::new(made.network, ends, rows);

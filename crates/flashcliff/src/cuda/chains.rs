@@ -11,8 +11,8 @@ use std::ptr::{self, NonNull};
 use codegen::emit::cuda::{
     self as emit, ChainPart as EmittedPart, ChainSlot, fits_in_chain, tensors_in_chain,
 };
-use cudarc::driver::result::{device as driver_device, function, module};
-use cudarc::driver::sys::{self as driver, CUfunc_st, CUfunction};
+use cudarc::driver::result::{device as driver_device, function};
+use cudarc::driver::sys::{self as driver, CUfunc_st};
 use flashcliff_program::ir::{Argument, Program, Returned};
 use flashcliff_sys as sys;
 
@@ -25,7 +25,8 @@ use crate::operator::lane::cuda::gate_code;
 use crate::{Error, Operator};
 
 /// The threads of a CTA.
-const THREADS: c_uint = 512;
+const THREADS: c_uint = 32 * Chain::WARPS as c_uint;
+
 /// Rows in shared memory, of a tile. The rows `g` and `g + 8` alternate, number by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainTile {
@@ -260,7 +261,9 @@ impl Chain {
             expression: expression.clone(),
             device: device.ordinal(),
         };
-        let kernel = LOADED.get_or_make(key, || load(device, &text, &expression))?;
+        let kernel = LOADED.get_or_make(key, || {
+            jit::of_skeleton("a chain", &text, &expression, device)
+        })?;
         let bytes = c_int::try_from(shared_bytes).unwrap_or(c_int::MAX);
         let most =
             driver::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -333,22 +336,6 @@ fn attribute(device: &Device, attribute: driver::CUdevice_attribute) -> Result<u
     let found = unsafe { driver_device::get_attribute(device.context().cu_device(), attribute) };
     let found = found.map_err(fault::driver("cuDeviceGetAttribute"))?;
     Ok(usize::try_from(found).unwrap_or_default())
-}
-
-/// Compiles a kernel, or reads its code from the cache, and loads it into the current context. Modules are never unloaded.
-fn load(device: &Device, text: &str, expression: &str) -> Result<NonNull<CUfunc_st>, Error> {
-    let capability = device.compute_capability();
-    let (image, names) = jit::of_skeleton("a chain", text, &[expression], capability)?;
-    // SAFETY: the code is that of the compiler, which ends it by a zero byte, and the context is current.
-    let module = unsafe { module::load_data(image.as_ptr().cast()) };
-    let module = module.map_err(fault::driver("cuModuleLoadData"))?;
-    let [name] = &names[..] else {
-        unreachable!("one expression has one name");
-    };
-    // SAFETY: the module is loaded, and the name is that of a kernel in it.
-    let found: Result<CUfunction, _> = unsafe { module::get_function(module, name.clone()) };
-    let found = found.map_err(fault::driver("cuModuleGetFunction"))?;
-    NonNull::new(found).ok_or_else(|| unreachable!("a function without error is there"))
 }
 
 /// The program of an operator of a chain.

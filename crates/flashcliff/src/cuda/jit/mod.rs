@@ -16,9 +16,12 @@ use std::{panic, thread};
 
 use cayley::{Algebra, Signature};
 use codegen::emit::cuda::{self as emit, Kernel, Shape, Walker};
+use cudarc::driver::result::module;
+use cudarc::driver::sys::CUfunc_st;
 use flashcliff_program::ir::Digest;
 use flashcliff_sys as sys;
 
+use super::device::Device;
 use super::fault;
 use crate::Error;
 use crate::programs::Known;
@@ -176,29 +179,45 @@ pub(crate) fn blocks(
     })
 }
 
-/// The code of kernels of a text that includes nothing, compiled now or read from the cache, and the names of the
-/// kernels there. `name` is for messages.
+/// The kernels of a text that includes nothing, compiled now or read from the cache, and loaded on a device whose context is current.
+/// Modules are never unloaded. `name` is for messages.
 pub(super) fn text(
     name: &str,
     text: &str,
     expressions: &[&str],
-    capability: (i32, i32),
-) -> Result<(Vec<u8>, Vec<CString>), Error> {
-    let target = Target::of(capability, false);
-    let code = Compiler::get()?.code(name, text, expressions, target)?;
-    Ok((code.image, code.names))
+    device: &Device,
+) -> Result<Vec<NonNull<CUfunc_st>>, Error> {
+    let target = Target::of(device.compute_capability(), false);
+    load(&Compiler::get()?.code(name, text, expressions, target)?)
 }
 
-/// The code of kernels of a text that includes files of the skeleton, as [`text`].
+/// The kernel of a text that includes files of the skeleton, as [`text`].
 pub(super) fn of_skeleton(
     name: &str,
     text: &str,
-    expressions: &[&str],
-    capability: (i32, i32),
-) -> Result<(Vec<u8>, Vec<CString>), Error> {
-    let target = Target::of(capability, true);
-    let code = Compiler::get()?.code(name, &source::whole(text), expressions, target)?;
-    Ok((code.image, code.names))
+    expression: &str,
+    device: &Device,
+) -> Result<NonNull<CUfunc_st>, Error> {
+    let target = Target::of(device.compute_capability(), true);
+    let code = Compiler::get()?.code(name, &source::whole(text), &[expression], target)?;
+    match load(&code)?[..] {
+        [kernel] => Ok(kernel),
+        _ => unreachable!("one expression has one kernel"),
+    }
+}
+
+/// The kernels of code, loaded into the current context.
+fn load(code: &Code) -> Result<Vec<NonNull<CUfunc_st>>, Error> {
+    // SAFETY: the code is that of the compiler, which ends it by a zero byte, and the context is current.
+    let module = unsafe { module::load_data(code.image.as_ptr().cast()) };
+    let module = module.map_err(fault::driver("cuModuleLoadData"))?;
+    let kernel = |name: &CString| {
+        // SAFETY: the module is loaded, and the name is that of a kernel in it.
+        let found = unsafe { module::get_function(module, name.clone()) };
+        let found = found.map_err(fault::driver("cuModuleGetFunction"))?;
+        NonNull::new(found).ok_or_else(|| unreachable!("a function without error is there"))
+    };
+    code.names.iter().map(kernel).collect()
 }
 
 /// Compiles groups of kernels of one text at once, or reads their code from the cache.

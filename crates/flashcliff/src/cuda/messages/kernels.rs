@@ -4,13 +4,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use codegen::emit::cuda::{self as emit, Ends};
-use cudarc::driver::result::module;
 use cudarc::driver::sys::{CUfunc_st, CUfunction};
 use flashcliff_program::ir::{Digest, Program};
 
 use crate::Error;
 use crate::cuda::device::Device;
-use crate::cuda::fault;
 use crate::cuda::jit::{self, Loaded};
 
 /// The key of a loaded kernel.
@@ -37,23 +35,10 @@ pub(super) fn get(
         let title = format!("messages of {name}");
         let made = emit::messages(program, &ends, lanes, bytes);
         let made = made.map_err(jit::too_large(&title))?;
-        let expressions: Vec<&str> = made
-            .kernels
-            .iter()
-            .map(|own| own.expression.as_str())
-            .collect();
-        let capability = device.compute_capability();
-        let (image, names) = jit::of_skeleton(&title, &made.text, &expressions, capability)?;
-        // SAFETY: the code is that of the compiler, which ends it by a zero byte, and the context is current.
-        let module = unsafe { module::load_data(image.as_ptr().cast()) };
-        let module = module.map_err(fault::driver("cuModuleLoadData"))?;
-        let [function] = &names[..] else {
-            unreachable!("one expression has one name");
+        let [kernel] = &made.kernels[..] else {
+            unreachable!("messages are one kernel");
         };
-        // SAFETY: the module is loaded, and the name is that of a kernel in it.
-        let found = unsafe { module::get_function(module, function.clone()) };
-        let found = found.map_err(fault::driver("cuModuleGetFunction"))?;
-        NonNull::new(found).ok_or_else(|| unreachable!("a function without error is there"))
+        jit::of_skeleton(&title, &made.text, &kernel.expression, device)
     });
     found.map(NonNull::as_ptr)
 }

@@ -95,23 +95,16 @@ impl Functions {
 
     #[cfg(feature = "jit")]
     fn load(device: &Device, is_f64: bool) -> Result<Self, Error> {
-        use cudarc::driver::result::module;
-
-        use crate::cuda::{fault, jit};
+        use crate::cuda::jit;
 
         let scalar = if is_f64 { "double" } else { "float" };
         let expressions = NAMES.map(|name| format!("{name}<{scalar}>"));
         let expressions = expressions.each_ref().map(String::as_str);
         let text = include_str!("kernels.cu");
-        let (image, names) = jit::text("rows", text, &expressions, device.compute_capability())?;
-        // SAFETY: the code is that of the compiler, which ends it by a zero byte, and the context is current.
-        let module = unsafe { module::load_data(image.as_ptr().cast()) };
-        let module = module.map_err(fault::driver("cuModuleLoadData"))?;
+        let kernels = jit::text("rows", text, &expressions, device)?;
         let mut functions = [std::ptr::null_mut(); COUNT];
-        for (function, name) in functions.iter_mut().zip(names) {
-            // SAFETY: the module is loaded, and the name is that of a kernel in it.
-            let found = unsafe { module::get_function(module, name) };
-            *function = found.map_err(fault::driver("cuModuleGetFunction"))?;
+        for (function, kernel) in functions.iter_mut().zip(kernels) {
+            *function = kernel.as_ptr();
         }
         Ok(Self(functions))
     }

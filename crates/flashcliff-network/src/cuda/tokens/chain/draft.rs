@@ -86,7 +86,7 @@ impl Draft {
             rows,
             tiles: Vec::new(),
         };
-        // What the call before made.
+        // The tokens that the call before made.
         let mut last: Option<(Value, ChainTile)> = None;
         for (at, &call) in calls.iter().enumerate() {
             let (node, step) = (plan.node(call), plan.step(call)?);

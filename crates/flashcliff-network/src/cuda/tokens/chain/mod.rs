@@ -124,7 +124,7 @@ impl Steps {
                 let text = draft.text()?;
                 if !texts.contains(&text) {
                     texts.push(text);
-                    // What could not be compiled says so below.
+                    // Errors come below, where each kernel is taken from the loaded ones.
                     scope.spawn(move || drop(draft.compiled(device)));
                 }
             }

@@ -35,7 +35,7 @@ struct StepOf {
 /// Pairs of outputs with the same blocks but for signs, each with its steps.
 type Members = Vec<(usize, Vec<StepOf>)>;
 
-/// What a warp does at once. Steps without another sign come first.
+/// The members that a warp takes at once, with the same steps. Steps in which no member has another sign come first.
 struct Item {
     cost: usize,
     members: Members,
