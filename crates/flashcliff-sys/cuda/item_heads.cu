@@ -93,8 +93,9 @@ struct Place {
   }
 };
 
-// One head of one row.
-template <int Blades, class T, class S>
+// One head of one row. Early: the first values are read at once. A backward pass reads them where they are used: it has no registers for
+// them while features come to shared memory.
+template <int Blades, class T, class S, bool Early>
 struct Head {
   using Point = Points<Blades>;
   const fc_item_split &split;
@@ -104,6 +105,8 @@ struct Head {
   const int64_t row;
   const int head, channels, scalars;
   const int lane, lanes, shift;  // of the threads that share the head
+  // The channel of the first turn, and some scalars, which several sums go through.
+  T first_values[Early ? Blades : 1], first_scalars[Early ? kAhead : 1];
 
   FC_INLINE Head(const TypedCall<T> &call, int at, int64_t own_row, int own_head, int own_lane)
       : split(call.of.split),
@@ -116,7 +119,12 @@ struct Head {
         scalars(int(call.of.split.items.scalars)),
         lane(own_lane),
         lanes(call.of.lanes),
-        shift(call.of.shift) {}
+        shift(call.of.shift) {
+    if constexpr (Early) {
+      if (channels > 0) x.read(channel_of(first_turn()), first_values);
+      if (scalars > 0) FC_EACH(kAhead, first_scalars[i] = x.scalar(min(lane + i * lanes, scalars - 1));)
+    }
+  }
 
   FC_INLINE T weight(int c) const {
     if (part.weights == nullptr) return T(1);
@@ -143,8 +151,9 @@ struct Head {
   // Calls f with the thread's scalars and their numbers, in order. Some are read at once.
   template <class F>
   FC_INLINE void for_scalars(F &&f) const {
+    if constexpr (Early) FC_EACH(kAhead, if (lane + i * lanes < scalars) f(first_scalars[i], lane + i * lanes);)
 #pragma unroll 1
-    for (int first = lane; first < scalars; first += kAhead * lanes) {
+    for (int first = lane + (Early ? kAhead * lanes : 0); first < scalars; first += kAhead * lanes) {
       T found[kAhead];
       FC_EACH(kAhead, found[i] = x.scalar(min(first + i * lanes, scalars - 1));)
       FC_EACH(kAhead, if (first + i * lanes < scalars) f(found[i], first + i * lanes);)
@@ -171,15 +180,27 @@ struct Head {
 
   // Whether the thread has channels. Others take part in sums over the head.
   FC_INLINE bool has_channels() const { return lane < channels; }
-  // Calls f with the turn and the channel, for all channels of the thread, or once with the last channel if it has
-  // none. Where there is a norm, turns up to 0 form its sums, from the last channel to the first, which stays in
-  // registers.
+  // The turns of a thread: one for each of its channels, or one with the last channel if it has none. Where there is a norm, turns up to 0
+  // form its sums, from the last channel to the first, which stays in registers.
+  FC_INLINE int turn_count() const { return max((channels - lane + lanes - 1) >> shift, 1); }
+  FC_INLINE int first_turn() const { return has_norm() ? 1 - turn_count() : 0; }
+  FC_INLINE int channel_of(int turn) const { return min(lane + (turn < 0 ? -turn : turn) * lanes, channels - 1); }
+  // Calls f with the turn, the channel and its values, in order.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
     if (channels == 0) return;
-    const int turns = max((channels - lane + lanes - 1) >> shift, 1);
+    const int turns = turn_count(), first = first_turn();
+    T values[Blades];
+    if constexpr (Early) {
+#pragma unroll
+      for (int b = 0; b < Blades; b++) values[b] = first_values[b];
+    }
 #pragma unroll 1
-    for (int turn = has_norm() ? 1 - turns : 0; turn < turns; turn++) f(turn, min(lane + (turn < 0 ? -turn : turn) * lanes, channels - 1));
+    for (int turn = first; turn < turns; turn++) {
+      const int c = channel_of(turn);
+      if (!Early || turn > first) x.read(c, values);
+      f(turn, c, values);
+    }
   }
 
   // The mean of the scalars, and the reciprocal of their standard deviation.
@@ -193,9 +214,8 @@ struct Head {
 
   // The features, one after another, and zeros up to the width.
   FC_INLINE void write(T *to) const {
-    T values[Blades], scale = 1, sum = of_scalars();
-    for_turns([&](int turn, int c) {
-      x.read(c, values);
+    T scale = 1, sum = of_scalars();
+    for_turns([&](int turn, int c, const T (&values)[Blades]) {
       if (has_norm() && turn <= 0) {
         if (has_channels()) sum += magnitude(values);
         if (turn < 0) return;
@@ -241,14 +261,13 @@ struct Head {
 
   // The gradient of the items from that of the features, g.
   FC_INLINE void gradient(const T *g, const Place<T, S> &to) const {
-    T values[Blades], slopes[Blades];
+    T slopes[Blades];
     T scale = 1, share = 0, sum = 0, dot = 0;
     if (is_joint()) {
       sum = of_scalars();
       dot = product_of_scalars(g + offset_of_scalars());
     }
-    for_turns([&](int turn, int c) {
-      x.read(c, values);
+    for_turns([&](int turn, int c, const T (&values)[Blades]) {
       of_blades(g + c, slopes);
       if (has_norm() && turn <= 0) {
         if (has_channels()) {
@@ -408,7 +427,7 @@ __global__ void __launch_bounds__(kMostThreads) heads_kernel(const __grid_consta
   int64_t head;
   const int64_t pair = first + place;
   const int64_t row = divided(pair < pairs ? pair : pairs - 1, part.heads, &head);
-  const Head<Blades, T, S> mine(typed, at, row, int(head), lane);
+  const Head<Blades, T, S, !Backward> mine(typed, at, row, int(head), lane);
   const auto copy = [&](auto v) {
     copy_features<decltype(v)::value, Backward>(memory, tile, count, width, call.stride, dtype);
   };
