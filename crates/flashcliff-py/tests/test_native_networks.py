@@ -55,11 +55,8 @@ def test_the_same_bits(dtype, python):
 @compiled
 def test_what_goes_through_python():
     """Parameters that are no whole arrays in one place, and those that autocast has in another type, are for Python."""
-    wants = switch.loaded.network_wants
     net = network()
     (x, s), parameters = inputs(), list(net.parameters())
-    found = wants([x, None, s.detach()], parameters)
-    assert found == [True, False, False, *[True] * len(parameters)]
     others = {
         "another type": torch.nn.Parameter(torch.zeros(4)),
         "strides": torch.zeros(4, 4, dtype=torch.float64).t(),
@@ -68,20 +65,40 @@ def test_what_goes_through_python():
         "a number": 1.0,
         "nothing": None,
     }
+    with torch.inference_mode():
+        others["no count of its changes"] = torch.zeros(4, dtype=torch.float64)
     for name, other in others.items():
-        assert wants([x], [*parameters, other]) is None, name
-    assert wants([x], []) is None
-    places = switch.loaded.network_places
-    shapes = [p.shape for p in parameters]
-    assert places(parameters, shapes) == [p.data_ptr() for p in parameters]
-    assert places(parameters, shapes[:-1]) is None
-    assert places(parameters, [*shapes[:-1], torch.Size([*shapes[-1], 1])]) is None
-    assert places(parameters, [torch.Size(2 * n for n in shapes[0]), *shapes[1:]]) is None
-    assert places([*parameters[:-1], parameters[-1].detach().float()], shapes) is None
+        with pytest.raises(ValueError, match=f"place {len(parameters)}"):
+            switch.loaded.Parameters([*parameters, other])
+            pytest.fail(name)
+    own = switch.loaded.Parameters(parameters)
+    found = switch.loaded.network_wants([x, None, s.detach()], own)
+    assert found == [True, False, False, *[True] * len(parameters)]
+    assert switch.loaded.network_wants([x, 1.0], own) is None
+    with pytest.raises(TypeError, match="Parameters"):
+        switch.loaded.network_wants([x], parameters)
     narrow = network().float()
     with torch.autocast("cpu", torch.bfloat16):
         out = narrow(*(t.detach().float() for t in inputs()))[0]
     assert node_of(out) is None
+
+
+@compiled
+def test_parameters_that_change():
+    """Addresses are asked for again, and there are none for other tensors or shapes."""
+    parameters = [torch.nn.Parameter(random(4, 4, seed=at)) for at in range(3)]
+    own = switch.loaded.Parameters(parameters)
+    assert own.places(parameters) == [p.data_ptr() for p in parameters]
+    assert own.places(parameters[:-1]) is None
+    assert own.places([*parameters[:-1], parameters[-1].detach()]) is None
+    parameters[1].data = random(4, 4)
+    assert own.places(parameters) == [p.data_ptr() for p in parameters]
+    for data in (random(2, 8), random(4, 4).float(), random(4, 4).t(), random(17)[1:].view(4, 4)):
+        parameters[1].data = data
+        assert own.places(parameters) is None
+    parameters[1].data = random(4, 4)
+    parameters[1].untyped_storage().resize_(0)
+    assert own.places(parameters) is None
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -184,9 +201,12 @@ def test_hooks_of_saved_tensors():
         return unpacked[-1]
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        loss = total(net(*given))
-    assert same(torch.autograd.grad(loss, [*given, *net.parameters()]), want)
-    assert len(packed) == len(unpacked) > len(list(net.parameters()))
+        outputs = net(*given)
+    assert same(torch.autograd.grad(total(outputs), [*given, *net.parameters()]), want)
+    # Parameters stay where they are.
+    addresses = {p.data_ptr() for p in net.parameters()}
+    assert len(packed) == len(unpacked) == len(given) + 2
+    assert addresses.isdisjoint(t.data_ptr() for t in unpacked)
 
 
 @compiled

@@ -21,14 +21,17 @@ extern "C" PyObject* PyVectorcall_Call(PyObject* callable, PyObject* tuple, PyOb
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
@@ -632,7 +635,17 @@ torch::autograd::Edge edge_of(const at::Tensor& tensor) {
     return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
 }
 
+// Frees an object of a type that was made by `PyType_FromSpec`, after its members.
+void free_object(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+#include "leaves.hpp"
+#include "parameters.hpp"
 #include "second.hpp"
+
 #include "network.hpp"
 
 // An operator in a graph of autograd. It keeps nothing, if it is linear; else the inputs, the saved sums, the output.
@@ -759,13 +772,6 @@ constexpr unsigned long kHasVectorCall = 1UL << 11;
 // How many arguments were given by position. The highest bit says something else.
 size_t positional(size_t flags) {
     return flags & (~size_t{0} >> 1);
-}
-
-// Frees an object of a type that was made by `PyType_FromSpec`, after its members.
-void free_object(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    PyObject_Free(object);
-    Py_DECREF(type);
 }
 
 // Runs an operator and wraps what it gives; `None` if it did not run.
@@ -1148,10 +1154,8 @@ PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C fu
 #endif
     {"addresses", addresses, METH_O,
         "The addresses of arrays of one type on one device, or `None` if they are not all contiguous and whole."},
-    {"network_places", network_places, METH_VARARGS,
-        "The addresses of parameters that a plan reads where they lie; `None` if one is another or of another shape."},
     {"network_wants", network_wants, METH_VARARGS,
-        "Whether each input and parameter of a network has a gradient; `None` if a plan cannot read a parameter where it lies."},
+        "Whether each input and parameter of a network has a gradient; `None` if an input is not a plain tensor."},
     {"record_network", record_network, METH_VARARGS, "Puts the results of a network into the graph of autograd."},
     {"hold", hold, METH_O, "Whether all tensors are arrays whose storages have all of their elements."},
     {"held", held, METH_NOARGS,
@@ -1165,12 +1169,13 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_flashcliff_native", nullptr, -1, 
 PyMODINIT_FUNC PyInit__flashcliff_native() {
     Owned made(PyModule_Create(&module));
     const std::pair<const char*, PyType_Spec*> types[] = {
-        {"Operator", &operator_type}, {"Lookup", &lookup_type}, {"Layout", &layout_type}};
+        {"Operator", &operator_type}, {"Lookup", &lookup_type}, {"Layout", &layout_type}, {"Parameters", &parameters_type}};
     for (const auto& [name, spec] : types) {
         const Owned type(made ? PyType_FromSpec(spec) : nullptr);
         if (!type || PyModule_AddObjectRef(made.get(), name, type.get()) < 0) {
             return nullptr;
         }
     }
-    return made.release();
+    parameters_class = reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(made.get(), "Parameters"));
+    return parameters_class == nullptr ? nullptr : made.release();
 }

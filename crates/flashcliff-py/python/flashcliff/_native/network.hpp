@@ -3,31 +3,6 @@
 //
 // This is a part of `call.cpp`, which includes it once.
 
-// The address of a tensor that a plan reads where it lies: an array of the type and on the device of another, contiguous, with all of its
-// memory, and aligned; 0 for any other.
-uintptr_t address_in_plan(const at::Tensor& tensor, const at::Tensor& like) {
-    constexpr uintptr_t aligned = 16;
-    if (!is_plain(tensor) || !tensor.is_contiguous() || tensor.device() != like.device() ||
-        tensor.scalar_type() != like.scalar_type()) {
-        return 0;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-    return address % aligned == 0 ? address : 0;
-}
-
-// A new list of numbers; null on an error of Python.
-PyObject* list_of(const std::vector<uintptr_t>& numbers) {
-    Owned list(PyList_New(static_cast<Py_ssize_t>(numbers.size())));
-    for (size_t at = 0; list && at < numbers.size(); ++at) {
-        PyObject* number = PyLong_FromUnsignedLongLong(numbers[at]);
-        if (number == nullptr) {
-            return nullptr;
-        }
-        PyList_SetItem(list.get(), static_cast<Py_ssize_t>(at), number);
-    }
-    return list.release();
-}
-
 // The functions of Python of a call of a network.
 struct Passes {
     // (inputs, addresses of parameters, addresses of their gradients, kept, incoming) -> gradients of inputs
@@ -52,11 +27,14 @@ struct Passes {
     }
 };
 
-// It keeps inputs, then parameters, then what the forward pass left.
+// It keeps inputs, then what the forward pass left. Parameters are kept apart: all calls of a network have the same list of them.
 struct Network final : Saving {
     explicit Network(std::shared_ptr<const Passes> functions) : passes(std::move(functions)) {}
 
     std::shared_ptr<const Passes> passes;
+    std::shared_ptr<const Parameters> own;
+    // The versions of parameters in the forward pass.
+    std::vector<uint32_t> versions;
     // The number that Python knows the call by: an input of compiled graphs, so that they serve other calls.
     at::Tensor number;
     size_t inputs = 0, parameters = 0;
@@ -72,9 +50,10 @@ struct Network final : Saving {
         if (std::none_of(incoming.begin(), incoming.end(), [](const at::Tensor& grad) { return grad.defined(); })) {
             return variable_list(count);
         }
-        variable_list tensors = unpacked();
+        variable_list tensors = unpacked(/*checks_versions=*/true);
         variable_list grads(count);
         if (!at::GradMode::is_enabled() && thread_is_plain() && run(tensors, incoming, grads)) {
+            put_in_place(*this, tensors, inputs, grads);
             return grads;
         }
         const Locked lock;
@@ -86,14 +65,25 @@ struct Network final : Saving {
 
     variable_list apply_with_saved(
         const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
+        // Other calls read the list of this one.
+        const std::shared_ptr<const Parameters> before = own;
+        const auto shown = std::make_shared<Parameters>(*before);
         saved.before(number);
+        for (at::Tensor& parameter : shown->tensors) {
+            saved.before(parameter);
+        }
+        own = shown;
         variable_list grads = Saving::apply_with_saved(incoming, saved);
+        own = before;
+        for (at::Tensor& parameter : shown->tensors) {
+            saved.after(parameter);
+        }
         saved.after(number);
         return grads;
     }
 
     variable_list traced(const variable_list& incoming) override {
-        const variable_list tensors = unpacked();
+        const variable_list tensors = unpacked(/*checks_versions=*/false);
         const Locked lock;
         Owned by(wrapped(number));
         Owned all(tuple_of(tensors, 0, tensors.size()));
@@ -110,19 +100,38 @@ struct Network final : Saving {
         for (const bool own : wants) {
             args.collect(own);
         }
+        for (const at::Tensor& parameter : own->tensors) {
+            args.collect(parameter);
+        }
         for (const SavedVariable& variable : kept) {
             args.collect(variable, /*is_output=*/false);
         }
     }
 
 private:
-    variable_list unpacked() {
+    // Inputs, then parameters, then what the forward pass left.
+    variable_list unpacked(bool checks_versions) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        variable_list tensors(kept.size());
+        variable_list tensors;
+        tensors.reserve(parameters + kept.size());
         for (size_t at = 0; at < kept.size(); ++at) {
-            tensors[at] = kept[at].unpack();
+            if (at == inputs) {
+                add_parameters(tensors, checks_versions);
+            }
+            tensors.push_back(kept[at].unpack());
         }
         return tensors;
+    }
+
+    void add_parameters(variable_list& tensors, bool checks_versions) const {
+        for (size_t at = 0; at < parameters; ++at) {
+            const at::Tensor& parameter = own->tensors[at];
+            TORCH_CHECK(!checks_versions || parameter._version() == versions[at],
+                "one of the variables needed for gradient computation has been modified by an inplace operation: parameter ", at,
+                " of a network, of the shape ", parameter.sizes(), ", is at version ", parameter._version(), "; expected version ",
+                versions[at], " instead");
+            tensors.push_back(parameter);
+        }
     }
 
     // The backward pass of the plan. Returns whether it ran: not if a tensor is of another kind than in the forward pass.
@@ -132,23 +141,29 @@ private:
         if (std::any_of(incoming.begin(), incoming.end(), is_odd)) {
             return false;
         }
-        std::vector<uintptr_t> places(parameters), made;
-        for (size_t at = 0; at < parameters; ++at) {
-            places[at] = address_in_plan(tensors[inputs + at], like);
-            if (places[at] == 0) {
-                return false;
-            }
+        const std::vector<uintptr_t> places = own->addresses();
+        const at::Tensor& first = own->tensors[0];
+        if (places.empty() || first.device() != like.device() || first.scalar_type() != like.scalar_type()) {
+            return false;
         }
+        std::vector<uintptr_t> made;
         {
             const at::AutoDispatchBelowADInplaceOrView below;
             c10::OptionalDeviceGuard guard;
             if (like.is_cuda()) {
                 guard.reset_device(like.device());
             }
-            for (size_t at = 0; at < parameters; ++at) {
-                if (wants[inputs + at]) {
-                    grads[inputs + at] = make(tensors[inputs + at].sizes(), like.scalar_type(), like);
-                    made.push_back(address_to_write(grads[inputs + at]));
+            std::vector<at::IntArrayRef> shapes;
+            for (size_t at = inputs; at < inputs + parameters; ++at) {
+                if (wants[at]) {
+                    shapes.push_back(tensors[at].sizes());
+                }
+            }
+            variable_list all = make_together(shapes, like);
+            for (size_t at = inputs; at < inputs + parameters; ++at) {
+                if (wants[at]) {
+                    grads[at] = std::move(all[made.size()]);
+                    made.push_back(address_to_write(grads[at]));
                 }
             }
         }
@@ -189,55 +204,11 @@ bool all_tensors(PyObject* given, bool or_none, variable_list& found) {
     return true;
 }
 
-// Whether the sizes of a tensor are the numbers of a `torch.Size`.
-bool has_shape(const at::Tensor& tensor, PyObject* shape) {
-    if (!PyTuple_Check(shape) || PyTuple_Size(shape) != tensor.dim()) {
-        return false;
-    }
-    for (Py_ssize_t axis = 0; axis < PyTuple_Size(shape); ++axis) {
-        const long long size = PyLong_AsLongLong(PyTuple_GetItem(shape, axis));
-        if (size == -1 && PyErr_Occurred()) {
-            throw_python_error();
-        }
-        if (size != tensor.size(axis)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// `network_places(parameters, shapes)`: the addresses of parameters that a plan reads where they lie, of these shapes; `None` if one is
-// none of these.
-PyObject* network_places(PyObject*, PyObject* arguments) {
-    PyObject *given, *shapes;
-    if (!PyArg_ParseTuple(arguments, "OO", &given, &shapes)) {
-        return nullptr;
-    }
-    return guarded([&]() -> PyObject* {
-        Owned sizes(PySequence_Tuple(shapes));
-        if (!sizes) {
-            return nullptr;
-        }
-        variable_list tensors;
-        if (!all_tensors(given, false, tensors) || static_cast<Py_ssize_t>(tensors.size()) != PyTuple_Size(sizes.get())) {
-            Py_RETURN_NONE;
-        }
-        std::vector<uintptr_t> places(tensors.size());
-        for (size_t at = 0; at < tensors.size(); ++at) {
-            places[at] = address_in_plan(tensors[at], tensors[0]);
-            if (places[at] == 0 || !has_shape(tensors[at], PyTuple_GetItem(sizes.get(), static_cast<Py_ssize_t>(at)))) {
-                Py_RETURN_NONE;
-            }
-        }
-        return list_of(places);
-    });
-}
-
-// `network_wants(inputs, parameters)`: for each whether it has a gradient; `None` if a parameter is none that `record_network` takes: one
-// that a plan reads where it lies.
+// `network_wants(inputs, parameters)`: for each input, and each of these `Parameters`, whether it has a gradient; `None` if an input is
+// not a plain tensor.
 PyObject* network_wants(PyObject*, PyObject* arguments) {
     PyObject *inputs, *parameters;
-    if (!PyArg_ParseTuple(arguments, "OO", &inputs, &parameters)) {
+    if (!PyArg_ParseTuple(arguments, "OO!", &inputs, parameters_class, &parameters)) {
         return nullptr;
     }
     return guarded([&]() -> PyObject* {
@@ -245,40 +216,29 @@ PyObject* network_wants(PyObject*, PyObject* arguments) {
         if (!all_tensors(inputs, true, tensors)) {
             Py_RETURN_NONE;
         }
-        const size_t first = tensors.size();
-        if (!all_tensors(parameters, false, tensors) || tensors.size() == first) {
-            Py_RETURN_NONE;
-        }
-        for (size_t at = first; at < tensors.size(); ++at) {
-            if (address_in_plan(tensors[at], tensors[first]) == 0) {
-                Py_RETURN_NONE;
-            }
-        }
+        const variable_list& own = parameters_of(parameters)->tensors;
+        tensors.insert(tensors.end(), own.begin(), own.end());
         Owned wants(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
         for (size_t at = 0; wants && at < tensors.size(); ++at) {
-            const bool own = tensors[at].defined() && tensors[at].requires_grad();
-            PyList_SetItem(wants.get(), static_cast<Py_ssize_t>(at), Py_NewRef(own ? Py_True : Py_False));
+            const bool has = tensors[at].defined() && tensors[at].requires_grad();
+            PyList_SetItem(wants.get(), static_cast<Py_ssize_t>(at), Py_NewRef(has ? Py_True : Py_False));
         }
         return wants.release();
     });
 }
 
 // `record_network(results, inputs, parameters, kept, (backward, again, traced), number)`: puts results into the graph of autograd, as
-// what a network makes of inputs and parameters.
+// what a network makes of inputs and of `Parameters`.
 PyObject* record_network(PyObject*, PyObject* arguments) {
     PyObject *results, *inputs, *parameters, *left, *backward, *again, *traced;
     long long number;
-    if (!PyArg_ParseTuple(
-            arguments, "OOOO(OOO)L", &results, &inputs, &parameters, &left, &backward, &again, &traced, &number)) {
+    if (!PyArg_ParseTuple(arguments, "OOO!O(OOO)L", &results, &inputs, parameters_class, &parameters, &left, &backward, &again, &traced,
+            &number)) {
         return nullptr;
     }
     return guarded([&]() -> PyObject* {
-        variable_list made, tensors;
-        bool are_tensors = all_tensors(results, true, made) && all_tensors(inputs, true, tensors);
-        const size_t first = tensors.size();
-        are_tensors = are_tensors && all_tensors(parameters, false, tensors);
-        const size_t count = tensors.size();
-        if (!are_tensors || !all_tensors(left, false, tensors) || tensors.size() == count) {
+        variable_list made, given, kept;
+        if (!all_tensors(results, true, made) || !all_tensors(inputs, true, given) || !all_tensors(left, false, kept) || kept.empty()) {
             PyErr_SetString(PyExc_TypeError, "expected tensors");
             return nullptr;
         }
@@ -286,19 +246,28 @@ PyObject* record_network(PyObject*, PyObject* arguments) {
         auto& network = static_cast<Network&>(*node);
         network.number = at::Tensor(at::detail::empty_cpu({}, at::kLong));
         *network.number.mutable_data_ptr<int64_t>() = number;
-        network.inputs = first;
-        network.parameters = count - first;
+        network.own = parameters_of(parameters);
+        network.inputs = given.size();
+        network.parameters = network.own->tensors.size();
         torch::autograd::edge_list edges;
-        edges.reserve(count);
-        network.kept.reserve(tensors.size());
-        network.wants.reserve(count);
-        for (size_t at = 0; at < tensors.size(); ++at) {
+        edges.reserve(network.inputs + network.parameters);
+        network.wants.reserve(edges.capacity());
+        const auto add = [&](const at::Tensor& tensor) {
+            edges.push_back(edge_of(tensor));
+            network.wants.push_back(tensor.defined() && tensor.requires_grad());
+        };
+        for (const at::Tensor& input : given) {
+            add(input);
+            network.kept.emplace_back(input, /*is_output=*/false);
+        }
+        network.versions.reserve(network.parameters);
+        for (const at::Tensor& parameter : network.own->tensors) {
+            add(parameter);
+            network.versions.push_back(static_cast<uint32_t>(parameter._version()));
+        }
+        for (const at::Tensor& tensor : kept) {
             // A result that is kept as it is would keep its own node alive.
-            network.kept.emplace_back(at < count ? tensors[at] : tensors[at].detach(), /*is_output=*/false);
-            if (at < count) {
-                edges.push_back(edge_of(tensors[at]));
-                network.wants.push_back(tensors[at].defined() && tensors[at].requires_grad());
-            }
+            network.kept.emplace_back(tensor.detach(), /*is_output=*/false);
         }
         node->set_next_edges(std::move(edges));
         for (const at::Tensor& result : made) {

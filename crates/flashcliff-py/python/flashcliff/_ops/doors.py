@@ -190,10 +190,6 @@ def at_once(
 ) -> list[int] | None:
     """The addresses of real tensors of one type on one device, as most are: contiguous and with all of their memory, of shapes if these are
     given. ``None`` if one is none of these, or has no elements."""
-    if native.loaded is not None and shapes is not None:
-        found: list[int] | None = native.loaded.network_places(tensors, shapes)
-        if found is not None:
-            return found
     return _core.addresses(tensors, _KINDS, shapes)
 
 

@@ -1,7 +1,7 @@
 """A network as a node of the compiled call path.
 
-The node keeps tensors, and makes and hands out the gradients of parameters. Networks have hundreds of these, and Python spends
-eight microseconds on each. What is left to Python is one call for each pass.
+The node keeps tensors, makes the gradients of parameters, and puts them where they belong. Networks have hundreds of these, and Python and
+the engine of autograd spend eight microseconds each on every one. What is left to Python is one call for each pass.
 
 Compiled autograd makes a graph of the node with one operator in it, :func:`_gradients`. It looks up the call by its number.
 """
@@ -21,6 +21,7 @@ from .function import (
     AnyCall,
     Composed,
     Context,
+    Parameters,
     Run,
     apart,
     by_calls,
@@ -35,27 +36,28 @@ __all__ = ["record"]
 def record(
     call: AnyCall,
     composed: Composed,
-    parameters: Sequence[Tensor],
-    places: Sequence[int],
+    parameters: Parameters,
     wants: Sequence[bool],
 ) -> Maybe:
     """The result of a call, with a node in the graph of autograd.
 
     Args:
-        call, composed, parameters, places: as for :func:`~.function.apply`.
+        call, composed: as for :func:`~.function.apply`.
+        parameters: parameters that the compiled call path keeps.
         wants: whether each tensor of the call, and then each parameter, has a gradient.
     """
     assert native.loaded is not None, "the compiled call path is not in use"
     recorded = _Recorded(call, composed, wants)
     with torch.no_grad():
-        run = Run(call, inputs_of(call, call.tensors), parameters, recorded.wanted, places)
+        rows = inputs_of(call, call.tensors)
+        run = Run(call, rows, (), recorded.wanted, parameters.places)
         kept = run.forward()
         found = run.parts(kept[0])
     if any(recorded.wanted):
         native.loaded.record_network(
             found,
             call.tensors,
-            parameters,
+            parameters.kept,
             kept,
             (recorded.backward, recorded.again, recorded.traced),
             recorded.number,

@@ -98,6 +98,11 @@ class Types(NamedTuple):
     rounds: bool
     """Whether matrix products on a GPU may round float32 to TF32."""
 
+    @property
+    def is_one(self) -> bool:
+        """Whether parameters can only have the type of the plan."""
+        return self.parameters == {self.plan}
+
 
 Rows = tuple[int, ...]
 """The numbers of samples, of their items, and of the items that cross-attention attends to; of the edges and graphs of graphs,

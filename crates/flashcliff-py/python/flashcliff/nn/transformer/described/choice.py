@@ -6,6 +6,7 @@ attributes, which :class:`~..path.Watch` watches. Parameters may be exchanged be
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import weakref
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .... import _core
-from ...._ops import doors
+from ...._ops import doors, native
 from ...._ops.run import takes_tf32
 from .. import path
 from ..geometry import Geometry
@@ -25,7 +26,7 @@ from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, varian
 from .description import Tokens, Variant
 from .draft import Draft, Slot, Undescribed
 from .draws import draw_on
-from .function import apply, composes
+from .function import ALIGNED, Parameters, apply, composes
 from .graphs import MessageCall, MessageGiven, rows_of, types_on_graph
 from .messages import MessageVariant, Multivectors
 
@@ -69,7 +70,7 @@ def attempt_on_graph(
         _check_graph(given)
         types = types_on_graph(given, takes_tf32())
         function = known.function(owner, (owner,), 0, None, owner.variant())
-        parameters, places = function.parameters(given.here, types)
+        parameters = function.parameters(given.here, types)
         of: Any = function.description
         lists = given.lists(of.relations)
         nodes: Any = given.here.shape[1]
@@ -87,7 +88,7 @@ def attempt_on_graph(
             owner.algebra,
             of_graphs=function.output.of_graphs,  # type: ignore[union-attr]
         )
-        found = apply(call, lambda own: (composed(own), None), parameters, places)[0]
+        found = apply(call, lambda own: (composed(own), None), parameters)[0]
     except (Unready, _core.UnsupportedError) as error:
         known.leave(owner, str(error))
         return None
@@ -151,7 +152,7 @@ def _attempt(
         _check_tensors(geometry, given)
         types = types_of(given.tokens(), takes_tf32())
         function = known.function(owner, parts, start, geometry, variant_of(given))
-        parameters, places = function.parameters(given.here[0], types)
+        parameters = function.parameters(given.here[0], types)
         description: Any = function.description
         batch, rows, sequences, tensors = prepared(given, description, types.plan)
         options = given.options, given.context_options
@@ -168,7 +169,7 @@ def _attempt(
             types,
             draw_on(given.here[0].device) if description.drop_count else None,
         )
-        found = apply(call, composed(function.stop), parameters, places)
+        found = apply(call, composed(function.stop), parameters)
     except (Unready, _core.UnsupportedError) as error:
         # There may be no plan: for an algebra on a GPU, or of a gradient of what the result does not depend on.
         known.leave(owner, str(error))
@@ -222,6 +223,7 @@ class _Function(NamedTuple):
     """The number of the part after the last one."""
     slots: _core.Slots
     """The places of its parameters."""
+    kept: _Kept
 
     def check(self, dtype: torch.dtype, differentiates: bool) -> None:
         """Raises unless it serves calls by a plan of a type, with gradients or without."""
@@ -231,21 +233,18 @@ class _Function(NamedTuple):
         if of.without_gradients and differentiates:
             raise Unready("its items are computed again in the backward pass")
 
-    def parameters(
-        self, like: Tensor, types: Types
-    ) -> tuple[Sequence[Tensor], Sequence[int] | None]:
-        """The parameters of a call, which may be other tensors than in the last call, and their addresses if these are known."""
+    def parameters(self, like: Tensor, types: Types) -> Parameters:
+        """The parameters of a call, which may be other tensors than in the last call."""
         self.check(types.plan, torch.is_grad_enabled())
-        of = self.description
         found = self.slots.values()
-        places = doors.at_once(found, of.shapes)
-        if places:
+        parameters = self.kept.of(found, self.description.shapes)
+        if parameters.places:
             first = found[0]
             if first.dtype in types.parameters and first.device == like.device:
-                return found, places
+                return parameters
         if not (
             doors.PLAIN.issuperset(map(type, found))
-            and [p.shape for p in found] == of.shapes
+            and [p.shape for p in found] == self.description.shapes
             and types.parameters.issuperset([p.dtype for p in found])
             and {like.device}.issuperset([p.device for p in found])
             and doors.opens(*found)
@@ -253,7 +252,29 @@ class _Function(NamedTuple):
             raise Unready(
                 "some parameters are not plain tensors of the type of the input, or of autocast, and of the shapes that they were made with"
             )
-        return found, None
+        return Parameters(found)
+
+
+class _Kept:
+    """The list of parameters that the compiled call path keeps from call to call."""
+
+    _list: Any = None
+
+    def of(self, found: list[Tensor], shapes: list[torch.Size]) -> Parameters:
+        """Parameters, with their addresses if plans read them where they lie."""
+        if self._list is not None and native.loaded is not None:
+            places = self._list.places(found)
+            if places is not None:
+                return Parameters(found, places, self._list)
+        self._list = None
+        places = doors.at_once(found, shapes)
+        if not places or any(place % ALIGNED for place in places):
+            return Parameters(found)
+        if native.loaded is not None:
+            # Tensors that were made in inference mode are refused.
+            with contextlib.suppress(ValueError):
+                self._list = native.loaded.Parameters(found)
+        return Parameters(found, places, self._list)
 
 
 class Known:
@@ -358,7 +379,7 @@ class Known:
             else _core.Slots([], [])
         )
         network = description.network.function(x.value)
-        return _Function(description, network, x, len(parts), slots)
+        return _Function(description, network, x, len(parts), slots, _Kept())
 
     def _note(self, description: Draft) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from .stored import StoredCall
 
 __all__ = [
+    "ALIGNED",
     "TYPES",
     "AnyCall",
     "Composed",
     "Context",
+    "Parameters",
     "Run",
     "apart",
     "apply",
@@ -45,7 +47,8 @@ AnyCall: TypeAlias = "Call | MessageCall | StoredCall"
 
 TYPES = {torch.float32: "f32", torch.float64: "f64"}
 """The types of plans."""
-_ALIGNED = 16
+ALIGNED = 16
+"""The bytes that divide the addresses of tensors that plans read where they lie."""
 _LARGE = 64 << 20
 """The bytes from which on a call asks for the memory of the system."""
 
@@ -76,25 +79,33 @@ def composes() -> bool:
     return _STATE.composing
 
 
-def apply(
-    call: AnyCall, composed: Composed, parameters: Sequence[Tensor], places: Sequence[int] | None
-) -> Maybe:
-    """The result of a call. ``places``: the addresses of parameters, if they are known."""
+class Parameters(NamedTuple):
+    """The parameters of a call."""
+
+    tensors: Sequence[Tensor]
+    places: Sequence[int] | None = None
+    """Their addresses, if plans read them where they lie; all are of one type and on one device then."""
+    kept: Any = None
+    """Their list that the compiled call path keeps from call to call, if their addresses come from there."""
+
+
+def apply(call: AnyCall, composed: Composed, parameters: Parameters) -> Maybe:
+    """The result of a call."""
+    tensors, places, kept = parameters
     if torch.is_grad_enabled():
-        is_one_type = call.types.parameters == {call.types.plan}
-        if native.loaded is not None and places is not None and is_one_type:
+        if kept is not None and native.loaded is not None and call.types.is_one:
             from .autograd import record
 
-            wants = native.loaded.network_wants(call.tensors, parameters)
+            wants = native.loaded.network_wants(call.tensors, kept)
             if wants is not None:
-                return record(call, composed, parameters, places, wants)
+                return record(call, composed, parameters, wants)
         context = Context(call._replace(tensors=()), composed, len(call.tensors), places)
         # Plain tensors have no dead wrappers of transforms, which `apply` would look for in each argument.
         function: Any = super(torch.autograd.Function, _Network)
-        found = function.apply(context, *call.tensors, *parameters)
+        found = function.apply(context, *call.tensors, *tensors)
         return found if isinstance(found, tuple) else (found, None)
     rows = inputs_of(call, call.tensors)
-    run = Run(call, rows, parameters, [False] * (len(rows) + len(parameters)), places)
+    run = Run(call, rows, tensors, [False] * (len(rows) + len(tensors)), places)
     return run.parts(run.forward()[0])
 
 
@@ -200,18 +211,18 @@ class Run:
         self.call, self.rows, self.like = call, rows, rows[0]
         # Most calls have parameters of no other type, of which there are hundreds.
         dtype, given = call.types.plan, parameters
-        casts = call.types.parameters != {dtype}
+        casts = not call.types.is_one
         if casts:
             given = _in_type(parameters, [dtype] * len(parameters))
-        is_known = places is not None and (not given or given[0] is parameters[0])
-        found = doors.addresses("a network of layers", rows if is_known else (*rows, *given))
+        if given and given[0] is not parameters[0]:
+            places = None
+        found = doors.addresses("a network of layers", (*rows, *given) if places is None else rows)
         assert found is not None, "tensors were plain before"
         # Tensors in the order of their memory live as long as their addresses are read.
         tensors, self.addresses = _aligned(*found)
-        if is_known:
-            # A node of the compiled call path gives addresses alone.
-            own, addresses = _aligned(given, places) if given else ((), places)  # type: ignore[arg-type]
-            tensors, self.addresses = (*tensors, *own), [*self.addresses, *addresses]  # type: ignore[misc]
+        if places is not None:
+            # A node of the compiled call path keeps the parameters itself.
+            tensors, self.addresses = (*tensors, *given), [*self.addresses, *places]
         self.tensors = tensors
         self.wanted = [t for t, want in zip(tensors, wanted) if want]
         self.types: list[torch.dtype] | None = None
@@ -311,8 +322,8 @@ def _aligned(
     tensors: Sequence[Any], addresses: Sequence[int]
 ) -> tuple[Sequence[Any], Sequence[int]]:
     """Tensors and their addresses, with copies of tensors that a plan cannot read where they lie."""
-    if any(address % _ALIGNED for address in addresses):
-        tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
+    if any(address % ALIGNED for address in addresses):
+        tensors = [t.clone() if t.data_ptr() % ALIGNED else t for t in tensors]
         addresses = [t.data_ptr() for t in tensors]
     return tensors, addresses
 

@@ -16,7 +16,7 @@ from .... import _core
 from ...._ops import doors
 from .call import Bounds, Maybe, Rows, Types
 from .draft import Slot
-from .function import Run, apply
+from .function import Parameters, Run, apply
 
 __all__ = ["Ends", "StoredCall", "StoredNetwork"]
 
@@ -108,7 +108,7 @@ class StoredNetwork:
             return _Whole.apply(self, again, *given, *values)[0], None
 
         call = call._replace(tensors=[own for x in inputs for own in (x, None)])
-        found = apply(call, composed, parameters, None)[0]
+        found = apply(call, composed, Parameters(parameters))[0]
         assert found is not None
         return found
 
