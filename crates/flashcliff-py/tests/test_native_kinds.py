@@ -188,6 +188,14 @@ def test_layouts_are_those_of_python(monkeypatch):
         assert layout.holds(plain, addresses, True)
         assert not layout.holds(plain, addresses[::-1], True)
         assert not layout.holds([*plain[:3], plain[3].t(), plain[4]], addresses, True)
+    parameters = [torch.nn.Parameter(x.clone()) for x in plain]
+    for p in parameters[1:]:
+        p.grad = torch.ones_like(p)
+    wanted = [0, *(p.grad.data_ptr() or layouts.EMPTY for p in parameters[1:])]
+    assert compiled.gradients(parameters) == python.gradients(parameters) == wanted
+    for other in (torch.ones(4, 5).t().contiguous().t(), torch.ones(4, 5).to_sparse()):
+        parameters[0].grad = other
+        assert compiled.gradients(parameters) is python.gradients(parameters) is None
     for kind, make in OTHERS.items():
         for at, tensor in enumerate(plain):
             # Nothing is gone from no memory, and MKL-DNN has no tensors without axes.
@@ -209,9 +217,28 @@ def test_wrong_layouts_are_errors():
     for given in (None, (torch.ones(2),), [], [torch.ones(2)] * 2):
         with pytest.raises(TypeError, match="expected a list of 1 items"):
             layout.addresses(given)
+        with pytest.raises(TypeError, match="expected a list of 1 items"):
+            layout.gradients(given)
+    assert layout.gradients([5]) is None
     with pytest.raises(TypeError):
         layout.holds([torch.ones(2)])
     with pytest.raises(TypeError):
         layout.holds([torch.ones(2)], ["x"], True)
     with pytest.raises(TypeError, match="got another at place 1"):
         switch.loaded.Layout([torch.ones(2), 5])
+
+
+def test_gradients_are_cleared():
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    for p in parameters[:2]:
+        p.grad = torch.ones(2)
+    seen = parameters[0].grad
+    switch.loaded.clear_gradients(parameters)
+    assert [p.grad for p in parameters] == [None] * 3
+    assert seen.tolist() == [1, 1]
+    parameters[0].grad = torch.ones(2)
+    with pytest.raises(TypeError, match="got another at place 1"):
+        switch.loaded.clear_gradients([parameters[1], None, parameters[0]])
+    with pytest.raises(TypeError, match="expected a list"):
+        switch.loaded.clear_gradients(tuple(parameters))
+    assert parameters[0].grad is not None

@@ -302,6 +302,10 @@ def test_a_closure_and_hooks(kind):
     ours.zero_grad(set_to_none=False)
     assert x.grad.tolist() == [0, 0]
     assert ours.step() is None
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        ours.zero_grad()
+    assert x.grad is None
+    assert any("zero_grad" in event.key for event in found.key_averages())
 
 
 @KIND

@@ -1157,6 +1157,7 @@ PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C fu
     {"network_wants", network_wants, METH_VARARGS,
         "Whether each input and parameter of a network has a gradient; `None` if an input is not a plain tensor."},
     {"record_network", record_network, METH_VARARGS, "Puts the results of a network into the graph of autograd."},
+    {"clear_gradients", clear_gradients, METH_O, "Sets the gradients of a list of tensors to `None`."},
     {"hold", hold, METH_O, "Whether all tensors are arrays whose storages have all of their elements."},
     {"held", held, METH_NOARGS,
         "Whether a graph of autograd keeps the inputs of the call that this thread makes; `None` if that is not known."},

@@ -20,16 +20,8 @@ struct PyLayout {
 // The address that stands for a tensor without elements, since 0 stands for no tensor.
 constexpr uintptr_t kEmpty = 8;
 
-// The address of an object that is a plain tensor of a form, 0 for `None`; false for all others.
-bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
-    if (Py_IsNone(object)) {
-        address = 0;
-        return true;
-    }
-    if (!is_exactly_tensor(object)) {
-        return false;
-    }
-    const at::Tensor& tensor = tensor_of(object);
+// The address of a plain tensor of a form; false for all others.
+bool address_of(const at::Tensor& tensor, const Form& form, uintptr_t& address) {
     if (!is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
         tensor.sizes() != at::IntArrayRef(form.sizes)) {
         return false;
@@ -42,6 +34,25 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
     return true;
 }
 
+// The same of an object, and 0 for `None`.
+bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
+    if (Py_IsNone(object)) {
+        address = 0;
+        return true;
+    }
+    return is_exactly_tensor(object) && address_of(tensor_of(object), form, address);
+}
+
+// The same of the gradient of a tensor, and 0 if there is none. No object of Python is made for it.
+bool address_of_gradient(PyObject* object, const Form& form, uintptr_t& address) {
+    if (!is_exactly_tensor(object)) {
+        return false;
+    }
+    const at::Tensor& gradient = tensor_of(object).grad();
+    address = 0;
+    return !gradient.defined() || address_of(gradient, form, address);
+}
+
 // Whether an argument is a list of as many items as there are forms; an error of Python, if not.
 bool is_list_of(PyObject* list, size_t count) {
     if (PyList_Check(list) && static_cast<size_t>(PyList_Size(list)) == count) {
@@ -51,29 +62,21 @@ bool is_list_of(PyObject* list, size_t count) {
     return false;
 }
 
-// `addresses(tensors)`.
-PyObject* layout_addresses(PyObject* object, PyObject* list) {
+// The addresses that a function finds for the items of a list; `None` if it finds none for one.
+template <bool find(PyObject*, const Form&, uintptr_t&)>
+PyObject* layout_found(PyObject* object, PyObject* list) {
     return guarded([&]() -> PyObject* {
         const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
         if (!is_list_of(list, forms.size())) {
             return nullptr;
         }
-        Owned found(PyList_New(PyList_Size(list)));
-        if (!found) {
-            return nullptr;
-        }
+        std::vector<uintptr_t> found(forms.size());
         for (size_t at = 0; at < forms.size(); ++at) {
-            uintptr_t address = 0;
-            if (!address_of(PyList_GetItem(list, static_cast<Py_ssize_t>(at)), forms[at], address)) {
+            if (!find(PyList_GetItem(list, static_cast<Py_ssize_t>(at)), forms[at], found[at])) {
                 Py_RETURN_NONE;
             }
-            PyObject* number = PyLong_FromUnsignedLongLong(address);
-            if (number == nullptr) {
-                return nullptr;
-            }
-            PyList_SetItem(found.get(), static_cast<Py_ssize_t>(at), number);
         }
-        return found.release();
+        return list_of(found);
     });
 }
 
@@ -103,6 +106,25 @@ PyObject* layout_holds(PyObject* object, PyObject* const* arguments, Py_ssize_t 
             }
         }
         Py_RETURN_TRUE;
+    });
+}
+
+// `clear_gradients(tensors)`: sets the gradients of a list of tensors to `None`.
+PyObject* clear_gradients(PyObject*, PyObject* list) {
+    return guarded([&]() -> PyObject* {
+        if (!PyList_Check(list)) {
+            PyErr_SetString(PyExc_TypeError, "expected a list of tensors");
+            return nullptr;
+        }
+        for (Py_ssize_t at = 0; at < PyList_Size(list); ++at) {
+            PyObject* item = PyList_GetItem(list, at);
+            if (!is_tensor(item)) {
+                PyErr_Format(PyExc_TypeError, "expected tensors, got another at place %zd", at);
+                return nullptr;
+            }
+            tensor_of(item).mutable_grad().reset();
+        }
+        Py_RETURN_NONE;
     });
 }
 
@@ -138,8 +160,10 @@ void layout_free(PyObject* object) {
     free_object(object);
 }
 
-PyMethodDef layout_methods[] = {{"addresses", layout_addresses, METH_O,
-                                    "The address of each tensor, 0 for `None`, if all are plain and have their forms; else `None`."},
+PyMethodDef layout_methods[] = {
+    {"addresses", layout_found<address_of>, METH_O,
+        "The address of each tensor, 0 for `None`, if all are plain and have their forms; else `None`."},
+    {"gradients", layout_found<address_of_gradient>, METH_O, "The same of the gradients of tensors."},
     {"holds", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layout_holds)), METH_FASTCALL,
         "Whether tensors are plain, have their forms, and lie at addresses."},
     {nullptr, nullptr, 0, nullptr}};

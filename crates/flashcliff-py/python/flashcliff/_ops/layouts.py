@@ -26,7 +26,7 @@ _LOWEST = 1 << 32
 # Descriptors cost half of what `methodcaller` does.
 _address, _place, _is_contiguous = Tensor.data_ptr, Tensor.get_device, Tensor.is_contiguous
 _size, _strides = Tensor.size, Tensor.stride
-_kind, _bytes = map(attrgetter, ("dtype", "nbytes"))
+_kind, _bytes, _gradient = map(attrgetter, ("dtype", "nbytes", "grad"))
 
 
 class Layout(Protocol):
@@ -34,6 +34,9 @@ class Layout(Protocol):
 
     def addresses(self, tensors: list[Any]) -> list[int] | None:
         """The address of each tensor, 0 for ``None``, if all are plain and have their forms; else ``None``."""
+
+    def gradients(self, tensors: list[Any]) -> list[int] | None:
+        """The same of the gradients of tensors."""
 
     def holds(self, tensors: list[Any], addresses: list[int], order: bool) -> bool:
         """Whether tensors have their forms and lie at addresses; ``order`` says whether the order of axes must be looked at."""
@@ -115,6 +118,9 @@ class _Layout:
             return found
         following = iter(found)
         return [next(following) if is_there else 0 for is_there in there]
+
+    def gradients(self, tensors: list[Any]) -> list[int] | None:
+        return self.addresses(list(map(_gradient, tensors)))
 
     def _lie_alike(self, tensors: Sequence[Tensor], strides: list[tuple[int, ...]]) -> bool:
         if self._are_contiguous:

@@ -68,6 +68,7 @@ class Gradients(NamedTuple):
     """The gradients of a step, ``None`` for parameters without one."""
 
     tensors: list[Tensor | None]
+    """The tensors that a step on the CPU reads, and copies that must live as long as their addresses are read."""
     addresses: list[int]
     """Where they lie, 0 for none."""
 
@@ -113,6 +114,10 @@ class Places:
         Raises:
             TypeError, ValueError, RuntimeError: for what is not a gradient of its parameter.
         """
+        if self.device.type == "cuda":
+            addresses = self._layout.gradients(self.parameters)
+            if addresses is not None:
+                return Gradients([], addresses)
         gradients = list(map(_gradient, self.parameters))
         addresses = self._layout.addresses(gradients)
         return self._brought(gradients) if addresses is None else Gradients(gradients, addresses)

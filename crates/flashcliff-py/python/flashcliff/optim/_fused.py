@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._ops import native
 from .._ops import optim as kernels
 from .._ops.optim_checks import (
     check_kind,
@@ -66,6 +67,14 @@ class Fused(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+
+    @torch._disable_dynamo
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Sets all gradients to ``None``, or to zero."""
+        if not set_to_none or native.loaded is None or torch.autograd._profiler_enabled():
+            return super().zero_grad(set_to_none)
+        for group in self.param_groups:
+            native.loaded.clear_gradients(group["params"])
 
     def state_dict(self) -> dict[str, Any]:
         """The state: of each parameter its means, and its average if it has one."""
