@@ -1,6 +1,7 @@
 """Networks by the compiled call path: its node in the graph of autograd, and that it means the same as the function of Python."""
 
 import gc
+import re
 import threading
 import weakref
 
@@ -177,12 +178,18 @@ def test_gradients_of_gradients(python):
 @compiled
 def test_changes_in_place():
     net, given = network(), inputs()
-    for changed in (next(net.parameters()), given[0]):
+    parameter = next(net.parameters())
+    for changed in (parameter, given[0]):
         out = net(*given)
         with torch.no_grad():
             changed.mul_(1.0)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation") as found:
             torch.autograd.grad(sum(t.sum() for t in out), given[1])
+        if changed is parameter:
+            shape, now = re.escape(str(list(parameter.shape))), parameter._version
+            found.match(
+                f"parameter 0 of a network, of the shape {shape}, is at version {now}; expected version {now - 1}"
+            )
 
 
 @compiled

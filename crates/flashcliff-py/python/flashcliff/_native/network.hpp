@@ -123,13 +123,24 @@ private:
         return tensors;
     }
 
+    // One string: a stream would need the library of C++ that PyTorch has, and a compiler may link another one.
+    [[noreturn]] void refuse_change(const at::Tensor& parameter, size_t at) const {
+        std::string shape;
+        for (const int64_t size : parameter.sizes()) {
+            shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+        }
+        const std::string message = "one of the variables needed for gradient computation has been modified by an inplace operation: parameter " +
+            std::to_string(at) + " of a network, of the shape [" + shape + "], is at version " + std::to_string(parameter._version()) +
+            "; expected version " + std::to_string(versions[at]) + " instead";
+        TORCH_CHECK(false, message);
+    }
+
     void add_parameters(variable_list& tensors, bool checks_versions) const {
         for (size_t at = 0; at < parameters; ++at) {
             const at::Tensor& parameter = own->tensors[at];
-            TORCH_CHECK(!checks_versions || parameter._version() == versions[at],
-                "one of the variables needed for gradient computation has been modified by an inplace operation: parameter ", at,
-                " of a network, of the shape ", parameter.sizes(), ", is at version ", parameter._version(), "; expected version ",
-                versions[at], " instead");
+            if (checks_versions && parameter._version() != versions[at]) {
+                refuse_change(parameter, at);
+            }
             tensors.push_back(parameter);
         }
     }
