@@ -147,6 +147,8 @@ def _take_shares(config, items):
 
 
 def pytest_collection_modifyitems(config, items):
+    from releases import WHOLE
+
     from flashcliff import native
 
     _take_shares(config, items)
@@ -155,7 +157,7 @@ def pytest_collection_modifyitems(config, items):
         reasons["native"] = "the compiled call path is not in use: python -m flashcliff.native"
     if not native._is_whole(native._built()):
         reasons["built"] = "no call path was compiled here: python -m flashcliff.native"
-    if not hasattr(torch.library, "get_kernel"):
+    if not WHOLE:
         reasons["fullgraph"] = "before PyTorch 2.9 traces end at operators"
     for name, why in reasons.items():
         for item in items:

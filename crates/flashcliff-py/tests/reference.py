@@ -8,6 +8,7 @@ import math
 from functools import cache
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 
 class Basis:
@@ -106,9 +107,11 @@ def terms(signature, kind="geometric"):
 def table(signature, kind="geometric"):
     """The signs of a product, [left, right, output]."""
     count = len(basis(signature).blades)
-    result = torch.zeros(count, count, count, dtype=torch.float64)
-    for place, sign in terms(signature, kind).items():
-        result[place] = sign
+    # The table is kept, and PyTorch 2.6 ends tensors that are made within a transform with the transform.
+    with temporarily_clear_interpreter_stack():
+        result = torch.zeros(count, count, count, dtype=torch.float64)
+        for place, sign in terms(signature, kind).items():
+            result[place] = sign
     return result
 
 

@@ -12,6 +12,7 @@ from nn_cases import LAYERS
 from nn_common import difference, disturb, parameters_of, random
 from nn_reference import Table
 from reference import Basis
+from releases import WHOLE
 
 import flashcliff
 from flashcliff import functional as F
@@ -224,7 +225,7 @@ def test_compiled(metric):
     algebra = cgenn.CliffordAlgebra(metric)
     net = torch.nn.Sequential(*(layer for layer, _ in layers_of(algebra).values()))[3:7]
     x = random(4, 2, algebra.n_blades)
-    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(net, fullgraph=WHOLE, backend="aot_eager")
     leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
     got, want = compiled(leaf), net(other)
     assert difference(got, want) < 1e-14

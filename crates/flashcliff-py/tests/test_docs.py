@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from releases import is_before
 from test_guide import check
 
 import flashcliff
@@ -21,7 +22,7 @@ PAGES = Path(__file__).parents[3] / "docs" / "python"
 PACKAGE = Path(flashcliff.__file__).parent
 WITH_EXAMPLES = ("functional", "nn", "nn.convolution", "nn.models", "nn.transformer", "optim", "rotors")
 """Modules whose public functions or classes all have an example."""
-PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.graphs.geometric": "torch_geometric", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax"}
+PACKAGES = {"flashcliff.atoms._neighbours": "vesin", "flashcliff.graphs.geometric": "torch_geometric", "flashcliff.jax": "jax", "flashcliff._jax": "jax", "flashcliff._derived.jax": "jax", "flashcliff._triton": "triton"}
 """What modules need that need not be installed, by the starts of their names."""
 in_repository = pytest.mark.skipif(
     not PAGES.exists(), reason="a source distribution holds the package alone"
@@ -34,6 +35,9 @@ def modules():
     absent = [start for start, package in PACKAGES.items() if importlib.util.find_spec(package) is None]
     # Libraries of a wheel for other versions of PyTorch are no modules by these names.
     libraries = "flashcliff._native.torch_"
+    if is_before("2.9"):
+        # There is no torch.optim.Muon.
+        absent.append("flashcliff.optim._muon")
     skipped = ("flashcliff._core", "flashcliff.__main__", libraries, *absent)
     return ["flashcliff", *(name for name in names if not name.startswith(skipped))]
 

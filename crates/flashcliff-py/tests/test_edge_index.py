@@ -121,7 +121,7 @@ def test_nothing_is_kept_where_a_graph_of_cuda_is_captured(monkeypatch):
     assert _known.is_kept_for(OnCuda())
 
 
-def test_inference_transforms_and_compiled_functions():
+def test_inference_and_transforms():
     layer = nn.EGCL((3, 0, 0), 2).double()
     x = random(8, NODES, 2)
     wanted = layer(x, Graph(EDGE_INDEX, NODES))
@@ -129,6 +129,11 @@ def test_inference_transforms_and_compiled_functions():
         assert torch.equal(layer(x, EDGE_INDEX.clone()), wanted)
     found = torch.func.vmap(lambda x: layer(x, EDGE_INDEX))(x[None])
     assert (found[0] - wanted).abs().max() < 1e-14
+
+
+@pytest.mark.fullgraph
+def test_compiled_functions():
+    layer, x = nn.EGCL((3, 0, 0), 2).double(), random(8, NODES, 2)
     torch._dynamo.reset()
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     for index in (EDGE_INDEX, EDGE_INDEX.flip(0)):

@@ -263,6 +263,7 @@ def test_whole_models_learn_their_frames():
 # Compilers, files, errors
 
 
+@pytest.mark.fullgraph
 def test_compiled_networks_are_nodes():
     torch._dynamo.reset()
     net, given = network(), inputs(2, 5)

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from releases import needs_muon
 
 import flashcliff
 from flashcliff import nn, optim
@@ -13,9 +14,6 @@ from flashcliff.nn import transformer
 from flashcliff.optim import _muon
 
 AXES = [(2, 0, 1), (0, 2, 1), (1, 0, 2)]
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with PyTorch 2.9"
-)
 
 
 def taken_apart(stack, axes):

@@ -17,6 +17,7 @@ from nn_common import (
     parameters_of,
     random,
 )
+from releases import WHOLE
 
 from flashcliff import Algebra, nn
 from flashcliff.compat.cgenn import load_state_dict
@@ -178,7 +179,7 @@ def test_messages_are_compiled_as_one_graph(hooked):
     h, a = random(8, NODES, 2, dtype=torch.float32), random(EDGES, 1, dtype=torch.float32)
     h.requires_grad_()
     torch._dynamo.reset()
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=WHOLE)
     wanted, got = layer(h, graph(), a), compiled(h, graph(), a)
     assert difference(got, wanted) < 1e-6
     wanted = torch.autograd.grad(wanted.square().sum(), [h, *layer.parameters()])

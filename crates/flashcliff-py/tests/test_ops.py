@@ -7,6 +7,7 @@ import reference
 import torch
 import torch.utils._python_dispatch
 from cases import CASES, SPACE, Case, dispatch, relative_error
+from releases import WHOLE, since
 
 import flashcliff
 import flashcliff.compat.flash_clifford
@@ -216,7 +217,7 @@ def test_blocks_have_no_effect_here(way, limits):
         elif way == "eager":
             output = case.run(**tensors)
         else:
-            output = torch.compile(case.run, fullgraph=True, backend="aot_eager")(**tensors)
+            output = torch.compile(case.run, fullgraph=WHOLE, backend="aot_eager")(**tensors)
         grads = torch.autograd.grad(output, tensors.values(), torch.ones_like(output))
         assert limits == [limit, limit]
         results.append((output, *grads))
@@ -231,7 +232,7 @@ def test_a_limit_may_change_under_compile(limits):
     tensors = connected()
     compiled = torch.compile(
         lambda limit: F.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=limit),
-        fullgraph=True,
+        fullgraph=WHOLE,
         backend="aot_eager",
     )
     wanted = F.fcgp_norm(**tensors, algebra=(3, 0, 0))
@@ -368,12 +369,16 @@ def test_threads():
 def precision():
     """The state of PyTorch that the precision of products of matrices is in, restored."""
     cuda = torch.backends.cuda.matmul
-    cuda.fp32_precision = "none"
+    newer = hasattr(torch.backends, "fp32_precision")
+    if newer:
+        cuda.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
     yield cuda
-    cuda.fp32_precision = torch.backends.fp32_precision = "none"
+    if newer:
+        cuda.fp32_precision = torch.backends.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
-    cuda.fp32_precision = "none"
+    if newer:
+        cuda.fp32_precision = "none"
 
 
 def test_matmul_precision_by_the_older_functions(precision):
@@ -389,6 +394,7 @@ def test_matmul_precision_by_the_older_functions(precision):
     assert not run.takes_tf32()
 
 
+@since("2.9", "PyTorch has no attributes of precision")
 def test_matmul_precision_by_the_newer_attributes(precision):
     """After this the older getter may raise."""
     for value, wanted in (("tf32", True), ("ieee", False), ("tf32", True), ("none", False)):

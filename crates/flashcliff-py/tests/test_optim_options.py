@@ -9,6 +9,7 @@ import re
 import pytest
 import torch
 from optim_common import KINDS, bits, parameter
+from releases import says_decay
 
 from flashcliff import optim
 
@@ -211,7 +212,9 @@ def state_of(kind, **options):
         (torch.optim.Adamax, {}, "expected a state with step, exp_avg, exp_avg_sq, got .*exp_inf"),
         (torch.optim.NAdam, {}, "NAdam"),
         (torch.optim.RAdam, {}, "RAdam"),
-        (torch.optim.Adam, {"weight_decay": 0.1}, "decoupled; take torch.optim.Adam"),
+        pytest.param(
+            torch.optim.Adam, {"weight_decay": 0.1}, "decoupled; take torch.optim.Adam", marks=says_decay
+        ),
         (torch.optim.Adam, {"amsgrad": True}, "amsgrad=True"),
         (torch.optim.AdamW, {"amsgrad": True}, "amsgrad=True"),
     ],
@@ -234,7 +237,9 @@ def test_states_of_other_optimisers(kind, options, message):
         (torch.optim.AdamW, {"maximize": True}),
         # Without decay there is one formula.
         (torch.optim.Adam, {"weight_decay": 0.0}),
-        (torch.optim.Adam, {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+        pytest.param(
+            torch.optim.Adam, {"weight_decay": 0.1, "decoupled_weight_decay": True}, marks=says_decay
+        ),
     ],
 )
 def test_states_that_are_of_this_formula(kind, options):

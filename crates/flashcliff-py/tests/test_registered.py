@@ -11,6 +11,7 @@ import pytest
 import torch
 from capture_fake import Log
 from cases import CASES, SPACE
+from releases import needs_kernels
 
 import flashcliff
 from flashcliff import functional as F
@@ -48,6 +49,7 @@ def same(left, right):
     )
 
 
+@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_the_bits_of_python(case, dtype, python, alone, monkeypatch):
@@ -118,6 +120,7 @@ def test_options_are_told_apart(python):
         assert torch.equal(ops.sgp_norm(x, y, weight, "cl300", eps=eps)[0], F.sgp_norm(x, y, weight, R3, eps=eps))
 
 
+@needs_kernels
 def test_tensors_that_are_missing_are_told_apart(alone):
     x, weight, bias = torch.randn(8, 6, 5), torch.randn(5, 5, 4), torch.randn(5)
     for _ in range(2):
@@ -184,6 +187,7 @@ def test_modes_see_the_operators():
     assert seen.count("flashcliff::sgp_norm") == seen.count("flashcliff::sgp_norm_backward") == 1
 
 
+@needs_kernels
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_graphs_run_without_python(backend, python, alone, monkeypatch):
     torch._dynamo.reset()
@@ -223,6 +227,7 @@ def test_threads():
     assert not wrong
 
 
+@needs_kernels
 def test_registrations_end_with_their_objects(alone):
     x = torch.randn(8, 6, 5)
     ops.reverse(x, "cl300")
@@ -238,6 +243,7 @@ def test_registrations_end_with_their_objects(alone):
     ops.reverse(x, "cl300")
 
 
+@needs_kernels
 def test_wrong_registrations_are_refused():
     with pytest.raises(ValueError, match="expected 1 to 8 tensors, got 9"):
         switch.loaded.register("reverse", 9, False, False, print)

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from processes_common import printed
 
 from flashcliff import _torch
+from flashcliff._ops import releases
 
 PROGRAM = """
 import importlib, torch
@@ -41,6 +43,38 @@ def test_versions_that_serve(version):
 def test_versions_that_do_not(version):
     with pytest.raises(ImportError, match=f"found {re.escape(version)}$"):
         _torch._check(version)
+
+
+def test_releases_are_told_apart():
+    assert _torch.is_before("2.10", "2.9.1+cpu") and _torch.is_before("3.0", "2.16.0.dev20261101")
+    assert not _torch.is_before("2.10", "2.10.0a0+git123") and not _torch.is_before("2.10", "2.11.0")
+    assert not _torch.is_before("2.10", "unknown") and not _torch.is_before(_torch.REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pads", "wanted"),
+    [
+        ((2, 0, 4), (0, 0, 0, 0, 1, 2), (5, 0, 4)),
+        ((0, 3, 4), (0, 0, 1, 0), (0, 4, 4)),
+        ((2, 3, 0), (3, 2), (2, 3, 5)),
+        ((2, 3, 4), (0, 0, 0, 0, 1, 2), (5, 3, 4)),
+    ],
+    ids=str,
+)
+def test_padding_for_older_releases(shape, pads, wanted, monkeypatch):
+    """Shapes, zeros and gradients, of tensors without elements too."""
+    monkeypatch.setattr(releases, "_PADS_EMPTY", False)
+    x = torch.ones(shape, requires_grad=True)
+    found = releases.padded(x, pads)
+    assert found.shape == wanted and found.sum() == x.numel()
+    (grad,) = torch.autograd.grad(found.sum(), x)
+    assert grad.shape == x.shape and (grad == 1).all()
+
+
+def test_the_default_device():
+    assert releases.default_device() == torch.device("cpu")
+    with torch.device("meta"):
+        assert releases.default_device() == torch.device("meta")
 
 
 def test_metadata_says_the_same():

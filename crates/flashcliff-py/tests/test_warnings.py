@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from processes_common import ran
+from releases import WHOLE
 
 import flashcliff
 from flashcliff import arrays, nn
@@ -111,7 +112,7 @@ def test_as_an_error_it_is_raised_each_time():
 def test_compiled():
     """Compiled functions give no warnings and stay whole graphs."""
     call = torch.compile(lambda x, y, w: F.sgp_norm(x, y, w, R3, left=(1,), right=(1,)),
-                         fullgraph=True, backend="eager")  # fmt: skip
+                         fullgraph=WHOLE, backend="eager")  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("error", flashcliff.EquivarianceWarning)
         assert call(vectors(), vectors(), torch.randn(4, 2)).shape == (4, 2, 4)

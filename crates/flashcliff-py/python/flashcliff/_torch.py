@@ -7,7 +7,7 @@ import re
 
 import torch
 
-__all__ = ["REQUIRED"]
+__all__ = ["REQUIRED", "is_before"]
 
 REQUIRED = "2.6"
 """The oldest PyTorch. `pyproject.toml` says the same."""
@@ -19,10 +19,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     return () if found is None else tuple(map(int, found.groups()))
 
 
+def is_before(release: str, version: str = str(torch.__version__)) -> bool:
+    """Whether a version of PyTorch, by default the installed one, is older than a release. A version of an unknown form is not."""
+    numbers = _numbers(version)
+    return bool(numbers) and numbers < _numbers(release)
+
+
 def _check(version: str) -> None:
     """Raises an ImportError for a version that is too old. Versions of an unknown form pass."""
-    numbers = _numbers(version)
-    if numbers and numbers < _numbers(REQUIRED):
+    if is_before(REQUIRED, version):
         raise ImportError(f"flashcliff needs torch >= {REQUIRED}, found {version}")
 
 

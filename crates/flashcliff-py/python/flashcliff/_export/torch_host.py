@@ -107,6 +107,8 @@ class Eager:
 
     def seen(self, lengths: Tensor, items: Any) -> Tensor:
         """0 for keys that are there and minus infinity for others, ``[samples, 1, 1, items]``."""
-        is_there = torch.arange(items, device=self.device) < lengths[:, None]
+        # PyTorch 2.6 compares the size of each axis that an index takes whole with the largest integer, and then export refuses that the
+        # axis is open.
+        is_there = torch.arange(items, device=self.device) < lengths.unsqueeze(1)
         zero = torch.zeros((), dtype=self.dtype, device=self.device)
-        return torch.where(is_there, zero, -torch.inf)[:, None, None]
+        return torch.where(is_there, zero, -torch.inf).unsqueeze(1).unsqueeze(1)

@@ -5,12 +5,11 @@ The counter imports Triton, which takes longer than importing this package, so f
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from functools import partial
 from typing import Any
+
+from . import imports
 
 __all__ = ["when_imported"]
 
@@ -19,35 +18,7 @@ _COUNTER = "torch.utils.flop_counter"
 
 def when_imported(operators: Iterable[Any]) -> None:
     """Registers the formulas of operators and of their gradients, now or when the counter is imported."""
-    given = list(operators)
-    counter = sys.modules.get(_COUNTER)
-    if counter is not None:
-        _register(counter, given)
-    else:
-        sys.meta_path.insert(0, _Finder(given))
-
-
-class _Finder:
-    """Finds the counter once, and registers formulas after its import."""
-
-    def __init__(self, operators: list[Any]) -> None:
-        self._operators = operators
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != _COUNTER:
-            return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        found = importlib.util.find_spec(name)
-        if found is not None and found.loader is not None:
-            run = found.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                _register(module, self._operators)
-
-            found.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return found
+    imports.when_imported(_COUNTER, partial(_register, operators=list(operators)))
 
 
 def _register(counter: Any, operators: list[Any]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import asked, batches, derived, doors, native, run, second
+from . import asked, batches, derived, doors, marks, native, releases, run, second
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
@@ -51,9 +51,9 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     return run.forward(bound.core, present(tensors), False)[0]
 
 
-if not hasattr(torch.library, "get_kernel"):
-    # Before 2.9 PyTorch ends its traces before this function, and would go on within what takes addresses of tensors.
-    call = torch.compiler.disable(call)
+if not releases.TRACES_WHOLE:
+    # The compiler would go on within what takes addresses of tensors.
+    call = marks.untraced(call)
 
 
 def _transformed(op, tensors, algebra, options):

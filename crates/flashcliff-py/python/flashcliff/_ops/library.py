@@ -22,6 +22,7 @@ from .._derived.table import OPS
 from . import asked, batches, counted, derived, run, second, shapes, transforms
 from .autocast import cast
 from .op import Op, operator, present
+from .releases import gradients_of
 
 
 class Registered:
@@ -281,21 +282,13 @@ class Registered:
         transforms.LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
 
 
-def _gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) -> Callable[..., Any]:
-    """The kernel for gradients that PyTorch registered for a custom operator."""
-    if hasattr(torch.library, "get_kernel"):
-        return torch.library.get_kernel(overload, key).call_boxed
-    # Before 2.9 PyTorch cannot be asked for it, and makes it of the definition.
-    return torch._library.autograd.make_autograd_impl(overload, definition)
-
-
 def _follow_tangents(
     definition: Any, overload: torch._ops.OpOverload, followed: Callable[..., Any], device: str
 ) -> None:
     """Makes a registered operator call another function if a tensor has a tangent, which PyTorch's
     kernel for gradients would lose."""
     key = _key("Autograd", device)
-    inner = _gradients_of(definition, overload, key)
+    inner = gradients_of(definition, overload, key)
     name = overload._schema.name.removeprefix("flashcliff::")
 
     def kernel(keyset, *args, **kwargs):

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
+import torch
+
+from .imports import when_imported
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -29,3 +33,21 @@ def kept_constant(function: F) -> F:
 
     call.cache_clear = kept.cache_clear  # type: ignore[attr-defined]
     return cast(F, constant(call))
+
+
+def untraced(function: F) -> F:
+    """Keeps the compiler out of a function and of what it calls. ``torch.compiler.disable`` does too, but imports the compiler."""
+    run: Callable[..., Any] = function
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return run(*arguments)
+
+    def disable(compiler: Any) -> None:
+        nonlocal run
+        run = torch.compiler.disable(function)
+        compiler.eval_frame.skip_code(call.__code__)  # type: ignore[attr-defined]
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    when_imported("torch._dynamo", disable)
+    return cast(F, call)

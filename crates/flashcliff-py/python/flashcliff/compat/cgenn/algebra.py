@@ -17,6 +17,7 @@ from ... import _core
 from ... import functional as F
 from ..._ops import checks
 from ..._ops.kept import for_later_calls
+from ..._ops.releases import default_device
 from ..._order import Order, blades_of, order_of
 from ...algebra import Algebra
 
@@ -96,7 +97,7 @@ class CliffordAlgebra(torch.nn.Module):
             if name != "metric":
                 floats = torch.get_default_dtype() if table.is_floating_point() else table.dtype
                 # This makes a copy, on the device on which tensors are made by default.
-                table = table.to(torch.get_default_device(), floats, copy=True)
+                table = table.to(default_device(), floats, copy=True)
                 self.register_buffer(name, table, persistent=name not in _OWN)
 
     # These are attributes of flashcliff.Algebra.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch._functorch.config
 from torch import nn
 
 __all__ = ["compile_network"]
@@ -26,5 +25,8 @@ def compile_network(
     """
     network.compile(**dict(compile_kwargs or {}))
     if activation_memory_budget is not None:
-        patch = torch._functorch.config.patch(activation_memory_budget=activation_memory_budget)
+        # Before PyTorch 2.9 its settings import a part of the compiler.
+        from torch._functorch import config
+
+        patch = config.patch(activation_memory_budget=activation_memory_budget)
         network._compiled_call_impl = patch(network._compiled_call_impl)  # type: ignore[assignment]

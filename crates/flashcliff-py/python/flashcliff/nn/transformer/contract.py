@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ..._ops.releases import padded
 from .geometry import Geometry, constant, rows_by
 
 
@@ -28,5 +28,5 @@ def mapped(geometry: Geometry, x: Tensor, weight: Tensor) -> Tensor:
         source = (flipped if run.reversed else x)[run.input : run.input + run.length]
         part = torch.bmm(source, matrices[run.start : run.start + run.length])
         behind = blades - run.output - run.length
-        parts.append(F.pad(part, (0, 0, 0, 0, run.output, behind)))
+        parts.append(padded(part, (0, 0, 0, 0, run.output, behind)))
     return functools.reduce(torch.add, parts)
