@@ -15,14 +15,14 @@ from .. import _core
 from .._derived.table import OPS
 from . import asked, batches, derived, doors, marks, native, releases, run, second
 from .autocast import cast
-from .library import REGISTERED, Registered
+from .library import NAMED, REGISTERED, Registered
 from .op import CACHED, Op, operator, present
 
 
 def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
     """Runs an operator, by the shorter way if that makes no difference."""
     if torch.compiler.is_compiling():
-        return REGISTERED[op].call(tensors, algebra, options)
+        return NAMED[op.name].call(tensors, algebra, options)
     for tensor in tensors:
         if tensor is not None and type(tensor) not in doors.PLAIN:
             run.refuse_layouts(op.function(options), op.names, tensors)
