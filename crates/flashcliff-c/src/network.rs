@@ -24,6 +24,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use flashcliff::host_memory::Span;
+use flashcliff::threads;
 use flashcliff_network::file::{self, Conversion, Stored};
 use flashcliff_network::{Number, Rows};
 
@@ -326,6 +327,27 @@ pub unsafe extern "C" fn fc_network_runner_free(runner: *mut NetworkRunner) {
     }
 }
 
+/// Runs work on what a caller gave, by the threads that operators share their work among.
+fn together<G>(
+    given: G,
+    work: impl FnOnce(G) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
+    let given = Waited(given);
+    threads::together(move || work(given.get()))
+}
+
+/// Pointers of a caller who waits for the thread that reads them.
+struct Waited<G>(G);
+
+// SAFETY: the calling thread uses nothing of it until the other thread is done.
+unsafe impl<G> Send for Waited<G> {}
+
+impl<G> Waited<G> {
+    fn get(self) -> G {
+        self.0
+    }
+}
+
 /// Runs a network.
 ///
 /// # Safety
@@ -343,12 +365,13 @@ pub unsafe extern "C" fn fc_network_run(
         // SAFETY: the caller promises it.
         let given = unsafe { call::read(call)? };
         // SAFETY: the caller promises tensors of this type.
-        unsafe {
-            match &mut runner.0 {
-                Planned::F32(runner) => runner.run(&given),
-                Planned::F64(runner) => runner.run(&given),
+        let run = |(runner, given): (&mut Planned, _)| unsafe {
+            match runner {
+                Planned::F32(runner) => runner.run(given),
+                Planned::F64(runner) => runner.run(given),
             }
-        }
+        };
+        together((&mut runner.0, &given), run)
     })
 }
 
@@ -372,11 +395,12 @@ pub unsafe extern "C" fn fc_network_backward(
         // SAFETY: the caller promises it.
         let gradients = unsafe { call::read_gradients(gradients)? };
         // SAFETY: the caller promises tensors of this type.
-        unsafe {
-            match &mut runner.0 {
-                Planned::F32(runner) => runner.backward(&given, &gradients),
-                Planned::F64(runner) => runner.backward(&given, &gradients),
+        let run = |(runner, given, gradients): (&mut Planned, _, _)| unsafe {
+            match runner {
+                Planned::F32(runner) => runner.backward(given, gradients),
+                Planned::F64(runner) => runner.backward(given, gradients),
             }
-        }
+        };
+        together((&mut runner.0, &given, &gradients), run)
     })
 }

@@ -372,7 +372,7 @@ impl Planned {
         }
     }
 
-    /// Runs a pass in the calling thread.
+    /// Runs a pass before it returns.
     ///
     /// # Safety
     /// The contract of the run on the device of the plan holds.
@@ -380,10 +380,10 @@ impl Planned {
         // SAFETY: the caller promises it.
         unsafe {
             match &self.on {
-                On::Cpu(plan) => match plan.types()[0] {
+                On::Cpu(plan) => flashcliff::threads::together(|| match plan.types()[0] {
                     Dtype::F64 => host::run::<f64>(self, plan, stage, given),
                     _ => host::run::<f32>(self, plan, stage, given),
-                },
+                }),
                 #[cfg(feature = "cuda")]
                 On::Gpu(own) => own.run(self, stage, given),
             }

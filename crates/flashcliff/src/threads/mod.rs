@@ -99,6 +99,28 @@ pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Runs work that calls operators many times on one of the threads that they share their work among.
+///
+/// An operator that another thread calls hands its work over, and waits. Here it begins with one part itself, and others take the rest if they
+/// are awake in time. The number of threads is that of the calling thread. Work that operators would do on one thread stays on the calling
+/// thread.
+///
+/// ```
+/// use flashcliff::threads;
+///
+/// let sum: f64 = threads::together(|| (1..=4).map(f64::from).sum());
+/// assert_eq!(sum, 10.0);
+/// ```
+pub fn together<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if rayon::current_thread_index().is_some() {
+        return work();
+    }
+    match count() {
+        1 => work(),
+        ceiling => workers::within(move || at_most(ceiling, work)),
+    }
+}
+
 /// Runs work on every item, shared among the threads that an operator called here would use.
 ///
 /// Operators that the work calls run on one thread each, if more than one item is shared. Results do not depend on the
@@ -179,5 +201,49 @@ struct Restored(Call);
 impl Drop for Restored {
     fn drop(&mut self) {
         CALL.set(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn work_together_has_the_threads_of_its_caller() {
+        for ceiling in [1, 2, usize::MAX] {
+            at_most(ceiling, || {
+                let of_caller = count();
+                let (inside, is_in_pool) =
+                    together(|| (count(), rayon::current_thread_index().is_some()));
+                assert_eq!(inside, of_caller, "at most {ceiling}");
+                assert_eq!(is_in_pool, of_caller > 1, "at most {ceiling}");
+                assert_eq!(together(|| together(count)), of_caller);
+            });
+        }
+    }
+
+    #[test]
+    fn work_together_shares_itself_out_again() {
+        let mut squares = vec![0; 100];
+        together(|| {
+            for_each_part(&mut squares, 7, |part, own| {
+                for (at, square) in own.iter_mut().enumerate() {
+                    *square = (7 * part + at).pow(2);
+                }
+            });
+        });
+        assert!(squares.iter().enumerate().all(|(at, own)| *own == at * at));
+    }
+
+    #[test]
+    fn a_panic_of_work_together_reaches_its_caller() {
+        let caught = catch_unwind(|| together(|| panic!("told")));
+        let payload = caught
+            .map(|()| "nothing")
+            .unwrap_or_else(|own| own.downcast_ref::<&str>().copied().unwrap_or("another"));
+        assert_eq!(payload, "told");
+        assert_eq!(together(|| 5), 5);
     }
 }

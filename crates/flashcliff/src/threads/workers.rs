@@ -183,6 +183,15 @@ pub(crate) fn each_part<T: Send>(
     }
 }
 
+/// Runs work on a thread of the pool.
+pub(super) fn within<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    match pool() {
+        Pool::Global => rayon::scope(|_| work()),
+        Pool::Own(pool) => pool.install(work),
+        Pool::Caller => work(),
+    }
+}
+
 /// The pool that takes work of the calling thread.
 fn pool() -> Pool {
     match rayon::current_thread_index() {
