@@ -101,9 +101,9 @@ pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
 
 /// Runs work that calls operators many times on one of the threads that they share their work among.
 ///
-/// An operator that another thread calls hands its work over, and waits. Here it begins with one part itself, and others take the rest if they
-/// are awake in time. The number of threads is that of the calling thread. Work that operators would do on one thread stays on the calling
-/// thread.
+/// An operator that another thread calls hands its work over, and waits. Here it begins with one part itself, and
+/// others take the rest if they are awake in time. The number of threads is that of the calling thread. Work that
+/// operators would do on one thread stays on the calling thread.
 ///
 /// ```
 /// use flashcliff::threads;
