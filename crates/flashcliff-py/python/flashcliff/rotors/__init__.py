@@ -250,7 +250,7 @@ def action(
     kept = grades_of(found, "grades", grades) or tuple(range(found.grade_count))
     blades = blades_of(found.name, kept)
     check("action", "x", x, len(blades), f"blades of grades {kept}")
-    own = blades_of(found.name, PARITIES[odd])
+    own = blades_of(found.name, PARITIES[int(odd)])
     check("action", "versors", versors, len(own), "blades of versors")
     if versors.dim() != 3 or versors.shape[2] != x.shape[-1]:
         raise ValueError(

@@ -107,5 +107,5 @@ def check_versors(
     name = supported(function, as_algebra(algebra)).name
     checks.flag("odd", odd)
     what = f"blades of {'odd' if odd else 'even'} grades"
-    check(function, argument, x, len(blades_of(name, PARITIES[odd])), what)
+    check(function, argument, x, len(blades_of(name, PARITIES[int(odd)])), what)
     return name

@@ -218,9 +218,10 @@ class KernelNetwork(_Part):
 
     def forward(self, x: Tensor) -> Tensor:
         """From ``[blades, points, 1]`` to ``[blades, points, out_features]``."""
-        for product, norm in zip(self.products, self.norms, strict=False):
+        *hidden, last = self.products
+        for product, norm in zip(hidden, self.norms, strict=True):
             x = F.gate(norm(product(x)), self._algebra, gate="gelu_tanh")
-        out: Tensor = self.products[-1](x)
+        out: Tensor = last(x)
         return out
 
 
