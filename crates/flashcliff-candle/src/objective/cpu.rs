@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
 use candle_core::{Storage, Tensor};
+use flashcliff::threads;
 use flashcliff_network::{Cpu, Plan, Scales, Segments, Sources};
 use parking_lot::RwLockReadGuard;
 
@@ -63,9 +64,17 @@ impl<T: Scalar> OnCpu<T> {
             relations: tensors.relations,
             ..Scales::default()
         };
-        let mut watch = |call| reports.call(call);
-        self.memory
-            .run(&self.plan, &tensors, outputs, scales, &mut watch)?;
+        let (memory, plan) = (&mut self.memory, &self.plan);
+        match reports.is_heard() {
+            // A timeline belongs to the calling thread.
+            true => {
+                let mut watch = |call| reports.call(call);
+                memory.run(plan, &tensors, outputs, scales, &mut watch)?;
+            }
+            false => threads::together(|| {
+                memory.run(plan, &tensors, &mut *outputs, scales, &mut |_| {})
+            })?,
+        }
         let error = flashcliff::Element::to_f64(outputs[0][0]);
         self.loss = if part.adds { self.loss + error } else { error };
         if part.adds {

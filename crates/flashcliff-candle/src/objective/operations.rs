@@ -27,6 +27,11 @@ impl Operations {
 pub(crate) struct Reports<'a>(pub(crate) Option<&'a Operations>);
 
 impl Reports<'_> {
+    /// Whether there is a timeline.
+    pub(crate) fn is_heard(self) -> bool {
+        self.0.is_some()
+    }
+
     /// A call begins; after the last one, what follows the plan.
     pub(crate) fn call(self, call: usize) {
         let Some(operations) = self.0 else { return };

@@ -14,7 +14,7 @@ use crate::op::Scalar;
 use crate::op::function::{Array, Derived, Function, Slots, check_room};
 use crate::op::graphs::Graphs;
 use crate::op::node;
-use crate::timeline::Operation;
+use crate::timeline::{self, Operation};
 
 /// The plan of a forward pass, and the values that its gradients read.
 pub(crate) struct Saved<T: Scalar> {
@@ -174,14 +174,15 @@ impl NetworkFunction {
             relations: graphs.map_or(&[][..], Graphs::segments),
             ..Scales::default()
         };
-        let is_of_tokens = self.around.is_some();
+        // A layer of tokens is one operation of a timeline, which does not hear of its calls.
+        let is_heard = self.around.is_none() && timeline::is_recording();
         self.reporting((staged, plan), stage, |report| {
-            if is_of_tokens {
-                // A layer of tokens is one operation, so nobody hears of its calls.
+            if !is_heard {
                 return threads::together(|| {
                     plan.run_stage(stage, sources, (outputs, room), scales, &mut |_| {})
                 });
             }
+            // A timeline belongs to the calling thread.
             let mut watch = |call| {
                 if own.contains(&call) {
                     report(call);
