@@ -1,4 +1,4 @@
-//! The block of `README.md`: training steps of networks, one operator, and what is slower.
+//! The block of `README.md`: training steps of networks, one inference on a CPU, one operator, and what is slower.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,6 +7,7 @@ use super::RESULTS;
 use super::markdown::{digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
 use super::sweep::{GPU, LAYER, OWN, Pass, Point, Sweep};
+use super::transformers::Transformers;
 use super::users::Users;
 use crate::Error;
 
@@ -30,9 +31,10 @@ pub(super) fn block(results: &Path) -> Result<String, Error> {
         .collect();
     Ok(format!(
         "{table}\n![Bars: how many times as fast as the published package]({RESULTS}/{picture})\n\n\
-         {operator}\n\nWhere it is slower, or needs more memory:\n\n{networks}{time}{host}{two}{memory}",
+         {jet} {operator}\n\nWhere it is slower, or needs more memory:\n\n{networks}{time}{host}{two}{memory}",
         table = users.table()?,
         picture = Users::PICTURE,
+        jet = Transformers::read(results)?.one_jet()?,
         operator = operator(&product)?,
         networks = users.behind()?,
         time = lost_time(&points),

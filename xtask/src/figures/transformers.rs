@@ -9,6 +9,9 @@ use crate::Error;
 /// The measurements of `benches/peers/transformers_cpu.py`.
 pub(super) struct Transformers(Data);
 
+/// The network of the front page.
+const JET: &str = "L-GATr size 0, 1 x 50 items";
+
 /// The packages and their versions.
 fn packages(data: &Data) -> Result<String, Error> {
     let mut packages = Vec::new();
@@ -49,6 +52,38 @@ impl Transformers {
             }
         }
         Ok(small(largest))
+    }
+
+    /// One inference on one core, from Python and from C, in a sentence.
+    pub(super) fn one_jet(&self) -> Result<String, Error> {
+        let root = self.0.root();
+        let mut cases = Vec::new();
+        for run in root.get("runs")?.list()? {
+            if run.get("threads")?.number()? == 1.0 {
+                cases.extend(run.get("cases")?.list()?);
+            }
+        }
+        for case in cases {
+            if case.get("name")?.text()? != JET {
+                continue;
+            }
+            let seconds = case.get("seconds")?.get("inference")?;
+            let theirs = seconds.get("theirs")?.number()?;
+            let [python, c] = ["flashcliff", "C"].map(|who| -> Result<_, Error> {
+                let own = seconds.get(who)?.number()?;
+                Ok((digits(own * 1e3), times(theirs / own)))
+            });
+            let ((python, by_python), (c, by_c)) = (python?, c?);
+            return Ok(format!(
+                "On one core of a CPU ({machine}), an inference of {JET} takes {python} ms from Python and {c} ms from C, \
+                 {by_python} and {by_c} as fast as the package.",
+                machine = root.get("machine")?.text()?,
+            ));
+        }
+        Err(Error::Data {
+            path: Self::NAME.into(),
+            expected: format!("{JET} with one thread"),
+        })
     }
 
     pub(super) fn table(&self) -> Result<String, Error> {
