@@ -327,24 +327,21 @@ pub unsafe extern "C" fn fc_network_runner_free(runner: *mut NetworkRunner) {
     }
 }
 
-/// Runs work on what a caller gave, by the threads that operators share their work among.
-fn together<G>(
-    given: G,
-    work: impl FnOnce(G) -> Result<(), Failure> + Send,
-) -> Result<(), Failure> {
-    let given = Waited(given);
-    threads::together(move || work(given.get()))
+/// Runs work on pointers of a caller, by the threads that operators share their work among.
+fn together(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let work = Waited(work);
+    threads::together(move || work.run())
 }
 
-/// Pointers of a caller who waits for the thread that reads them.
-struct Waited<G>(G);
+/// Work that its caller waits for.
+struct Waited<W>(W);
 
 // SAFETY: the calling thread uses nothing of it until the other thread is done.
-unsafe impl<G> Send for Waited<G> {}
+unsafe impl<W> Send for Waited<W> {}
 
-impl<G> Waited<G> {
-    fn get(self) -> G {
-        self.0
+impl<W: FnOnce() -> Result<(), Failure>> Waited<W> {
+    fn run(self) -> Result<(), Failure> {
+        self.0()
     }
 }
 
@@ -365,13 +362,12 @@ pub unsafe extern "C" fn fc_network_run(
         // SAFETY: the caller promises it.
         let given = unsafe { call::read(call)? };
         // SAFETY: the caller promises tensors of this type.
-        let run = |(runner, given): (&mut Planned, _)| unsafe {
-            match runner {
-                Planned::F32(runner) => runner.run(given),
-                Planned::F64(runner) => runner.run(given),
+        together(|| unsafe {
+            match &mut runner.0 {
+                Planned::F32(runner) => runner.run(&given),
+                Planned::F64(runner) => runner.run(&given),
             }
-        };
-        together((&mut runner.0, &given), run)
+        })
     })
 }
 
@@ -395,12 +391,11 @@ pub unsafe extern "C" fn fc_network_backward(
         // SAFETY: the caller promises it.
         let gradients = unsafe { call::read_gradients(gradients)? };
         // SAFETY: the caller promises tensors of this type.
-        let run = |(runner, given, gradients): (&mut Planned, _, _)| unsafe {
-            match runner {
-                Planned::F32(runner) => runner.backward(given, gradients),
-                Planned::F64(runner) => runner.backward(given, gradients),
+        together(|| unsafe {
+            match &mut runner.0 {
+                Planned::F32(runner) => runner.backward(&given, &gradients),
+                Planned::F64(runner) => runner.backward(&given, &gradients),
             }
-        };
-        together((&mut runner.0, &given, &gradients), run)
+        })
     })
 }

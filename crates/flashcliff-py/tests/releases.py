@@ -1,17 +1,12 @@
-"""What tests need that older releases of PyTorch lack."""
+"""Stand-ins and reasons to skip for tests of features that older releases of PyTorch lack."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
-import torch
 
+from flashcliff._torch import is_before
 
-def is_before(release):
-    """Whether the installed PyTorch is older than a release, such as 2.9."""
-    installed, other = (tuple(map(int, re.match(r"(\d+)\.(\d+)", text).groups())) for text in (torch.__version__, release))
-    return installed < other
+__all__ = ["WHOLE", "is_before", "needs_kernels", "needs_muon", "says_decay", "since"]
 
 
 def since(release, what):

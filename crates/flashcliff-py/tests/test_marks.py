@@ -57,7 +57,7 @@ print([node.name for graph in graphs for node in graph.graph.nodes if node.op.st
 
 
 def test_the_compiler_is_kept_out():
-    """Of functions that were marked before it was imported, and of what they call."""
+    """The compiler leaves functions alone that were marked before its import, and what they call."""
     assert printed(UNTRACED) == "['mul', 'add']\n"
 
 

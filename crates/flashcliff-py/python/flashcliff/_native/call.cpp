@@ -642,6 +642,14 @@ void free_object(PyObject* object) {
     Py_DECREF(type);
 }
 
+// The list of tensors that is the only argument of a new object; null on an error of Python.
+PyObject* tensors_in(PyObject* arguments, PyObject* names) {
+    static const char* keywords[] = {"tensors", nullptr};
+    PyObject* list;
+    const int is_read = PyArg_ParseTupleAndKeywords(arguments, names, "O!", const_cast<char**>(keywords), &PyList_Type, &list);
+    return is_read ? list : nullptr;
+}
+
 #include "leaves.hpp"
 #include "parameters.hpp"
 #include "second.hpp"

@@ -34,7 +34,7 @@ bool address_of(const at::Tensor& tensor, const Form& form, uintptr_t& address) 
     return true;
 }
 
-// The same of an object, and 0 for `None`.
+// The address of an object that is a plain tensor of a form, 0 for `None`; false for all others.
 bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
     if (Py_IsNone(object)) {
         address = 0;
@@ -43,7 +43,7 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
     return is_exactly_tensor(object) && address_of(tensor_of(object), form, address);
 }
 
-// The same of the gradient of a tensor, and 0 if there is none. No object of Python is made for it.
+// The address of the gradient of a tensor, if it has a form, 0 if there is none; false for all others. No object of Python is made for it.
 bool address_of_gradient(PyObject* object, const Form& form, uintptr_t& address) {
     if (!is_exactly_tensor(object)) {
         return false;
@@ -130,9 +130,8 @@ PyObject* clear_gradients(PyObject*, PyObject* list) {
 
 // `Layout(tensors)`: the form of each of these plain tensors.
 PyObject* layout_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
-    static const char* keywords[] = {"tensors", nullptr};
-    PyObject* list;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!", const_cast<char**>(keywords), &PyList_Type, &list)) {
+    PyObject* list = tensors_in(arguments, names);
+    if (list == nullptr) {
         return nullptr;
     }
     return guarded([&]() -> PyObject* {
@@ -163,7 +162,7 @@ void layout_free(PyObject* object) {
 PyMethodDef layout_methods[] = {
     {"addresses", layout_found<address_of>, METH_O,
         "The address of each tensor, 0 for `None`, if all are plain and have their forms; else `None`."},
-    {"gradients", layout_found<address_of_gradient>, METH_O, "The same of the gradients of tensors."},
+    {"gradients", layout_found<address_of_gradient>, METH_O, "The address of the gradient of each tensor, 0 for none, if all are plain and have their forms; else `None`."},
     {"holds", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layout_holds)), METH_FASTCALL,
         "Whether tensors are plain, have their forms, and lie at addresses."},
     {nullptr, nullptr, 0, nullptr}};

@@ -62,8 +62,8 @@ void put_in_place(Node& node, const variable_list& leaves, size_t first, variabl
         }
     }
     // At its end the pass waits for the streams of leaves: of nodes without results, of which this is one now, or of tasks.
-    const auto leads_on = [&](const torch::autograd::Edge& edge) { return edge.is_valid(); };
-    const size_t valid = static_cast<size_t>(std::count_if(edges.begin(), edges.end(), leads_on));
+    const auto leads_on = [](const torch::autograd::Edge& edge) { return edge.is_valid(); };
+    const auto valid = static_cast<size_t>(std::count_if(edges.begin(), edges.end(), leads_on));
     if (valid > own.size() && !own.empty()) {
         own.pop_back();
     }

@@ -32,12 +32,12 @@ struct Network final : Saving {
     explicit Network(std::shared_ptr<const Passes> functions) : passes(std::move(functions)) {}
 
     std::shared_ptr<const Passes> passes;
-    std::shared_ptr<const Parameters> own;
+    std::shared_ptr<const Parameters> parameters;
     // The versions of parameters in the forward pass.
     std::vector<uint32_t> versions;
     // The number that Python knows the call by: an input of compiled graphs, so that they serve other calls.
     at::Tensor number;
-    size_t inputs = 0, parameters = 0;
+    size_t inputs = 0;
     // Whether each input and parameter has a gradient.
     std::vector<bool> wants;
 
@@ -46,7 +46,7 @@ struct Network final : Saving {
     }
 
     variable_list apply(variable_list&& incoming) override {
-        const size_t count = inputs + parameters;
+        const size_t count = inputs_and_parameters();
         if (std::none_of(incoming.begin(), incoming.end(), [](const at::Tensor& grad) { return grad.defined(); })) {
             return variable_list(count);
         }
@@ -66,15 +66,15 @@ struct Network final : Saving {
     variable_list apply_with_saved(
         const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
         // Other calls read the list of this one.
-        const std::shared_ptr<const Parameters> before = own;
+        const std::shared_ptr<const Parameters> before = parameters;
         const auto shown = std::make_shared<Parameters>(*before);
         saved.before(number);
         for (at::Tensor& parameter : shown->tensors) {
             saved.before(parameter);
         }
-        own = shown;
+        parameters = shown;
         variable_list grads = Saving::apply_with_saved(incoming, saved);
-        own = before;
+        parameters = before;
         for (at::Tensor& parameter : shown->tensors) {
             saved.after(parameter);
         }
@@ -90,17 +90,17 @@ struct Network final : Saving {
         Owned given(tuple_of(incoming, 0, incoming.size()));
         Owned found(
             by && all && given ? PyObject_CallFunctionObjArgs(passes->traced, by.get(), all.get(), given.get(), nullptr) : nullptr);
-        return gradients_in(found.get(), inputs + parameters);
+        return gradients_in(found.get(), inputs_and_parameters());
     }
 
     void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) FLASHCLIFF_COMPILED_ARGS_CONST override {
         args.collect(number);
         args.collect(static_cast<uint64_t>(inputs));
-        args.collect(static_cast<uint64_t>(parameters));
+        args.collect(static_cast<uint64_t>(parameters->tensors.size()));
         for (const bool own : wants) {
             args.collect(own);
         }
-        for (const at::Tensor& parameter : own->tensors) {
+        for (const at::Tensor& parameter : parameters->tensors) {
             args.collect(parameter);
         }
         for (const SavedVariable& variable : kept) {
@@ -109,11 +109,15 @@ struct Network final : Saving {
     }
 
 private:
+    size_t inputs_and_parameters() const {
+        return inputs + parameters->tensors.size();
+    }
+
     // Inputs, then parameters, then what the forward pass left.
     variable_list unpacked(bool checks_versions) {
         const std::lock_guard<std::mutex> lock(mutex_);
         variable_list tensors;
-        tensors.reserve(parameters + kept.size());
+        tensors.reserve(parameters->tensors.size() + kept.size());
         for (size_t at = 0; at < kept.size(); ++at) {
             if (at == inputs) {
                 add_parameters(tensors, checks_versions);
@@ -136,8 +140,8 @@ private:
     }
 
     void add_parameters(variable_list& tensors, bool checks_versions) const {
-        for (size_t at = 0; at < parameters; ++at) {
-            const at::Tensor& parameter = own->tensors[at];
+        for (size_t at = 0; at < versions.size(); ++at) {
+            const at::Tensor& parameter = parameters->tensors[at];
             if (checks_versions && parameter._version() != versions[at]) {
                 refuse_change(parameter, at);
             }
@@ -147,13 +151,14 @@ private:
 
     // The backward pass of the plan. Returns whether it ran: not if a tensor is of another kind than in the forward pass.
     bool run(const variable_list& tensors, const variable_list& incoming, variable_list& grads) {
-        const at::Tensor& like = tensors[inputs + parameters];
+        const size_t count = inputs_and_parameters();
+        const at::Tensor& like = tensors[count];
         const auto is_odd = [](const at::Tensor& tensor) { return tensor.defined() && !is_plain(tensor); };
         if (std::any_of(incoming.begin(), incoming.end(), is_odd)) {
             return false;
         }
-        const std::vector<uintptr_t> places = own->addresses();
-        const at::Tensor& first = own->tensors[0];
+        const std::vector<uintptr_t> places = parameters->addresses();
+        const at::Tensor& first = parameters->tensors[0];
         if (places.empty() || first.device() != like.device() || first.scalar_type() != like.scalar_type()) {
             return false;
         }
@@ -165,13 +170,13 @@ private:
                 guard.reset_device(like.device());
             }
             std::vector<at::IntArrayRef> shapes;
-            for (size_t at = inputs; at < inputs + parameters; ++at) {
+            for (size_t at = inputs; at < count; ++at) {
                 if (wants[at]) {
                     shapes.push_back(tensors[at].sizes());
                 }
             }
             variable_list all = make_together(shapes, like);
-            for (size_t at = inputs; at < inputs + parameters; ++at) {
+            for (size_t at = inputs; at < count; ++at) {
                 if (wants[at]) {
                     grads[at] = std::move(all[made.size()]);
                     made.push_back(address_to_write(grads[at]));
@@ -180,7 +185,7 @@ private:
         }
         const Locked lock;
         Owned own(tuple_of(tensors, 0, inputs));
-        Owned left(tuple_of(tensors, inputs + parameters, tensors.size()));
+        Owned left(tuple_of(tensors, count, tensors.size()));
         Owned given(tuple_of(incoming, 0, incoming.size()));
         Owned from(list_of(places)), to(list_of(made));
         if (!own || !left || !given || !from || !to) {
@@ -257,11 +262,11 @@ PyObject* record_network(PyObject*, PyObject* arguments) {
         auto& network = static_cast<Network&>(*node);
         network.number = at::Tensor(at::detail::empty_cpu({}, at::kLong));
         *network.number.mutable_data_ptr<int64_t>() = number;
-        network.own = parameters_of(parameters);
+        network.parameters = parameters_of(parameters);
         network.inputs = given.size();
-        network.parameters = network.own->tensors.size();
+        const variable_list& own = network.parameters->tensors;
         torch::autograd::edge_list edges;
-        edges.reserve(network.inputs + network.parameters);
+        edges.reserve(given.size() + own.size());
         network.wants.reserve(edges.capacity());
         const auto add = [&](const at::Tensor& tensor) {
             edges.push_back(edge_of(tensor));
@@ -271,8 +276,8 @@ PyObject* record_network(PyObject*, PyObject* arguments) {
             add(input);
             network.kept.emplace_back(input, /*is_output=*/false);
         }
-        network.versions.reserve(network.parameters);
-        for (const at::Tensor& parameter : network.own->tensors) {
+        network.versions.reserve(own.size());
+        for (const at::Tensor& parameter : own) {
             add(parameter);
             network.versions.push_back(static_cast<uint32_t>(parameter._version()));
         }

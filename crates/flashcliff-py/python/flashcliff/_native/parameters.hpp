@@ -61,9 +61,8 @@ PyObject* list_of(const std::vector<uintptr_t>& numbers) {
 
 // `Parameters(tensors)`, from a list.
 PyObject* parameters_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
-    static const char* keywords[] = {"tensors", nullptr};
-    PyObject* list;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!", const_cast<char**>(keywords), &PyList_Type, &list)) {
+    PyObject* list = tensors_in(arguments, names);
+    if (list == nullptr) {
         return nullptr;
     }
     return guarded([&]() -> PyObject* {

@@ -36,7 +36,7 @@ class Layout(Protocol):
         """The address of each tensor, 0 for ``None``, if all are plain and have their forms; else ``None``."""
 
     def gradients(self, tensors: list[Any]) -> list[int] | None:
-        """The same of the gradients of tensors."""
+        """The address of the gradient of each tensor, 0 for none, if all are plain and have their forms; else ``None``."""
 
     def holds(self, tensors: list[Any], addresses: list[int], order: bool) -> bool:
         """Whether tensors have their forms and lie at addresses; ``order`` says whether the order of axes must be looked at."""

@@ -307,7 +307,7 @@ def _key(what: str, device: str) -> str:
 REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
 """All operators, registered."""
 NAMED: dict[str, Registered] = {op.name: registered for op, registered in REGISTERED.items()}
-"""The same by their names, for traces: PyTorch 2.9 cannot look up an operator that has a function of the compiled call path."""
+"""All operators by their names, for traces: PyTorch 2.9 cannot look up an operator that has a function of the compiled call path."""
 
 transforms.follow(torch.ops.flashcliff.derived.default, derived.follow)
 

@@ -1,4 +1,4 @@
-"""What differs between releases of PyTorch, from 2.6 on, for Python. `_native/versions.hpp` says it for C++."""
+"""Differences between releases of PyTorch, from 2.6 on, for Python. `_native/versions.hpp` has the differences for C++."""
 
 from __future__ import annotations
 
