@@ -41,7 +41,8 @@ impl Walker {
         self.bytes == 8
     }
 
-    pub(super) fn skeleton(self) -> &'static str {
+    /// The name of the skeleton that the kernel is made of.
+    pub fn skeleton(self) -> &'static str {
         if self.keeps { "kept" } else { "walk" }
     }
 

@@ -2,9 +2,9 @@
 
 use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::cudarc::driver::{CudaStream, SyncOnDrop, result};
-use flashcliff::cuda::driver_error;
+use flashcliff::cuda::cudarc::driver::{CudaStream, SyncOnDrop};
 use flashcliff::cuda::items::Target;
+use flashcliff::cuda::launches;
 use flashcliff::cuda::rows::Rows;
 use flashcliff::cuda::segments::{Columns, copy_columns};
 
@@ -198,10 +198,6 @@ fn copy(
     to: CUdeviceptr,
     bytes: usize,
 ) -> Result<(), Error> {
-    if bytes == 0 {
-        return Ok(());
-    }
     // SAFETY: both are parts of values of the plan; see `Run::value` and `Run::result`.
-    let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) };
-    Ok(copied.map_err(driver_error("cuMemcpyDtoDAsync"))?)
+    Ok(unsafe { launches::copy(from, to, bytes, stream.cu_stream()) }?)
 }

@@ -562,15 +562,8 @@ impl<'a> Run<'a> {
         let spot = self.plan.spot(value)?;
         let bytes = spot.dtype.bytes();
         let from = self.address(spot.memory) + (elements.start * bytes) as CUdeviceptr;
+        let bytes = elements.len() * bytes;
         // SAFETY: the elements are of the value, whose memory is there: see `value`.
-        let cleared = unsafe {
-            flashcliff::cuda::cudarc::driver::result::memset_d8_async(
-                from,
-                0,
-                elements.len() * bytes,
-                stream.cu_stream(),
-            )
-        };
-        Ok(cleared.map_err(cuda::driver_error("cuMemsetD8Async"))?)
+        Ok(unsafe { cuda::launches::clear(from, bytes, stream.cu_stream()) }?)
     }
 }

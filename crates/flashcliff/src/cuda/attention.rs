@@ -165,12 +165,10 @@ impl Attention {
             items,
             sizes,
         };
-        let (raw, mut fits) = (own.raw(), 0);
-        target.launch("fc_attention_whole_fits", |_| {
-            // SAFETY: the structure lives until the function returns.
-            fits = unsafe { sys::fc_attention_whole_fits(&raw) };
-            0
-        })?;
+        let raw = own.raw();
+        target.device.make_current()?;
+        // SAFETY: the structure lives until the function returns.
+        let fits = unsafe { sys::fc_attention_whole_fits(&raw) };
         Ok((fits != 0).then_some(own))
     }
 

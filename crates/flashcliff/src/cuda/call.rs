@@ -3,11 +3,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::result;
 use flashcliff_sys as sys;
 
 use super::dtype::Dtypes;
-use super::fault;
+use super::launches;
 use crate::Error;
 use crate::cuda::{Address, RawStream};
 use crate::operator::Dims;
@@ -57,12 +56,8 @@ impl Call {
     /// # Safety
     /// The call is checked, and so many bytes may be written at the address.
     pub(crate) unsafe fn zero(&self, ptr: Address, bytes: usize) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: the caller promises it.
-        let set = unsafe { result::memset_d8_async(ptr, 0, bytes, self.stream) };
-        set.map_err(fault::driver("cuMemsetD8Async"))
+        unsafe { launches::clear(ptr, bytes, self.stream) }
     }
 
     /// Copies bytes.
@@ -75,12 +70,8 @@ impl Call {
         from: Address,
         bytes: usize,
     ) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: the caller promises it.
-        let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) };
-        copied.map_err(fault::driver("cuMemcpyDtoDAsync"))
+        unsafe { launches::copy(from, to, bytes, self.stream) }
     }
 }
 

@@ -20,6 +20,7 @@ use super::device::Device;
 use super::fault;
 use super::items::Target;
 use super::jit::{self, Loaded};
+use super::launches;
 use crate::cuda::Address;
 use crate::operator::lane::cuda::gate_code;
 use crate::{Error, Operator};
@@ -319,16 +320,28 @@ impl Chain {
             numAttrs: takes_turns.into(),
         };
         // SAFETY: the kernel takes this structure, which lives during the call; the caller promises the rest.
-        let launched = unsafe {
+        let run = || unsafe {
             driver::cuLaunchKernelEx(
                 &raw const config,
                 self.kernel.as_ptr(),
                 arguments.as_mut_ptr(),
                 ptr::null_mut(),
             )
+            .result()
         };
-        launched.result().map_err(fault::driver("cuLaunchKernelEx"))
+        launches::driver(|| name(self.rows, parts), "cuLaunchKernelEx", run)
     }
+}
+
+/// The name of a launch: the rows of a tile, and the parts.
+fn name(rows: usize, parts: &[ChainPart<'_>]) -> String {
+    let parts = parts.iter().map(|part| match part {
+        ChainPart::Copy(_) => "copy",
+        ChainPart::Product(_) => "product",
+        ChainPart::Program(own) => &source(own.operator).name,
+    });
+    let parts: Vec<&str> = parts.collect();
+    format!("chain_kernel<{rows} rows: {}>", parts.join(", "))
 }
 
 fn attribute(device: &Device, attribute: driver::CUdevice_attribute) -> Result<usize, Error> {

@@ -1,10 +1,8 @@
 //! Products of matrices in device memory.
 
-use cudarc::driver::result;
-
 use super::device::Device;
-use super::fault;
 use super::items::Target;
+use super::launches;
 use super::matmul::{BIAS_ALIGNMENT, Form, MatmulPrecision, ONE, Product};
 use crate::cuda::Address;
 use crate::{Dtype, Error};
@@ -127,8 +125,7 @@ impl MatrixProduct {
         if self.summands == 0 {
             let bytes = elements * self.dtype.bytes();
             // SAFETY: the caller promises it.
-            let set = unsafe { result::memset_d8_async(places.to, 0, bytes, target.stream) };
-            return set.map_err(fault::driver("cuMemsetD8Async"));
+            return unsafe { launches::clear(places.to, bytes, target.stream) };
         }
         let blas = target.device.blas()?;
         for part in self.parts(places) {

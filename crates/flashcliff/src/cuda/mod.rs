@@ -45,7 +45,7 @@
 
 // What another kind of GPU would replace, from what depends on nothing to what depends on all:
 //
-// * devices, memory, streams, graphs: `library`, `device`, `pool`, `memory`, `queue`, `graph`, `fault`
+// * devices, memory, streams, graphs, launches: `library`, `device`, `pool`, `memory`, `queue`, `graph`, `fault`, `launches`
 // * matrix products: `matmul`, `matrix`, `block_sparse`
 // * kernels: `jit`, `call`, and `flashcliff-sys` below it
 // * an operator: the `cuda` of its folder in `crate::operator`, which uses these; graphs of operators use `operator` too
@@ -69,6 +69,7 @@ mod graph;
 pub mod items;
 #[cfg(feature = "jit")]
 pub(crate) mod jit;
+pub mod launches;
 mod library;
 pub(crate) mod matmul;
 pub mod matrix;

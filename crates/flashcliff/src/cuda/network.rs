@@ -11,7 +11,7 @@ use flashcliff_sys as sys;
 use super::adam::LossScaling;
 use super::device::Device;
 use super::dtype::code;
-use super::fault;
+use super::launches;
 use super::queue::Queue;
 use super::tensor::{Layout, Tensor, TensorMut};
 use crate::cuda::Address;
@@ -157,7 +157,7 @@ pub fn points(
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_points(
             address(from),
             address(to),
@@ -169,7 +169,7 @@ pub fn points(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_points", result)
+    launches::kernel("fc_points", launch)
 }
 
 /// The gradient of [`points`]: `grad_x[b][p][i] = grad_o[1 + i][b][p]`, with `grad_x` `[batch, points, dim]`. Both have one type.
@@ -203,7 +203,7 @@ pub fn points_backward(
     let ((from, _read), (to, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
     let vectors = from + (rows * dtype.bytes()) as Address;
     // SAFETY: the tensors have the lengths that are checked above, on this device, and the vectors lie after the scalars.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_reverse_axes(
             address(vectors),
             address(to),
@@ -214,7 +214,7 @@ pub fn points_backward(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_reverse_axes", result)
+    launches::kernel("fc_reverse_axes", launch)
 }
 
 /// The Euclidean norm over blades: `o = sqrt(sum of x^2)`, with `x` `[blades, ...]` and `o` of the other axes.
@@ -238,7 +238,7 @@ pub fn blade_norm(
     let queue = Queue::of(stream);
     let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_blade_norm(
             address(x),
             address(o),
@@ -249,7 +249,7 @@ pub fn blade_norm(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_blade_norm", result)
+    launches::kernel("fc_blade_norm", launch)
 }
 
 /// The gradient of [`blade_norm`]: `grad_x = grad_o x / o`, 0 where `o` is 0.
@@ -279,7 +279,7 @@ pub fn blade_norm_backward(
     let ((x, _x), (o, _o)) = (x.acquire(&queue), o.acquire(&queue));
     let ((grad_o, _read), (grad_x, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_blade_norm_backward(
             address(x),
             address(o),
@@ -292,7 +292,7 @@ pub fn blade_norm_backward(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_blade_norm_backward", result)
+    launches::kernel("fc_blade_norm_backward", launch)
 }
 
 /// `o = activation(x)`, elementwise.
@@ -316,7 +316,7 @@ pub fn activate(
     let queue = Queue::of(stream);
     let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_activate(
             address(x),
             address(o),
@@ -327,7 +327,7 @@ pub fn activate(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_activate", result)
+    launches::kernel("fc_activate", launch)
 }
 
 /// The gradient of [`activate`]: `grad_x = grad_o activation'(x)`.
@@ -355,7 +355,7 @@ pub fn activate_backward(
     let ((x, _x), (grad_o, _read)) = (x.acquire(&queue), grad_o.acquire(&queue));
     let (grad_x, _written) = grad_x.acquire(&queue);
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_activate_backward(
             address(x),
             address(grad_o),
@@ -367,7 +367,7 @@ pub fn activate_backward(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_activate_backward", result)
+    launches::kernel("fc_activate_backward", launch)
 }
 
 /// A squared error and its gradient: `loss = scale sum of (y - target)^2`, added to what `loss` holds if `adds`, and
@@ -407,7 +407,7 @@ pub fn squared_error(
     let ((y, _y), (target, _target)) = (y.acquire(&queue), target.acquire(&queue));
     let ((loss, _loss), (grad, _grad)) = (loss.acquire(&queue), grad.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_squared_error(
             address(y),
             address(target),
@@ -423,7 +423,7 @@ pub fn squared_error(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_squared_error", result)
+    launches::kernel("fc_squared_error", launch)
 }
 
 /// `o = scale (x + y)`, or `scale x` without a `y`, elementwise.
@@ -451,7 +451,7 @@ pub fn scaled_sum(
     let ((x, _x), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     let y = y.as_ref().map(|y| y.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_scaled_sum(
             address(x),
             y.as_ref()
@@ -464,7 +464,7 @@ pub fn scaled_sum(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_scaled_sum", result)
+    launches::kernel("fc_scaled_sum", launch)
 }
 
 /// One blade: `o = x[blade]`, with `x` `[blades, ...]` and `o` of the other axes.
@@ -489,7 +489,7 @@ pub fn blade(
     let queue = Queue::of(stream);
     let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_blade(
             address(x),
             address(o),
@@ -500,7 +500,7 @@ pub fn blade(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_blade", result)
+    launches::kernel("fc_blade", launch)
 }
 
 /// The gradient of [`blade`](fn@blade): `grad_x[blade] = grad_o`, and 0 for all other blades.
@@ -525,7 +525,7 @@ pub fn blade_backward(
     let queue = Queue::of(stream);
     let ((grad_o, _read), (grad_x, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_blade_backward(
             address(grad_o),
             address(grad_x),
@@ -537,7 +537,7 @@ pub fn blade_backward(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_blade_backward", result)
+    launches::kernel("fc_blade_backward", launch)
 }
 
 /// A tensor `[first, middle, last]` with its axes in reverse order, `[last, middle, first]`: the weights of CGENN's fully connected product
@@ -568,7 +568,7 @@ pub fn reverse_axes(
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_reverse_axes(
             address(from),
             address(to),
@@ -579,7 +579,7 @@ pub fn reverse_axes(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_reverse_axes", result)
+    launches::kernel("fc_reverse_axes", launch)
 }
 
 /// `to += from`, elementwise.
@@ -602,7 +602,7 @@ pub fn accumulate(
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
-    let result = unsafe {
+    let launch = || unsafe {
         sys::fc_accumulate(
             address(to),
             address(from),
@@ -611,7 +611,7 @@ pub fn accumulate(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_accumulate", result)
+    launches::kernel("fc_accumulate", launch)
 }
 
 /// The blades and the other elements of a blade of a tensor `[blades, ...]`, among which a blade must be.

@@ -4,7 +4,7 @@ use cudarc::driver::CudaStream;
 use flashcliff_sys as sys;
 
 use super::device::Device;
-use super::fault;
+use super::launches;
 use super::memory::{Memory, MemoryMut};
 use super::queue::Queue;
 use super::tensor::{Layout, Tensor, TensorMut, pointer};
@@ -72,7 +72,7 @@ pub fn gather(
     let (order, _order) = order.read(stream);
     let (step, _step) = step.read(stream);
     // SAFETY: the memory has the lengths that are checked above; the kernel compares every place with the number of samples.
-    let code = unsafe {
+    let launch = || unsafe {
         sys::fc_gather(
             pointer(from),
             samples as i64,
@@ -85,7 +85,7 @@ pub fn gather(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_gather", code)
+    launches::kernel("fc_gather", launch)
 }
 
 /// Notes a loss and goes on to the next step: `losses[step mod steps] = loss`, then `step` is one more.
@@ -126,7 +126,7 @@ pub fn record(
     let (losses, _written) = losses.acquire(&queue);
     let (step, _step) = step.write(stream);
     // SAFETY: the memory has the lengths that are checked above.
-    let code = unsafe {
+    let launch = || unsafe {
         sys::fc_record(
             pointer(loss),
             pointer(losses),
@@ -135,7 +135,7 @@ pub fn record(
             queue.raw().cast(),
         )
     };
-    fault::kernel("fc_record", code)
+    launches::kernel("fc_record", launch)
 }
 
 fn check_device(

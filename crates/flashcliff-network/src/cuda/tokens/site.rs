@@ -1,10 +1,9 @@
 //! The sizes that the steps of a plan share, and what they launch with.
 
-use flashcliff::cuda::cudarc::driver::result;
 use flashcliff::cuda::cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff::cuda::items::{Columns, ItemSizes, ItemTensor, Items, Target};
 use flashcliff::cuda::matrix::{MatrixForm, MatrixPlaces, MatrixProduct};
-use flashcliff::cuda::{MatmulPrecision, driver_error};
+use flashcliff::cuda::{MatmulPrecision, launches};
 use flashcliff::{Device, Dtype};
 
 use crate::cuda::{Draw, Sequences};
@@ -149,12 +148,8 @@ impl Site<'_> {
         elements: usize,
     ) -> Result<(), Error> {
         let bytes = self.sizes.bytes(elements);
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: the caller promises it.
-        let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) };
-        Ok(copied.map_err(driver_error("cuMemcpyDtoDAsync"))?)
+        Ok(unsafe { launches::copy(from, to, bytes, self.stream) }?)
     }
 
     /// Clears elements.
@@ -163,12 +158,8 @@ impl Site<'_> {
     /// The address is of so many elements on the device.
     pub(super) unsafe fn clear(&self, to: CUdeviceptr, elements: usize) -> Result<(), Error> {
         let bytes = self.sizes.bytes(elements);
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: the caller promises it.
-        let cleared = unsafe { result::memset_d8_async(to, 0, bytes, self.stream) };
-        Ok(cleared.map_err(driver_error("cuMemsetD8Async"))?)
+        Ok(unsafe { launches::clear(to, bytes, self.stream) }?)
     }
 
     /// Launches a product of matrices.

@@ -10,7 +10,7 @@ use crate::cuda::Address;
 use crate::cuda::dtype::code;
 use crate::cuda::queue::Queue;
 use crate::cuda::tensor::{Acquired, Layout, Scratch, Tensor, TensorMut, pointer};
-use crate::cuda::{fault, spans};
+use crate::cuda::{launches, spans};
 use crate::{Dtype, Error};
 
 /// The name that errors have.
@@ -239,15 +239,15 @@ impl Adam {
         let mut count = 0;
         for chunk in chunks() {
             // SAFETY: there is room for the sums of all parameters.
-            let code = unsafe { sys::fc_adam_norm(&raw const chunk, sums.add(count), stream) };
-            fault::kernel("fc_adam_norm", code)?;
+            let launch = || unsafe { sys::fc_adam_norm(&raw const chunk, sums.add(count), stream) };
+            launches::kernel("fc_adam_norm", launch)?;
             // SAFETY: the function reads the chunk only.
             count += unsafe { sys::fc_adam_sums(&raw const chunk) } as usize;
         }
         let (loss, loss_dtype) = loss.unwrap_or((0, Dtype::F32));
         for (index, chunk) in chunks().enumerate() {
             // SAFETY: all addresses lie in the state, or are the addresses of the loss and its scale; slots are below their number.
-            let result = unsafe {
+            let launch = || unsafe {
                 sys::fc_adam_prepare(
                     &raw const chunk,
                     &raw const self.options,
@@ -264,15 +264,15 @@ impl Adam {
                     stream,
                 )
             };
-            fault::kernel("fc_adam_prepare", result)?;
+            launches::kernel("fc_adam_prepare", launch)?;
         }
         for chunk in chunks() {
             // SAFETY: the same holds as above.
-            let result = unsafe {
+            let launch = || unsafe {
                 let options = &raw const self.options;
                 sys::fc_adam_update(&raw const chunk, options, state, coefficients, stream)
             };
-            fault::kernel("fc_adam_update", result)?;
+            launches::kernel("fc_adam_update", launch)?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub use sums::Columns;
 
 use super::device::Device;
 use super::dtype::code;
-use super::fault;
+use super::launches;
 use super::tensor::pointer;
 use crate::cuda::{Address, RawStream};
 use crate::{Algebra, Dtype, Error};
@@ -134,13 +134,13 @@ impl Items {
 }
 
 impl Target<'_> {
-    /// Calls a function of the kernels with the stream.
+    /// Launches by a function of the kernels with the stream.
     pub(in crate::cuda) fn launch(
         self,
         name: &'static str,
         function: impl FnOnce(*mut c_void) -> std::ffi::c_int,
     ) -> Result<(), Error> {
         self.device.make_current()?;
-        fault::kernel(name, function(self.stream.cast()))
+        launches::kernel(name, || function(self.stream.cast()))
     }
 }

@@ -12,9 +12,9 @@ use super::operation::Operation;
 use super::plan::Plan;
 use super::product::Product;
 use super::watch::Watch;
-use crate::Error;
-use crate::cuda::fault;
+use crate::cuda::{fault, launches};
 use crate::tuning_table::{Algorithm, Problem, Tables};
+use crate::{Dtype, Error};
 
 /// The largest number of plans that are kept. Beyond it plans are made anew for each call.
 const MOST_PLANS: usize = 4096;
@@ -101,12 +101,13 @@ impl BlasLt {
     ) -> Result<(), Error> {
         let plan = self.plan(&product.problem)?;
         // SAFETY: the caller promises it.
-        let launch = || unsafe { plan.run(self.handle, product, workspace, stream) };
-        match &self.watch {
+        let run = || unsafe { plan.run(self.handle, product, workspace, stream) };
+        let run = || match &self.watch {
             // SAFETY: the caller promises it.
-            Some(watch) => unsafe { watch.around(&product.problem, &self.context, stream, launch) },
-            None => launch(),
-        }
+            Some(watch) => unsafe { watch.around(&product.problem, &self.context, stream, run) },
+            None => run(),
+        };
+        launches::launch(|| name(&product.problem), run)
     }
 
     // ---- for tuning ----
@@ -145,6 +146,14 @@ impl BlasLt {
         let operation = Operation::new(self.functions, *problem)?;
         let accepted = operation.accept(self.handle, algorithm);
         Ok(accepted.map(|algorithm| Arc::new(Plan::new(operation, algorithm))))
+    }
+}
+
+/// The name of the launch of a product: its type, or the precision of `f32`.
+fn name(problem: &Problem) -> String {
+    match problem.operands {
+        Dtype::F32 => format!("cublasLtMatmul<{}>", problem.precision),
+        other => format!("cublasLtMatmul<{other}>"),
     }
 }
 

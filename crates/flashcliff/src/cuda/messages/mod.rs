@@ -22,8 +22,8 @@ use flashcliff_program::ir::{Argument, Returned};
 use flashcliff_sys as sys;
 
 use super::dtype::code;
-use super::fault;
 use super::items::Target;
+use super::launches;
 use super::operator::StridedTensor;
 use super::segments::Addresses;
 use crate::cuda::Address;
@@ -196,7 +196,7 @@ impl Messages {
         }
         let mut arguments = [ptr::from_mut(&mut raw).cast::<c_void>()];
         // SAFETY: the kernel takes this structure, which lives during the call; the caller promises the rest.
-        let launched = unsafe {
+        let run = || unsafe {
             result::launch_kernel(
                 function,
                 (ctas as u32, 1, 1),
@@ -206,7 +206,8 @@ impl Messages {
                 &mut arguments,
             )
         };
-        launched.map_err(fault::driver("cuLaunchKernel"))
+        let name = || format!("messages_kernel<{}, {lanes}>", source.name);
+        launches::driver(name, "cuLaunchKernel", run)
     }
 
     /// The groups of so many threads that share the rows of a target: more where there are few targets of many rows.

@@ -32,7 +32,6 @@ pub(super) enum Function {
 const COUNT: usize = 18;
 
 /// The names of the kernels, in the order of [`Function`].
-#[cfg(feature = "jit")]
 const NAMES: [&str; COUNT] = [
     "scale",
     "multiply",
@@ -53,6 +52,13 @@ const NAMES: [&str; COUNT] = [
     "point_features",
     "point_features_gradient",
 ];
+
+impl Function {
+    /// The name of the kernel.
+    pub(super) fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
 
 /// The kernels for one type in the context of a device.
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,8 @@ use std::ptr;
 use cudarc::driver::result;
 
 use super::device::Device;
-use super::fault;
 use super::items::Target;
+use super::launches;
 use crate::cuda::Address;
 use crate::{Dtype, Error};
 pub use frames::RowFrames;
@@ -464,7 +464,7 @@ impl Rows {
         let blocks = threads.div_ceil(THREADS).min(MOST_BLOCKS) as u32;
         let mut pointers = arguments.0.each_mut().map(Argument::pointer);
         // SAFETY: the caller promises it; the arguments live during the call, which copies them.
-        let launched = unsafe {
+        let run = || unsafe {
             result::launch_kernel(
                 self.functions.get(function),
                 (blocks, 1, 1),
@@ -474,6 +474,7 @@ impl Rows {
                 &mut pointers,
             )
         };
-        launched.map_err(fault::driver("cuLaunchKernel"))
+        let name = || format!("rows::{}", function.name());
+        launches::driver(name, "cuLaunchKernel", run)
     }
 }

@@ -11,7 +11,7 @@ use super::workspace::Scales;
 use crate::cuda::call::Call;
 use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
-use crate::cuda::fault;
+use crate::cuda::{fault, launches};
 use crate::operator::lane::cuda::gate_code;
 use crate::operator::{self, Dims, Implementation};
 use crate::{Algebra, Dtype, Error, Norm};
@@ -184,7 +184,7 @@ impl Kernels {
     ) -> Result<(), Error> {
         let weights = self.weights(&call.dims);
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_pack(
                 &raw const weights,
                 address(call.inputs[2]),
@@ -195,7 +195,7 @@ impl Kernels {
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_pack", done)
+        launches::kernel("fc_block_pack", launch)
     }
 
     /// Adds up the parts of the gradients of the weights of some paths. If they are scaled, the exponents of the sums
@@ -214,7 +214,7 @@ impl Kernels {
         let dtypes = call.dtypes;
         let weights = self.weights(&call.dims);
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_unpack(
                 &raw const weights,
                 address(from),
@@ -228,7 +228,7 @@ impl Kernels {
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_unpack", done)
+        launches::kernel("fc_block_unpack", launch)
     }
 
     /// Brings the parts at `of_parts` from the exponents that the sums had before a block to their exponents now.
@@ -244,7 +244,7 @@ impl Kernels {
     ) -> Result<(), Error> {
         let weights = self.weights(&call.dims);
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_rescale(
                 &raw const weights,
                 address(of_parts).cast(),
@@ -255,7 +255,7 @@ impl Kernels {
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_rescale", done)
+        launches::kernel("fc_block_rescale", launch)
     }
 
     fn weights(&self, dims: &Dims) -> sys::fc_block_weights {
@@ -291,7 +291,7 @@ impl OnRows<'_> {
     pub(super) unsafe fn form(&self, to: ByGrade<u64>, balanced: bool) -> Result<(), Error> {
         let products = to.map(address);
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_form(
                 self.functions.as_ptr(),
                 &raw const self.block,
@@ -300,21 +300,21 @@ impl OnRows<'_> {
                 self.call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_form", done)
+        launches::kernel("fc_block_form", launch)
     }
 
     /// # Safety
     /// The contract above holds, and the block is scaled.
     pub(super) unsafe fn scale(&self) -> Result<(), Error> {
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_scale(
                 self.functions.as_ptr(),
                 &raw const self.block,
                 self.call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_scale", done)
+        launches::kernel("fc_block_scale", launch)
     }
 
     /// Takes the gradients of path products to the operands. With `for_weights` it also does the work of
@@ -330,7 +330,7 @@ impl OnRows<'_> {
         let products = from.map(address);
         let [grad_x, grad_y, ..] = self.call.grads.map(|grad| address(grad.unwrap_or(0)));
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_pull_back(
                 self.functions.as_ptr(),
                 &raw const self.block,
@@ -341,14 +341,14 @@ impl OnRows<'_> {
                 self.call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_pull_back", done)
+        launches::kernel("fc_block_pull_back", launch)
     }
 
     /// # Safety
     /// The contract above holds.
     pub(super) unsafe fn norm(&self, product: u64) -> Result<(), Error> {
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_norm(
                 &raw const self.block,
                 address(product),
@@ -357,14 +357,14 @@ impl OnRows<'_> {
                 self.call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_norm", done)
+        launches::kernel("fc_block_norm", launch)
     }
 
     /// # Safety
     /// The contract above holds.
     pub(super) unsafe fn undo_norm(&self, to: u64) -> Result<(), Error> {
         // SAFETY: the caller promises it.
-        let done = unsafe {
+        let launch = || unsafe {
             sys::fc_block_undo_norm(
                 &raw const self.block,
                 address(self.call.result),
@@ -374,7 +374,7 @@ impl OnRows<'_> {
                 self.call.stream.cast(),
             )
         };
-        fault::kernel("fc_block_undo_norm", done)
+        launches::kernel("fc_block_undo_norm", launch)
     }
 }
 

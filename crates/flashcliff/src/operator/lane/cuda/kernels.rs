@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
+#[cfg(feature = "jit")]
+use codegen::emit::cuda::Walker;
 use flashcliff_program::ir::{Program, Width};
 use flashcliff_sys as sys;
 
@@ -21,6 +23,36 @@ pub(super) struct Kernel(pub(super) NonNull<sys::fc_kernel>);
 unsafe impl Send for Kernel {}
 // SAFETY: the same holds as above.
 unsafe impl Sync for Kernel {}
+
+/// A kernel that takes a call, and how it walks over rows of tensors with strides, if it does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    kernel: Kernel,
+    #[cfg(feature = "jit")]
+    walker: Option<Walker>,
+}
+
+impl Found {
+    fn contiguous(kernel: Kernel) -> Self {
+        Self {
+            kernel,
+            #[cfg(feature = "jit")]
+            walker: None,
+        }
+    }
+
+    #[cfg(feature = "jit")]
+    pub(super) fn walking(walker: Walker, kernel: Kernel) -> Self {
+        Self {
+            kernel,
+            walker: Some(walker),
+        }
+    }
+
+    pub(super) fn as_ptr(self) -> *const sys::fc_kernel {
+        self.kernel.0.as_ptr()
+    }
+}
 
 /// What kernels are compiled for, and the names of messages about it.
 #[derive(Clone, Debug)]
@@ -86,10 +118,26 @@ impl Kernels {
         has_others || (call.strided != 0 && !self.are_pointwise())
     }
 
+    /// The name of a launch of a kernel of this program.
+    pub(super) fn name(&self, found: &Found) -> String {
+        let program = &self.source().name;
+        #[cfg(feature = "jit")]
+        if let Some(walker) = found.walker {
+            return format!("{}_kernel<{program}, {}>", walker.skeleton(), walker.lanes);
+        }
+        let skeleton = if self.are_pointwise() {
+            "points"
+        } else {
+            "rows"
+        };
+        format!("{skeleton}_kernel<{program}>")
+    }
+
     /// The kernel that takes a call, if it is there.
-    pub(super) fn find(&self, call: &sys::fc_call) -> Option<Kernel> {
+    pub(super) fn find(&self, call: &sys::fc_call) -> Option<Found> {
         if !self.walks(call) {
-            return self.contiguous[usize::from(is_f64(call))].get().copied();
+            let own = &self.contiguous[usize::from(is_f64(call))];
+            return own.get().copied().map(Found::contiguous);
         }
         #[cfg(feature = "jit")]
         return self.strided.find(self.program, call);
@@ -98,24 +146,19 @@ impl Kernels {
     }
 
     /// The kernel that takes a call, which gets the strides of contiguous tensors where kernels take no others.
-    pub(super) fn of_call(
-        &self,
-        origin: &Origin,
-        call: &mut sys::fc_call,
-    ) -> Result<*const sys::fc_kernel, Error> {
+    pub(super) fn of_call(&self, origin: &Origin, call: &mut sys::fc_call) -> Result<Found, Error> {
         let walks = self.walks(call);
         if walks && call.strided == 0 {
             set_strides(self.source(), call);
         }
-        let kernel = match self.find(call) {
-            Some(kernel) => kernel,
-            None => self.compile(origin, call, walks)?,
-        };
-        Ok(kernel.0.as_ptr())
+        match self.find(call) {
+            Some(found) => Ok(found),
+            None => self.compile(origin, call, walks),
+        }
     }
 
     #[cfg(feature = "jit")]
-    fn compile(&self, origin: &Origin, call: &sys::fc_call, walks: bool) -> Result<Kernel, Error> {
+    fn compile(&self, origin: &Origin, call: &sys::fc_call, walks: bool) -> Result<Found, Error> {
         if walks {
             return self.strided.compile(origin, self.program, call);
         }
@@ -124,11 +167,12 @@ impl Kernels {
         } = origin;
         let is_f64 = is_f64(call);
         let made = jit::kernels(title, self.program, is_f64, None, *capability)?;
-        Ok(*self.contiguous[usize::from(is_f64)].get_or_init(|| Kernel(made)))
+        let own = self.contiguous[usize::from(is_f64)].get_or_init(|| Kernel(made));
+        Ok(Found::contiguous(*own))
     }
 
     #[cfg(not(feature = "jit"))]
-    fn compile(&self, origin: &Origin, call: &sys::fc_call, walks: bool) -> Result<Kernel, Error> {
+    fn compile(&self, origin: &Origin, call: &sys::fc_call, walks: bool) -> Result<Found, Error> {
         let tensors = if walks {
             " for tensors with strides"
         } else {

@@ -19,15 +19,14 @@ use flashcliff_sys as sys;
 use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, address};
 use crate::cuda::device::Device;
 use crate::cuda::dtype::{Dtypes, code};
-use crate::cuda::fault;
 #[cfg(feature = "jit")]
 use crate::cuda::jit;
 use crate::cuda::operator::{StridedTensor, StridedWorkspace};
-use crate::cuda::{Address, OnCuda, RawStream};
+use crate::cuda::{Address, OnCuda, RawStream, fault, launches};
 use crate::operator::{Dims, LaneOperator, Operator, Pass};
 use crate::programs::Known;
 use crate::{Algebra, Error, Gate};
-use kernels::{Kernels, Origin};
+use kernels::{Found, Kernels, Origin};
 
 // The generator refuses programs for which the arrays of the C interface have no room.
 const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
@@ -104,7 +103,7 @@ impl Lanes {
     }
 
     /// The kernel of a pass that takes a call, compiled now if it is not there.
-    fn kernel(&self, pass: Pass, call: &mut sys::fc_call) -> Result<*const sys::fc_kernel, Error> {
+    fn kernel(&self, pass: Pass, call: &mut sys::fc_call) -> Result<Found, Error> {
         if pass == Pass::Backward && !self.has_backward() {
             return Err(Error::UnsupportedOnCuda {
                 operator: self.origin.operator.clone(),
@@ -118,7 +117,7 @@ impl Lanes {
 
     /// Loads the kernel of a call on the current device.
     fn load(&self, pass: Pass, call: &mut sys::fc_call) -> Result<(), Error> {
-        let kernel = self.kernel(pass, call)?;
+        let kernel = self.kernel(pass, call)?.as_ptr();
         // SAFETY: the kernel is one of the library.
         fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })
     }
@@ -141,7 +140,7 @@ impl Lanes {
         column_sums: Option<ColumnSums>,
     ) -> Result<usize, Error> {
         let mut call = self.empty_call(dims, dtypes);
-        let kernel = self.kernel(pass, &mut call)?;
+        let kernel = self.kernel(pass, &mut call)?.as_ptr();
         let results = &self.kernels(pass).source().results;
         for (at, result) in results.iter().enumerate() {
             // A run of one program wants all of its results.
@@ -175,13 +174,13 @@ impl Lanes {
             return Ok(());
         }
         let mut arguments = self.backward_arguments(call);
-        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
+        let found = self.kernel(Pass::Backward, &mut arguments)?;
         if let Some(sums) = column_sums {
             arguments.column_sums = address(sums.to);
             arguments.sums_all_components = sums.of_all_components.into();
         }
         // SAFETY: the caller promises it.
-        unsafe { launch(kernel, &arguments, call) }
+        unsafe { self.launch(Pass::Backward, found, &arguments, call.stream) }
     }
 
     /// The place of an input among the parameters of the program, if it is one of them.
@@ -270,7 +269,7 @@ impl Lanes {
     ) -> Result<usize, Error> {
         let mut call = self.empty_call(dims, dtypes);
         call.strided = 1;
-        let kernel = self.kernel(Pass::Forward, &mut call)?;
+        let kernel = self.kernel(Pass::Forward, &mut call)?.as_ptr();
         for sum in &mut call.sums[..self.program.source().sums.len()] {
             // It only matters whether the address is null.
             *sum = ptr::dangling_mut::<f64>().cast();
@@ -326,10 +325,25 @@ impl Lanes {
             call.outputs[at] = address(output.address);
             call.output_strides[at] = output.strides();
         }
-        let kernel = self.kernel(Pass::Forward, &mut call)?;
+        let found = self.kernel(Pass::Forward, &mut call)?;
         // SAFETY: the caller promises it.
-        let code = unsafe { sys::fc_launch(kernel, &raw const call, stream.cast()) };
-        fault::kernel("fc_launch", code)
+        unsafe { self.launch(Pass::Forward, found, &call, stream) }
+    }
+
+    /// Launches a kernel of a pass.
+    ///
+    /// # Safety
+    /// The arguments belong to a checked call, whose context is current.
+    unsafe fn launch(
+        &self,
+        pass: Pass,
+        found: Found,
+        arguments: &sys::fc_call,
+        stream: RawStream,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller promises it; the library copies what the pointers to host memory point to.
+        let run = || unsafe { sys::fc_launch(found.as_ptr(), arguments, stream.cast()) };
+        launches::program(|| self.kernels(pass).name(&found), "fc_launch", run)
     }
 }
 
@@ -376,9 +390,9 @@ impl OnCuda for Lanes {
 
     unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
         let mut arguments = self.arguments(self.program.program, call, &call.inputs, results);
-        let kernel = self.kernel(Pass::Forward, &mut arguments)?;
+        let found = self.kernel(Pass::Forward, &mut arguments)?;
         // SAFETY: the caller promises it.
-        unsafe { launch(kernel, &arguments, call) }
+        unsafe { self.launch(Pass::Forward, found, &arguments, call.stream) }
     }
 
     unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
@@ -392,20 +406,21 @@ impl OnCuda for Lanes {
             return Ok(left);
         }
         let mut arguments = self.backward_arguments(call);
-        let kernel = self.kernel(Pass::Backward, &mut arguments)?;
+        let found = self.kernel(Pass::Backward, &mut arguments)?;
         arguments.workspace = address(parts);
         arguments.workspace_bytes =
             self.workspace_bytes_with(&call.dims, Pass::Backward, call.dtypes, &call.grads, None)?;
         // SAFETY: the caller promises it.
-        let code = unsafe {
+        let run = || unsafe {
             sys::fc_launch_in_parts(
-                kernel,
+                found.as_ptr(),
                 &raw const arguments,
                 &raw mut left,
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_launch_in_parts", code)?;
+        let name = || self.kernels(Pass::Backward).name(&found);
+        launches::program(name, "fc_launch_in_parts", run)?;
         Ok(left)
     }
 
@@ -420,9 +435,12 @@ impl OnCuda for Lanes {
 /// The partial sums come from earlier backward passes on the stream, and the gradients have the shapes and types of their parameters; all
 /// are in the current context, and the stream is valid.
 pub(crate) unsafe fn add_up(all: &[sys::fc_partials], stream: RawStream) -> Result<(), Error> {
+    if all.is_empty() {
+        return Ok(());
+    }
     // SAFETY: the caller promises it. There are at most a few operators.
-    let code = unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
-    fault::kernel("fc_add_up", code)
+    let launch = || unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
+    launches::kernel("fc_add_up", launch)
 }
 
 /// Whether kernels of the build are used for the path products of an algebra. [`Algebra::interpreted`] asks for none, where
@@ -454,18 +472,6 @@ pub(crate) fn can_compile(operator: &str, algebra: Algebra) -> Result<(), Error>
     Err(unsupported(
         "and the feature `jit`, which compiles kernels when they are used, is off",
     ))
-}
-
-/// # Safety
-/// The arguments belong to a checked call, whose context is current.
-unsafe fn launch(
-    kernel: *const sys::fc_kernel,
-    arguments: &sys::fc_call,
-    call: &Call,
-) -> Result<(), Error> {
-    // SAFETY: the caller promises it; the library copies what the pointers to host memory point to.
-    let code = unsafe { sys::fc_launch(kernel, arguments, call.stream.cast()) };
-    fault::kernel("fc_launch", code)
 }
 
 pub(crate) fn gate_code(gate: Gate) -> sys::fc_gate {

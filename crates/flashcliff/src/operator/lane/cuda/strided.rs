@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use codegen::emit::cuda::{Walker, Walkers};
 use flashcliff_sys as sys;
 
-use super::kernels::{Kernel, Origin, is_f64};
+use super::kernels::{Found, Kernel, Origin, is_f64};
 use crate::Error;
 use crate::cuda::jit;
 use crate::programs::Known;
@@ -20,13 +20,13 @@ pub(super) struct Strided {
 
 impl Strided {
     /// The kernel of a call, if it was compiled.
-    pub(super) fn find(&self, program: &Known, call: &sys::fc_call) -> Option<Kernel> {
+    pub(super) fn find(&self, program: &Known, call: &sys::fc_call) -> Option<Found> {
         let walkers = self.walkers[usize::from(is_f64(call))].get()?;
         let wanted = chosen(walkers, program, call);
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let mut made = made.iter();
         made.find(|(walker, _)| *walker == wanted)
-            .map(|(_, kernel)| *kernel)
+            .map(|&(walker, kernel)| Found::walking(walker, kernel))
     }
 
     /// Compiles the kernel of a call. Threads that ask for the same at once both do; the kernels are one.
@@ -35,7 +35,7 @@ impl Strided {
         origin: &Origin,
         program: &Known,
         call: &sys::fc_call,
-    ) -> Result<Kernel, Error> {
+    ) -> Result<Found, Error> {
         let is_f64 = is_f64(call);
         let known = &self.walkers[usize::from(is_f64)];
         let walkers = match known.get() {
@@ -59,7 +59,7 @@ impl Strided {
         )?);
         let mut list = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         list.push((walker, made));
-        Ok(made)
+        Ok(Found::walking(walker, made))
     }
 }
 

@@ -6,7 +6,7 @@ use flashcliff_sys as sys;
 use super::{Linear, Places, stride};
 use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
-use crate::cuda::{RawStream, fault};
+use crate::cuda::{RawStream, launches};
 use crate::operator::{self, Dims, Kind, Operator};
 use crate::{Dtype, Error, WeightLayout, sizes};
 
@@ -166,5 +166,5 @@ pub(crate) unsafe fn launch(
         true => ("fc_linear_few_backward", sys::fc_linear_few_backward),
     };
     // SAFETY: the caller promises it.
-    fault::kernel(name, unsafe { run(&raw const *call, stream.cast()) })
+    launches::kernel(name, || unsafe { run(&raw const *call, stream.cast()) })
 }

@@ -7,7 +7,7 @@ use super::workspace::{Workspace, bias_stride, stride};
 use crate::cuda::call::Call;
 use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
-use crate::cuda::fault;
+use crate::cuda::launches;
 use crate::cuda::matmul::BIAS_ALIGNMENT;
 use crate::cuda::{Address, RawStream};
 use crate::operator::{Dims, Pass};
@@ -223,7 +223,7 @@ impl Linear {
             return Ok(());
         }
         // SAFETY: the caller promises it.
-        let code = unsafe {
+        let launch = || unsafe {
             sys::fc_linear_broadcast(
                 address(bias),
                 address(call.output),
@@ -234,7 +234,7 @@ impl Linear {
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_linear_broadcast", code)
+        launches::kernel("fc_linear_broadcast", launch)
     }
 
     /// # Safety
@@ -248,7 +248,7 @@ impl Linear {
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         // SAFETY: the caller promises it.
-        let code = unsafe {
+        let launch = || unsafe {
             sys::fc_linear_column_sums(
                 address(call.output),
                 address(grad_bias),
@@ -260,7 +260,7 @@ impl Linear {
                 call.stream.cast(),
             )
         };
-        fault::kernel("fc_linear_column_sums", code)
+        launches::kernel("fc_linear_column_sums", launch)
     }
 }
 
@@ -275,7 +275,7 @@ pub(crate) unsafe fn pack(
 ) -> Result<(), Error> {
     let types = [dtypes.params, dtypes.lanes].map(code);
     // SAFETY: the caller promises it. There are at most a few operators.
-    let code = unsafe {
+    let launch = || unsafe {
         sys::fc_linear_pack(
             all.as_ptr(),
             all.len() as i32,
@@ -284,7 +284,7 @@ pub(crate) unsafe fn pack(
             stream.cast(),
         )
     };
-    fault::kernel("fc_linear_pack", code)
+    launches::kernel("fc_linear_pack", launch)
 }
 
 /// Adds up the parts of gradients, from parts of one type to gradients of one type.
@@ -298,7 +298,7 @@ pub(crate) unsafe fn unpack(
 ) -> Result<(), Error> {
     let types = types.map(code);
     // SAFETY: the caller promises it. There are at most a few operators.
-    let code = unsafe {
+    let launch = || unsafe {
         sys::fc_linear_unpack(
             all.as_ptr(),
             all.len() as i32,
@@ -307,5 +307,5 @@ pub(crate) unsafe fn unpack(
             stream.cast(),
         )
     };
-    fault::kernel("fc_linear_unpack", code)
+    launches::kernel("fc_linear_unpack", launch)
 }
