@@ -13,13 +13,16 @@ use crate::work::Work;
 const UNIT: usize = 8;
 /// The most features of a head of the kernel of attention without scores, and of the one that keeps whole sequences in a multiprocessor.
 const WIDTHS: [usize; 2] = [96, 64];
+/// The features of which kernels of attention without scores take multiples.
+const ALIGNED: usize = 4;
 /// The elements from which on a matrix counts.
-const LARGE_MATRIX: usize = 64 * 64;
+pub(crate) const LARGE_MATRIX: usize = 64 * 64;
 
 #[cfg(feature = "cuda")]
 const _: () = {
     use flashcliff::cuda::{attention, block_sparse};
     assert!(UNIT == block_sparse::UNIT && WIDTHS[0] == attention::Attention::WIDTH);
+    assert!(ALIGNED == attention::Attention::ALIGNED);
 };
 
 impl Plan {
@@ -63,10 +66,8 @@ fn of_linear(linear: &Linear) -> Option<String> {
 }
 
 fn of_attention(attention: &Attention) -> Option<String> {
-    let width = [Part::Query, Part::Value]
-        .map(|part| attention.head.features(part))
-        .into_iter()
-        .max()?;
+    let widths = [Part::Query, Part::Value].map(|part| attention.head.features(part));
+    let width = widths.into_iter().max()?;
     let [without_scores, whole] = WIDTHS;
     if attention.masked {
         return Some(
@@ -78,9 +79,16 @@ fn of_attention(attention: &Attention) -> Option<String> {
             "attention of heads with {width} features keeps its scores: up to {without_scores} features need none"
         ));
     }
-    (width > whole).then(|| {
-        format!(
+    if width > whole {
+        return Some(format!(
             "attention of heads with {width} features reads keys again for each tile of queries: with up to {whole}, short sequences stay in a multiprocessor"
+        ));
+    }
+    let odd = widths.into_iter().find(|own| !own.is_multiple_of(ALIGNED));
+    odd.map(|own| {
+        format!(
+            "attention of heads with {own} features fills them up to {} with zeros: multiples of {ALIGNED} need none",
+            own.next_multiple_of(ALIGNED)
         )
     })
 }

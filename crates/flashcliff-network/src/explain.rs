@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::kernels::{Kernels, in_a_line};
 use crate::network::{Set, Value};
 use crate::plan::Plan;
 use crate::tokens::Step;
@@ -27,6 +28,16 @@ pub struct Machine {
     pub flops_per_second: f64,
     /// Seconds of a call with next to no work: of a launch on a GPU.
     pub seconds_per_call: f64,
+}
+
+/// What a page says besides what a plan knows itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    /// The device, and how it computes; empty for a plan for the CPU.
+    pub(crate) device: &'a str,
+    pub(crate) machine: Option<&'a Machine>,
+    pub(crate) kernels: &'a Kernels,
+    pub(crate) advice: &'a [String],
 }
 
 impl Plan {
@@ -140,18 +151,33 @@ impl Plan {
     /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations;
     /// then the memory, and the [advice](Self::advice).
     pub fn explain(&self) -> String {
-        self.page(None)
+        self.page_of_cpu(None)
     }
 
     /// The page of [`Self::explain`] with the [modelled](Self::modelled_seconds) time of each call, and their sum for each stage.
     pub fn explain_on(&self, machine: &Machine) -> String {
-        self.page(Some(machine))
+        self.page_of_cpu(Some(machine))
     }
 
-    fn page(&self, machine: Option<&Machine>) -> String {
+    fn page_of_cpu(&self, machine: Option<&Machine>) -> String {
+        self.page(Told {
+            device: "",
+            machine,
+            kernels: &Kernels::default(),
+            advice: &self.advice(),
+        })
+    }
+
+    pub(crate) fn page(&self, told: Told<'_>) -> String {
+        let Told {
+            device,
+            machine,
+            kernels,
+            advice,
+        } = told;
         let [features, model] = self.types();
         let mut page = format!(
-            "{} calls for {} rows, features in {features}, model in {model}\n",
+            "{} calls for {} rows, features in {features}, model in {model}{device}\n",
             self.call_count(),
             self.rows()
         );
@@ -169,7 +195,9 @@ impl Plan {
                     let _ = write!(page, ", modelled {}", in_us(seconds));
                 }
                 page.push('\n');
+                note(&mut page, "kernels", kernels.of_call(call));
             }
+            note(&mut page, "kernels after all calls", kernels.after(stage));
             if machine.is_some() {
                 let _ = writeln!(page, "stage {stage} modelled {}", in_us(stage_seconds));
             }
@@ -181,7 +209,7 @@ impl Plan {
             all.flops as f64 / 1e9,
             in_mib(self.kept_bytes() + self.arena_bytes())
         );
-        for line in self.advice() {
+        for line in advice {
             let _ = writeln!(page, "faster on a GPU: {line}");
         }
         page
@@ -210,6 +238,13 @@ impl Plan {
             in_mib(size.bytes),
             size.flops as f64 / 1e9
         )
+    }
+}
+
+/// Adds a line with the names of kernels, if there are some.
+fn note(page: &mut String, what: &str, names: &[String]) {
+    if !names.is_empty() {
+        let _ = writeln!(page, "      {what}: {}", in_a_line(names));
     }
 }
 
@@ -248,4 +283,41 @@ fn in_us(seconds: f64) -> String {
 
 fn in_mib(bytes: usize) -> String {
     format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Axis, Network};
+    use flashcliff::Dtype;
+
+    #[test]
+    fn names_of_kernels_stand_below_their_calls() {
+        let mut network = Network::new();
+        let x = network.input("x", &[Axis::Rows, Axis::Fixed(2)]);
+        let y = network.activation(x, Activation::Relu).unwrap();
+        let z = network.activation(y, Activation::Silu).unwrap();
+        let plan = network.plan(&[z], 4, [Dtype::F32; 2]).unwrap();
+        let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let kernels = Kernels {
+            calls: vec![named(&["fc_activate", "fc_activate"]), named(&[])],
+            ends: vec![named(&["fc_add_up"])],
+        };
+        let page = plan.page(Told {
+            device: ", on a GPU",
+            machine: None,
+            kernels: &kernels,
+            advice: &["less work".to_owned()],
+        });
+        let expected = "\
+2 calls for 4 rows, features in f32, model in f32, on a GPU
+   0  relu                             [4, 2] -> [4, 2]  0.00 MiB, 0.000 Gflop
+      kernels: 2 x fc_activate
+   1  silu                             [4, 2] -> [4, 2]  0.00 MiB, 0.000 Gflop
+      kernels after all calls: fc_add_up
+in all 0.00 MiB moved, 0.000 Gflop; memory between inputs and outputs 0.00 MiB
+faster on a GPU: less work
+";
+        assert_eq!(page, expected);
+    }
 }

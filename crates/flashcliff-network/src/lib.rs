@@ -9,7 +9,8 @@
 //! * [`tokens`] - steps of transformers, and whole ones.
 //! * [`messages`] - layers and networks of messages on graphs.
 //! * [`mod@file`] - a network with its weights in a file.
-//! * [`Plan::explain`] - what runs, with bytes and operations; [`Plan::explain_on`] with times of a model.
+//! * [`Plan::explain`] - what runs, with bytes and operations; [`Plan::explain_on`] with times of a model. On a GPU
+//!   `cuda::Gpu::explain` has the names of the [kernels](Kernels) too.
 //!
 //! Tensors, shapes and operators have the names of [`flashcliff`]. Results do not depend on the number of threads, and are the same bit for
 //! bit in each run.
@@ -24,6 +25,7 @@ mod error;
 mod explain;
 pub mod file;
 mod gradients;
+mod kernels;
 pub mod messages;
 mod network;
 mod plan;
@@ -38,6 +40,7 @@ pub use differentiated::Differentiated;
 pub use error::Error;
 pub use explain::{Machine, Size};
 pub use gradients::Keep;
+pub use kernels::Kernels;
 pub use network::{Axis, Network, Rows, Value};
 pub use plan::{Call, Plan};
 pub use relation::{Along, Reduction, Relation, Segments};

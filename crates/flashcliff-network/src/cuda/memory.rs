@@ -103,7 +103,13 @@ impl Gpu {
         Ok(self.memory(stage, address, None))
     }
 
-    fn memory(&self, stage: usize, address: CUdeviceptr, owned: Option<CudaSlice<u8>>) -> Memory {
+    /// The memory of a stage at an address.
+    pub(super) fn memory(
+        &self,
+        stage: usize,
+        address: CUdeviceptr,
+        owned: Option<CudaSlice<u8>>,
+    ) -> Memory {
         Memory {
             network: Arc::clone(&self.plan.network),
             stage,

@@ -7,13 +7,18 @@
 //! * `lent` - what a host lends to a run; `memory` - the memory of a stage; `room` - the parts of a piece of memory.
 //! * `related` - relations between rows.
 //! * `replays` - runs that come again with the same memory, as graphs.
+//! * `listed` - the names of kernels, by a run of which nothing is launched; `explain` - the page of a plan with them;
+//!   `advice` - what would be faster.
 //! * `tokens` - steps of transformers.
 
 mod addresses;
+mod advice;
 mod beside;
 mod call;
+mod explain;
 mod joined;
 mod lent;
+mod listed;
 mod memory;
 mod operators;
 mod own_stream;
@@ -81,6 +86,9 @@ pub struct Gpu {
     tables: OnceLock<(CudaSlice<u8>, CUdeviceptr)>,
     /// The streams beside lines that no run has.
     resting: Mutex<Vec<Beside>>,
+    precision: MatmulPrecision,
+    /// The bytes of shared memory of chains; `None` if the plan can have none.
+    room: Option<usize>,
 }
 
 /// The operators of a stage, with the bytes of workspace of each line.
@@ -141,7 +149,7 @@ impl Gpu {
         let joining = tokens::joining(network, types[1], device)?;
         let room = tokens::room(device, types, precision)?;
         let fuses = |plan: &Plan, calls: &[usize]| {
-            room.is_some_and(|room| tokens::fuses(plan, calls, room))
+            room.is_some_and(|room| tokens::fuses(plan, calls, room).is_ok())
         };
         let target = Target {
             slack: SLACK,
@@ -175,6 +183,8 @@ impl Gpu {
             resting: Mutex::default(),
             plan,
             device: device.clone(),
+            precision,
+            room,
         })
     }
 
@@ -235,6 +245,23 @@ impl Gpu {
         watch: &mut dyn FnMut(Moment) -> Result<(), E>,
     ) -> Result<(), E> {
         self.check(memory, &lent)?;
+        let tables = self.tables()?;
+        // SAFETY: the caller promises it.
+        unsafe { self.start(memory, stream, (lent, tables), course, watch) }
+    }
+
+    /// Launches a stage that was checked, with tables at an address.
+    ///
+    /// # Safety
+    /// The contract of [`Self::run`] holds.
+    unsafe fn start<E: From<Error>>(
+        &self,
+        memory: &mut Memory,
+        stream: &Arc<CudaStream>,
+        (lent, tables): (Lent<'_>, CUdeviceptr),
+        course: Course<'_>,
+        watch: &mut dyn FnMut(Moment) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut branches = match course.forks {
             true => self.beside(stream)?,
             false => None,
@@ -252,7 +279,7 @@ impl Gpu {
             device: &self.device,
             operators,
             steps: self.steps.as_ref(),
-            tables: self.tables()?,
+            tables,
             lent,
             stream,
             arena: arena.address,

@@ -27,6 +27,12 @@ pub(crate) struct Chains {
     chains: Vec<Chain>,
     /// For each value whether it has no memory.
     absent: Vec<bool>,
+    /// Calls that no launch takes together, where chains end or do not begin: the calls of a chain, and the next one.
+    #[cfg_attr(
+        not(any(feature = "cuda", test)),
+        expect(dead_code, reason = "read on GPUs only")
+    )]
+    pub(crate) ends: Vec<Chain>,
 }
 
 impl Chains {
@@ -36,7 +42,7 @@ impl Chains {
         if (0..plan.call_count()).any(is_gradient) {
             return Self::default();
         }
-        let (mut chains, mut chain) = (Vec::new(), Chain::new());
+        let (mut chains, mut chain, mut ends) = (Vec::new(), Chain::new(), Vec::new());
         for call in 0..plan.call_count() {
             let is_aside = plan.gathered.is_idle(call)
                 || plan.residuals.is_idle(call)
@@ -49,11 +55,15 @@ impl Chains {
                 if fuses(plan, &chain) {
                     continue;
                 }
+                ends.push(chain.clone());
                 chain.pop();
             }
             chains.push(std::mem::take(&mut chain));
-            if matches!(plan.work(call), Work::Step(_)) && fuses(plan, &[call]) {
+            if matches!(plan.work(call), Work::Step(_)) {
                 chain.push(call);
+                if !fuses(plan, &chain) {
+                    ends.push(std::mem::take(&mut chain));
+                }
             }
         }
         chains.push(chain);
@@ -64,7 +74,11 @@ impl Chains {
                 absent[value.0] = !plan.is_read_outside(chain, value);
             }
         }
-        Self { chains, absent }
+        Self {
+            chains,
+            absent,
+            ends,
+        }
     }
 
     /// The chain of which a call is one.
@@ -223,8 +237,18 @@ mod tests {
         // All but the last of a chain, and the first tokens, which the first sum reads. Later sums read those in front of norms.
         let inside: usize = lens.iter().map(|len| len - 1).sum();
         assert_eq!(absent(&plan), inside - 1);
-        let (_, lens) = chains(&network, &[&[output]], 4);
+        let (plan, lens) = chains(&network, &[&[output]], 4);
         assert_eq!(lens, [3, 4, 4, 4, 4, 4, 3]);
+        // Two chains of nine steps end twice, one of seven once, each because a fifth step is too many.
+        let long = plan.chains.ends.iter().filter(|own| own.len() == 5);
+        assert_eq!(long.count(), 5);
+        let one = |own: &&Chain| own.len() == 1;
+        let alone = plan.chains.ends.iter().filter(one);
+        let names: Vec<String> = alone
+            .map(|own| plan.work(own[0]).name().to_string())
+            .collect();
+        // Two steps that are no part of any chain here, in front of each of two blocks and of the end.
+        assert_eq!(names, ["attention", "gains"].repeat(3));
         assert!(chains(&network, &[&[output]], 1).1.is_empty());
     }
 

@@ -73,6 +73,29 @@ fn a_page_says_what_runs() {
     assert_eq!(plan.size(map).bytes, 4 * (2 * 8 * 4 * 2 + 2 * 2));
 }
 
+#[test]
+fn a_page_of_a_small_network_has_this_text() {
+    let (network, [prediction, _]) = small();
+    let plan = network.plan(&[prediction], 1 << 20, [Dtype::F32; 2]);
+    let plan = plan.unwrap();
+    let machine = Machine {
+        bytes_per_second: f64::from(1 << 30),
+        flops_per_second: 1e9,
+        seconds_per_call: 1e-6,
+    };
+    let expected = "\
+5 calls for 1048576 rows, features in f32, model in f32
+   0  points                           [1048576, 2, 3] -> [4, 1048576, 2]  56.00 MiB, 0.000 Gflop, modelled 54688.500 us
+   1  extend_blades 8                  [4, 1048576, 2] -> [8, 1048576, 2]  0.00 MiB, 0.000 Gflop, modelled 0.000 us
+   2  mv_linear                        [8, 1048576, 2] [2, 2] -> [8, 1048576, 2] [0]  128.00 MiB, 0.067 Gflop, modelled 125001.015 us
+   3  first_blades 1                   [8, 1048576, 2] -> [1, 1048576, 2]  0.00 MiB, 0.000 Gflop, modelled 0.000 us
+   4  mv_linear                        [1, 1048576, 2] [1, 2] -> [1, 1048576, 1] [0]  12.00 MiB, 0.004 Gflop, modelled 11719.757 us
+stage 0 modelled 191409.272 us
+in all 196.00 MiB moved, 0.071 Gflop; memory between inputs and outputs 128.00 MiB
+";
+    assert_eq!(plan.explain_on(&machine), expected);
+}
+
 /// Rates that are powers of two, so that all times are exact.
 #[test]
 fn times_of_a_model_are_those_of_bytes_or_of_operations() {
@@ -155,11 +178,15 @@ fn a_page_says_what_would_be_faster_on_a_gpu() {
     assert!(found[0].starts_with("features are f64"), "{found:?}");
     // 8 x 16 + 36 numbers are no whole units.
     let found = advice_for(&hidden(8, 36), Dtype::F32);
+    // A head has 33 features of its queries and keys.
+    let expected = "attention of heads with 33 features fills them up to 36 with zeros: multiples of 4 need none";
+    let (attention, maps) = found.split_first().unwrap();
+    assert_eq!(attention, expected);
     assert!(
-        !found.is_empty() && found.iter().all(|line| line.starts_with("linear maps of ")),
+        !maps.is_empty() && maps.iter().all(|line| line.starts_with("linear maps of ")),
         "{found:?}"
     );
-    assert!(found.iter().any(|line| line.contains("164")), "{found:?}");
+    assert!(maps.iter().any(|line| line.contains("164")), "{found:?}");
     let masked = Transformer {
         mask: Some([Axis::Samples, Axis::Fixed(1), Axis::Fixed(1), Axis::Items]),
         ..hidden(8, 32)

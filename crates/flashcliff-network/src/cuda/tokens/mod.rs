@@ -52,7 +52,7 @@ use crate::tokens::step::Input;
 use crate::work::Work;
 use crate::{Error, Network};
 use chain::Chained;
-pub(super) use chain::{fuses, room};
+pub(super) use chain::{Unfit, fuses, room};
 pub(super) use constants::Constants;
 use gathered::Together;
 use lanes::Kinds;

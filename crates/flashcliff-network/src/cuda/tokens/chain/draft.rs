@@ -61,6 +61,17 @@ pub(super) enum Part {
     },
 }
 
+/// Why some calls are no chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cuda) enum Unfit {
+    /// The channels of a linear map, of its input and of its result, are no whole units.
+    Channels([Channels; 2]),
+    /// Tiles need so many bytes of shared memory, more than there are.
+    Room(usize),
+    /// No chain has such work.
+    Work,
+}
+
 /// A chain of calls before it is compiled.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
@@ -79,8 +90,11 @@ struct Life {
 }
 
 impl Draft {
-    /// The chain of some calls, each of which reads what the one before makes; `None` if one cannot be a part of a chain.
-    pub(super) fn of(plan: &Plan, calls: &[usize], rows: usize) -> Option<Self> {
+    /// The chain of some calls, each of which reads what the one before makes.
+    ///
+    /// # Errors
+    /// Why one of them cannot be a part of a chain.
+    pub(super) fn of(plan: &Plan, calls: &[usize], rows: usize) -> Result<Self, Unfit> {
         let mut draft = Self {
             parts: Vec::new(),
             rows,
@@ -89,7 +103,7 @@ impl Draft {
         // The tokens that the call before made.
         let mut last: Option<(Value, ChainTile)> = None;
         for (at, &call) in calls.iter().enumerate() {
-            let (node, step) = (plan.node(call), plan.step(call)?);
+            let (node, step) = (plan.node(call), plan.step(call).ok_or(Unfit::Work)?);
             let (made, next) = (node.outputs[0], calls.get(at + 1));
             let tokens = Tokens {
                 value: plan.is_read_outside(calls, made).then_some(made),
@@ -117,11 +131,11 @@ impl Draft {
                     let part = program(plan, (calls, call), step, last, to)?;
                     draft.parts.push(part);
                 }
-                _ => return None,
+                _ => return Err(Unfit::Work),
             }
             last = to.tile.map(|tile| (made, tile));
         }
-        Some(draft)
+        Ok(draft)
     }
 
     /// The bytes of shared memory.
@@ -172,15 +186,25 @@ impl From<ChainTile> for Tokens {
     }
 }
 
-fn product(plan: &Plan, call: usize, step: &Linear, [from, to]: [Tokens; 2]) -> Option<Part> {
+fn product(
+    plan: &Plan,
+    call: usize,
+    step: &Linear,
+    [from, to]: [Tokens; 2],
+) -> Result<Part, Unfit> {
     let node = plan.node(call);
-    let fits = table::fits([step.input, step.output()], step.geometry.blades())
-        && plan.gathered.matrix_of(call).is_some();
-    fits.then_some(Part::Product {
+    let sides = [step.input, step.output()];
+    if !table::fits(sides, step.geometry.blades()) {
+        return Err(Unfit::Channels(sides));
+    }
+    if plan.gathered.matrix_of(call).is_none() {
+        return Err(Unfit::Work);
+    }
+    Ok(Part::Product {
         origin: node.origin,
         layout: Layout::of(step, Dtype::F32),
         matrix: node.outputs[1],
-        from: from.tile?,
+        from: from.tile.ok_or(Unfit::Work)?,
         to,
     })
 }
@@ -191,10 +215,10 @@ fn program(
     step: &Lanes,
     last: Option<(Value, ChainTile)>,
     to: Tokens,
-) -> Option<Part> {
+) -> Result<Part, Unfit> {
     let (node, sum) = (plan.node(call), plan.sum_before(call));
     let operator = match sum {
-        Some(_) => step.of_sums.clone()?,
+        Some(_) => step.of_sums.clone().ok_or(Unfit::Work)?,
         None => step.operator.clone(),
     };
     let tensors = operator.inputs().iter().chain(operator.outputs());
@@ -204,7 +228,7 @@ fn program(
     });
     let has_matrix = step.parameter_len() == 0 || plan.gathered.matrix_of(call).is_some();
     if !has_matrix || !Kernel::fits(&operator) || components.sum::<usize>() > MOST_COMPONENTS {
-        return None;
+        return Err(Unfit::Work);
     }
     let read = |value: Value| match last {
         Some((made, tile)) if made == value => tile.into(),
@@ -239,7 +263,7 @@ fn program(
         inputs.extend(places(&among, read(sum.inputs[1]), step.input()));
         outputs.extend(places(&among, made, step.input()));
     }
-    Some(Part::Program {
+    Ok(Part::Program {
         operator,
         blades: step.blades,
         each: step.each,

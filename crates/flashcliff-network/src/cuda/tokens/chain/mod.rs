@@ -25,6 +25,7 @@ use crate::plan::{Chain, Plan};
 use crate::tokens::lanes::Place;
 use crate::tokens::{Channels, Linear};
 use crate::{Error, Value};
+pub(in crate::cuda) use draft::Unfit;
 use draft::{Draft, Operand, Part, Tokens};
 pub(super) use table::Table;
 
@@ -47,11 +48,16 @@ pub(super) fn may_have(step: &Linear, sizes: &Sizes) -> bool {
         && table::fits(sides, step.geometry.blades())
 }
 
-/// Whether one kernel takes some calls, with so much shared memory.
-pub(in crate::cuda) fn fuses(plan: &Plan, calls: &[usize], room: usize) -> bool {
+/// Checks that one kernel takes some calls, with so much shared memory.
+pub(in crate::cuda) fn fuses(plan: &Plan, calls: &[usize], room: usize) -> Result<(), Unfit> {
     // Kernels count rows by 32 bits.
-    plan.rows() <= i32::MAX as usize
-        && Draft::of(plan, calls, Kernel::ROWS[1]).is_some_and(|draft| draft.bytes() <= room)
+    if plan.rows() > i32::MAX as usize {
+        return Err(Unfit::Work);
+    }
+    match Draft::of(plan, calls, Kernel::ROWS[1])?.bytes() {
+        bytes if bytes > room => Err(Unfit::Room(bytes)),
+        _ => Ok(()),
+    }
 }
 
 /// The rows of the tiles of chains on so many rows. With more of them a CTA reads weights for more rows at once; with fewer, a small
@@ -112,7 +118,7 @@ impl Steps {
             let Some((sizes, _)) = self.ready.get(&plan.node(calls[0]).origin) else {
                 continue;
             };
-            let drafted = |rows| Draft::of(plan, calls, rows);
+            let drafted = |rows| Draft::of(plan, calls, rows).ok();
             let bytes = |rows| drafted(rows).map(|draft| draft.bytes());
             let draft = drafted(rows_of_tiles(&bytes, sizes.rows(), device)?);
             drafts.extend(draft.map(|draft| (calls[0], draft, *sizes)));
