@@ -5,7 +5,7 @@ use std::thread;
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
-use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision};
+use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision, launches};
 use flashcliff::{Dtype, Element};
 use flashcliff_network::cuda::{
     Course, DeviceSegments, Gpu, Lent, Memory, Moment, Replays, Sequences,
@@ -73,7 +73,7 @@ pub(crate) struct Whole<'a> {
 
 impl<'a> Whole<'a> {
     /// A network without gradients.
-    fn of_values<T: Element>(case: &'a Case) -> Self {
+    pub(crate) fn of_values<T: Element>(case: &'a Case) -> Self {
         Self::of::<T>(case, case.network.clone(), vec![case.output])
     }
 
@@ -394,6 +394,24 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
         self.outputs()
     }
 
+    /// The names of the kernels of the plan, in order, for the sequences of the case.
+    pub(crate) fn listed(&self) -> Vec<String> {
+        let sequences = self.whole.case.sequences.as_ref();
+        let sequences = sequences.map(|own| {
+            own.each_ref().map(|bounds| Sequences {
+                bounds,
+                ..Sequences::default()
+            })
+        });
+        let kernels = self.gpu.kernels(sequences).unwrap();
+        let plan = self.gpu.plan();
+        let stages = (0..plan.stage_count()).flat_map(|stage| {
+            let calls = plan.calls(stage).flat_map(|call| kernels.of_call(call));
+            calls.chain(kernels.after(stage))
+        });
+        stages.cloned().collect()
+    }
+
     /// Forgets the outputs, so that a run that writes none of them is seen.
     fn forget(&mut self) {
         for own in &mut self.outputs {
@@ -421,6 +439,14 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
         self.launch(course, &mut |_, _| {}).unwrap();
         self.outputs()
     }
+}
+
+/// Compares the kernels that a plan lists with those that a run launches.
+pub(crate) fn compare_kernels<T: DeviceElement + Element>(name: &str, there: &mut There<'_, T>) {
+    let listed = there.listed();
+    let (_, launched) = launches::noted(|| there.eager());
+    assert!(!launched.is_empty(), "{name}: nothing was launched");
+    assert_eq!(listed, launched, "{name}: kernels");
 }
 
 /// Compares in both types, with all values kept and with blocks that are computed again.
@@ -461,6 +487,7 @@ pub(crate) fn compare_values_in_tf32(name: &str, case: &Case) -> Vec<String> {
     let got = there.eager();
     assert_close(&got, &expected, bound, name);
     assert_same(&there.eager(), &got, &format!("{name}, again"));
+    compare_kernels(name, &mut there);
     let (_, captured) = there.captured();
     assert_same(&captured, &got, &format!("{name}, captured"));
     let plan = there.gpu.plan();
@@ -484,6 +511,7 @@ fn compare_as<T: DeviceElement + Element>(
     let got = there.eager();
     assert_close(&got, &expected, bound, name);
     assert_same(&there.eager(), &got, &format!("{name}, again"));
+    compare_kernels(name, &mut there);
     let (graph, captured) = there.captured();
     assert_same(&captured, &got, &format!("{name}, captured"));
     let beside = there.captured_beside_a_capture();

@@ -14,6 +14,7 @@ mod compare;
 mod gathered;
 #[path = "../suite/graphs.rs"]
 mod graphs;
+mod kernels;
 mod messages;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     slim_blocks::add(&mut tests);
     chains::add(&mut tests);
     gathered::add(&mut tests);
+    kernels::add(&mut tests);
     messages::add(&mut tests);
     refused::add(&mut tests);
     residual::add(&mut tests);
