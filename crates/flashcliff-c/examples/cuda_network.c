@@ -133,6 +133,9 @@ static int agree(const fc_network *network, fc_network_batch batch, const fc_rel
 
     fc_cuda_network *planned;
     check(fc_cuda_network_plan(network, batch, type, wanted, count, 0, FC_HIGHEST, &planned));
+    const char *page;
+    check(fc_cuda_network_explain(planned, NULL, &page));
+    if (!strstr(page, "      kernels: ")) return 1;
     fc_cuda_network_sizes sizes;
     check(fc_cuda_network_sizes_of(planned, &sizes));
     size_t most = sizes.run_workspace_bytes;

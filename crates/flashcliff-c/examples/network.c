@@ -167,6 +167,14 @@ int main(int argc, char **argv) {
     /* The memory is taken once; the weights stay with the runner. */
     fc_network_runner *runner;
     check(fc_network_plan(network, BATCH, FC_F64, NULL, 0, &runner));
+
+    /* The page says what runs; the times are those of a machine with these rates. */
+    const fc_machine machine = {.bytes_per_second = 50e9, .flops_per_second = 1e12, .seconds_per_call = 1e-6};
+    const char *page;
+    check(fc_network_explain(runner, &machine, &page));
+    if (!strstr(page, "equivariant_linear") || !strstr(page, ", modelled ")) return 1;
+    printf("%s", page);
+
     const void *from[MOST];
     void *to[MOST];
     for (size_t i = 0; i < inputs; ++i) from[i] = given[i];

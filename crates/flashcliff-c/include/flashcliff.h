@@ -239,6 +239,23 @@ int fc_network_run(fc_network_runner *runner, const fc_network_call *call);
  */
 int fc_network_backward(fc_network_runner *runner, const fc_network_call *call, const fc_network_gradients *gradients);
 
+/* The rates of a machine: from its data sheet, or measured. */
+typedef struct fc_machine {
+    /* The bytes a second that are read or written in memory, and the floating-point operations a second, both above 0. */
+    double bytes_per_second;
+    double flops_per_second;
+    /* The seconds of a call with next to no work. */
+    double seconds_per_call;
+} fc_machine;
+
+/*
+ * Gives a page on a plan: a line for each call, in order, with its shapes, the bytes that it moves and its floating-point operations, with a
+ * machine also its modelled time, which is a lower bound; then the memory, and what would be faster on a GPU. machine may be NULL; one whose
+ * rates are not above 0 is FC_BAD_ARGUMENT. The text lives until the next call of this function or of fc_cuda_network_explain in this thread.
+ * After a failure *page is NULL.
+ */
+int fc_network_explain(const fc_network_runner *runner, const fc_machine *machine, const char **page);
+
 /*
  * On GPUs. The functions are in every library; one that was installed without --cuda gives FC_NO_CUDA and says so.
  *
@@ -336,6 +353,12 @@ int fc_cuda_network_plan(const fc_network *network, fc_network_batch batch, int 
 
 /* Frees a network on a GPU, or does nothing with NULL. The work of its runs is done. */
 void fc_cuda_network_free(fc_cuda_network *network);
+
+/*
+ * Gives the page of fc_network_explain with the names of the kernels that each call launches, for each sample as one sequence. Launches nothing,
+ * but compiles kernels that the library does not have.
+ */
+int fc_cuda_network_explain(const fc_cuda_network *network, const fc_machine *machine, const char **page);
 
 /* Says how much memory runs need. */
 int fc_cuda_network_sizes_of(const fc_cuda_network *network, fc_cuda_network_sizes *sizes);

@@ -25,13 +25,14 @@ pub use cuda::{
 };
 pub use memory::Tensor;
 pub use network::{
-    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, Network, NetworkBatch, NetworkCall, NetworkEnd,
-    NetworkGradients, NetworkRelationEnd, NetworkRunner, Relation, fc_cuda_network_backward,
-    fc_cuda_network_free, fc_cuda_network_plan, fc_cuda_network_run, fc_cuda_network_sizes_of,
-    fc_network_backward, fc_network_counts, fc_network_free, fc_network_input, fc_network_load,
-    fc_network_output, fc_network_parameter, fc_network_parameter_values, fc_network_plan,
-    fc_network_relation, fc_network_relation_count, fc_network_run, fc_network_runner_free,
-    fc_relation_free, fc_relation_new, fc_relation_new_i64,
+    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, Machine, Network, NetworkBatch, NetworkCall,
+    NetworkEnd, NetworkGradients, NetworkRelationEnd, NetworkRunner, Relation,
+    fc_cuda_network_backward, fc_cuda_network_explain, fc_cuda_network_free, fc_cuda_network_plan,
+    fc_cuda_network_run, fc_cuda_network_sizes_of, fc_network_backward, fc_network_counts,
+    fc_network_explain, fc_network_free, fc_network_input, fc_network_load, fc_network_output,
+    fc_network_parameter, fc_network_parameter_values, fc_network_plan, fc_network_relation,
+    fc_network_relation_count, fc_network_run, fc_network_runner_free, fc_relation_free,
+    fc_relation_new, fc_relation_new_i64,
 };
 pub use operator::{
     Operator, Plan, fc_backward, fc_forward, fc_operator_free, fc_operator_new, fc_plan_forward,

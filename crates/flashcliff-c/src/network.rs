@@ -8,10 +8,12 @@
 //! * `stages` - the memory of a plan whose gradients come later.
 //! * `wanted` - the gradients of such a plan.
 //! * `cuda` - the same on GPUs.
+//! * `explain` - pages of plans.
 
 mod call;
 mod cuda;
 mod ends;
+mod explain;
 mod relation;
 mod runner;
 mod stages;
@@ -32,11 +34,13 @@ use crate::operator::{F32, F64, no_dtype, text};
 use crate::status::{Failure, guarded};
 pub use call::{NetworkBatch, NetworkCall, NetworkGradients};
 pub use cuda::{
-    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, fc_cuda_network_backward, fc_cuda_network_free,
-    fc_cuda_network_plan, fc_cuda_network_run, fc_cuda_network_sizes_of,
+    CudaNetwork, CudaNetworkCall, CudaNetworkSizes, fc_cuda_network_backward,
+    fc_cuda_network_explain, fc_cuda_network_free, fc_cuda_network_plan, fc_cuda_network_run,
+    fc_cuda_network_sizes_of,
 };
 use ends::Ends;
 pub use ends::NetworkEnd;
+pub use explain::{Machine, fc_network_explain};
 pub use relation::{
     NetworkRelationEnd, Relation, fc_network_relation, fc_network_relation_count, fc_relation_free,
     fc_relation_new, fc_relation_new_i64,

@@ -2,7 +2,7 @@
 //!
 //! The functions exist in every build, as the functions of operators do.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 #[cfg(feature = "cuda")]
 #[path = "cuda/with.rs"]
@@ -16,6 +16,7 @@ pub(super) use backend::OnGpus;
 use flashcliff_network::Rows;
 
 use super::call::{self, NetworkBatch, NetworkCall, NetworkGradients};
+use super::explain::{Machine, explained};
 use super::{Network, known, made};
 use crate::cuda::target;
 use crate::status::{Failure, guarded};
@@ -141,6 +142,24 @@ pub unsafe extern "C" fn fc_cuda_network_sizes_of(
         // SAFETY: the caller promises it, and it is not null.
         unsafe { sizes.write(network.sizes()) };
         Ok(())
+    })
+}
+
+/// Explains a network on a GPU.
+///
+/// # Safety
+/// `network` is alive; `machine` is null or a machine; a pointer can be written to `page`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fc_cuda_network_explain(
+    network: *const CudaNetwork,
+    machine: *const Machine,
+    page: *mut *const c_char,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller promises it.
+        let network = unsafe { planned(network)? };
+        // SAFETY: the caller promises it.
+        unsafe { explained(machine, page, |machine| network.explain(machine)) }
     })
 }
 

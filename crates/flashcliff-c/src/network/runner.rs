@@ -71,6 +71,10 @@ impl<T: Number> Runner<T> {
         })
     }
 
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Runs the plan, and keeps what its gradients need.
     ///
     /// # Safety

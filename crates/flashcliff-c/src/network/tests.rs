@@ -203,6 +203,40 @@ fn batch(rows: Rows) -> NetworkBatch {
     }
 }
 
+/// The page of a runner.
+fn explained(runner: *const NetworkRunner, machine: Option<Machine>) -> String {
+    let mut page = null();
+    let machine = machine.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: the runner and the machine live; the page lives until the next call, and ends with a zero byte.
+    unsafe {
+        assert_eq!(fc_network_explain(runner, machine, &raw mut page), OK);
+        CStr::from_ptr(page).to_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn pages_are_those_of_the_library() {
+    let written = transformer("pages");
+    let network = loaded(&written);
+    let (narrow, wide) = (planned(network, ROWS, F32), planned(network, ROWS, F64));
+    // SAFETY: nobody uses the network from now on.
+    unsafe { fc_network_free(network) };
+    let rates = flashcliff_network::Machine {
+        bytes_per_second: 1e12,
+        flops_per_second: 1e13,
+        seconds_per_call: 1e-6,
+    };
+    let machine = Machine::of(1e12, 1e13, 1e-6);
+    for (runner, dtype) in [(narrow, Dtype::F32), (wide, Dtype::F64)] {
+        let plan = written.network.plan(&[written.output], ROWS, [dtype; 2]);
+        let plan = plan.unwrap();
+        assert_eq!(explained(runner, None), plan.explain());
+        assert_eq!(explained(runner, Some(machine)), plan.explain_on(&rates));
+        // SAFETY: nobody uses the runner from now on.
+        unsafe { fc_network_runner_free(runner) };
+    }
+}
+
 #[test]
 fn runs_are_those_of_the_library() {
     let written = transformer("runs");
@@ -443,6 +477,22 @@ fn wrong_calls_are_refused() {
         );
         refused(fc_network_run(null_mut(), null()), BAD_ARGUMENT, "runner");
         refused(fc_network_run(runner, null()), BAD_ARGUMENT, "call");
+        let (mut page, nowhere) = (null(), null_mut());
+        refused(
+            fc_network_explain(null(), null(), &raw mut page),
+            BAD_ARGUMENT,
+            "runner",
+        );
+        refused(
+            fc_network_explain(runner, null(), nowhere),
+            BAD_ARGUMENT,
+            "page",
+        );
+        let machine = Machine::of(1.0, 0.0, 1.0);
+        page = c"a page of before".as_ptr();
+        let explained = fc_network_explain(runner, &raw const machine, &raw mut page);
+        refused(explained, BAD_ARGUMENT, "rates above 0");
+        assert!(page.is_null());
         fc_network_runner_free(null_mut());
         fc_network_free(null_mut());
         fc_network_runner_free(runner);

@@ -13,7 +13,7 @@ use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::{Device, MatmulPrecision, Tensor, driver_error};
 use flashcliff::host_memory::Span;
 use flashcliff_network::cuda::{Gpu, Lent, Replays, Sequences};
-use flashcliff_network::{Plan, Value};
+use flashcliff_network::{Machine, Plan, Value};
 
 use super::super::tensors::{Given, Gradients, Tensors, check_memory_of_many};
 use super::super::wanted::Wanted;
@@ -98,6 +98,14 @@ impl Planned {
             run_workspace_bytes: self.gpu.memory_bytes(0),
             backward_workspace_bytes: self.gpu.memory_bytes(1),
         }
+    }
+
+    pub(super) fn explain(&self, machine: Option<&Machine>) -> Result<String, Failure> {
+        let page = match machine {
+            Some(machine) => self.gpu.explain_on(machine),
+            None => self.gpu.explain(),
+        };
+        page.map_err(Failure::network)
     }
 
     /// # Safety

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use flashcliff_network::Machine;
+
 use super::super::tensors::{Given, Gradients};
 use super::{CudaNetworkCall, CudaNetworkSizes, Request};
 use crate::cuda::no_cuda;
@@ -16,6 +18,10 @@ impl Planned {
     }
 
     pub(super) fn sizes(&self) -> CudaNetworkSizes {
+        match self.0 {}
+    }
+
+    pub(super) fn explain(&self, _: Option<&Machine>) -> Result<String, Failure> {
         match self.0 {}
     }
 
