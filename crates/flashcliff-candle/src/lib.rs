@@ -10,6 +10,7 @@
 //! * [`optim`] - Adam, AdamW and Lion with a state that can be saved, clipping and schedules.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.
 //! * [`timeline`] - what the time of a step is spent on.
+//! * [`explain`](mod@explain) - what a network runs, before it is timed: calls, kernels, bytes, modelled times.
 //! * [`distributed`] - training on several GPUs, one process each.
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
@@ -48,6 +49,7 @@ mod choices;
 pub mod device;
 pub mod distributed;
 mod error;
+pub mod explain;
 pub mod functional;
 pub mod init;
 pub mod layers;

@@ -8,7 +8,7 @@ use flashcliff::cuda::segments::Addresses;
 use flashcliff::cuda::{self, LossScaling, driver_error, network};
 use flashcliff::{Device, Dtype};
 use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment};
-use flashcliff_network::{Network, Plan, Rows, Value};
+use flashcliff_network::{Machine, Network, Plan, Rows, Value};
 
 use super::buckets::Bucket;
 use super::operations::Reports;
@@ -95,6 +95,11 @@ impl OnGpu {
     /// The plan.
     pub(super) fn plan(&self) -> &Plan {
         self.gpu.plan()
+    }
+
+    /// The page of the plan, with times of a machine if there is one.
+    pub(super) fn page(&self, machine: Option<&Machine>) -> Result<String, Error> {
+        Ok(self.gpu.page(&self.gpu.kernels(None)?, machine)?)
     }
 
     /// The sum of the errors of the parts so far.

@@ -13,13 +13,12 @@ use super::gpu::{self, OnGpu};
 use super::operations::{Operations, Reports};
 use super::room::Room;
 use super::{Features, ObjectiveOptions};
-use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory;
 use crate::op::graphs::Graphs;
 use crate::op::in_place;
 use crate::optim::LossScale;
-use crate::timeline;
+use crate::{Error, explain, timeline};
 
 /// A plan with its memory.
 #[derive(Debug)]
@@ -158,7 +157,7 @@ impl Planned {
                 .map(drop);
         }
         let factor = loss_scale.map_or(Ok(1.0), |scale| Ok::<_, Error>(scale.state()?.scale))?;
-        self.observe();
+        self.observe()?;
         for index in 0..parts {
             let own = self.part(rows, index);
             match parts {
@@ -193,11 +192,16 @@ impl Planned {
         }
     }
 
-    /// Makes the operations that a timeline hears of, if there is one.
-    fn observe(&self) {
+    /// Makes the operations that a timeline hears of, and the page of the plan, if someone wants them.
+    fn observe(&self) -> Result<(), Error> {
         if timeline::is_recording() {
             self.operations.get_or_init(|| Operations::new(self.plan()));
         }
+        explain::add("objective", |machine| match &self.place {
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.page(machine),
+            _ => Ok(explain::of_plan(self.plan(), machine)),
+        })
     }
 
     /// The error of the last batch, in one tensor for all batches.
@@ -225,7 +229,7 @@ impl Planned {
         loss_scale: Option<&LossScale>,
         watch: Option<gpu::Watch<'_>>,
     ) -> Result<Tensor, Error> {
-        self.observe();
+        self.observe()?;
         let parts: Result<Vec<_>, Error> = (0..parts)
             .map(|index| {
                 let tensors = tensors_of_part(batch, [rows, parts], index)?;

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::explain;
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::optim::{Adam, AdamOptions};
 
@@ -32,6 +33,9 @@ pub(crate) fn add(tests: &mut Tests) {
                 losses(architecture);
             },
         );
+        tests.add(format!("models::{name}::pages_name_kernels"), move || {
+            explained(architecture);
+        });
         tests.add(format!("models::{name}::repeats"), move || {
             repeats(architecture)
         });
@@ -130,6 +134,22 @@ fn losses(architecture: Architecture) {
                 "{dtype:?}, step {step}: expected {expected} within {bound:e}, got {got}"
             );
         }
+    }
+}
+
+/// Pages change no result, and name the kernels of the plan of both passes.
+fn explained(architecture: Architecture) {
+    let losses = Run::new(architecture, DType::F32, gpu()).train(0..2);
+    let mut run = Run::new(architecture, DType::F32, gpu());
+    let (again, pages) = explain::pages(None, || run.train(0..2));
+    assert_eq!(losses, again);
+    assert!(!pages.is_empty());
+    for page in &pages {
+        let is_named = page.text.contains("\n      kernels: ");
+        assert!(
+            is_named && page.text.contains(" with products in "),
+            "{page:?}"
+        );
     }
 }
 

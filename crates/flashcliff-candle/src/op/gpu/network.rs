@@ -18,12 +18,11 @@ use super::OnGpu;
 use super::library::{self, core_dtype};
 use super::memory::{self, View, misplaced, with_views};
 use super::operator::{dtype, tensors};
-use crate::Error;
 use crate::layers::transformer::Sequences as Ragged;
 use crate::op::network::{Key, NetworkFunction, Staged};
 use crate::op::node::{self, Argument, Backward};
 use crate::op::once::{self, Gradient};
-use crate::precision;
+use crate::{Error, explain, precision};
 
 /// The key of a plan on a GPU.
 #[derive(Debug, PartialEq)]
@@ -258,6 +257,9 @@ impl Call {
             forks: false,
             stops: &[],
         };
+        explain::add(self.function.shared.name, |machine| {
+            Ok(gpu.page(&gpu.kernels(sequences)?, machine)?)
+        })?;
         self.function
             .reporting((&self.staged, gpu.plan()), stage, |report| {
                 let mut hear = |moment| -> Result<(), Error> {

@@ -6,15 +6,15 @@ use candle_core::{Storage, Tensor};
 use flashcliff::{Element, Pass, threads};
 use flashcliff_network::scratch::Buffer;
 use flashcliff_network::tokens::Draw;
-use flashcliff_network::{Kept, LaterSlices, Plan, Room, Rows, Scales, Slices, Sources};
+use flashcliff_network::{Kept, LaterSlices, Machine, Plan, Room, Rows, Scales, Slices, Sources};
 
 use super::{Key, NetworkFunction, Staged};
-use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::{Array, Derived, Function, Slots, check_room};
 use crate::op::graphs::Graphs;
 use crate::op::node;
 use crate::timeline::{self, Operation};
+use crate::{Error, explain};
 
 /// The plan of a forward pass, and the values that its gradients read.
 pub(crate) struct Saved<T: Scalar> {
@@ -174,6 +174,8 @@ impl NetworkFunction {
             relations: graphs.map_or(&[][..], Graphs::segments),
             ..Scales::default()
         };
+        let page = |machine: Option<&Machine>| Ok(explain::of_plan(plan, machine));
+        explain::add(self.shared.name, page)?;
         // A layer of tokens is one operation of a timeline, which does not hear of its calls.
         let is_heard = self.around.is_none() && timeline::is_recording();
         self.reporting((staged, plan), stage, |report| {
