@@ -45,6 +45,11 @@ impl OnGpu {
         self.gpu.plan()
     }
 
+    /// The page of the plan, with the names of kernels.
+    pub(super) fn explain(&self) -> Result<String, Error> {
+        self.gpu.explain()
+    }
+
     /// The bytes of memory that each stage needs while it runs.
     pub(super) fn spaces(&self) -> [usize; 2] {
         [0, 1].map(|stage| self.gpu.memory_bytes(stage))

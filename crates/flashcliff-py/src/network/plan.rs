@@ -336,8 +336,9 @@ impl NetworkPlan {
         self.run(py, 1, &given)
     }
 
-    fn __str__(&self) -> String {
-        self.0.plan().explain()
+    /// The calls, one a line, with bytes and operations; on a GPU with the names of kernels, for each sample as one sequence.
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, || self.0.explain())
     }
 }
 
@@ -360,6 +361,14 @@ impl Planned {
             On::Cpu(plan) => plan,
             #[cfg(feature = "cuda")]
             On::Gpu(own) => own.plan(),
+        }
+    }
+
+    fn explain(&self) -> Result<String, Error> {
+        match &self.on {
+            On::Cpu(plan) => Ok(plan.explain()),
+            #[cfg(feature = "cuda")]
+            On::Gpu(own) => own.explain(),
         }
     }
 
