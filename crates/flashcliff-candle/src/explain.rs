@@ -21,7 +21,8 @@
 
 use std::cell::RefCell;
 
-use flashcliff_network::{Machine, Plan};
+pub use flashcliff_network::Machine;
+use flashcliff_network::Plan;
 
 use crate::Error;
 

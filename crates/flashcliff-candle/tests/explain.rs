@@ -4,7 +4,6 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
 use flashcliff_candle::{Error, explain};
-use flashcliff_network::Machine;
 
 const BATCH: usize = 4;
 
@@ -57,7 +56,7 @@ fn a_page_is_that_of_both_passes() -> Result<(), Error> {
 #[test]
 fn other_sizes_have_other_pages_and_times_are_those_of_a_machine() -> Result<(), Error> {
     let model = model()?;
-    let machine = Machine {
+    let machine = explain::Machine {
         bytes_per_second: 1e10,
         flops_per_second: 1e11,
         seconds_per_call: 1e-6,

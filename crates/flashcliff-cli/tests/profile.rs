@@ -105,6 +105,20 @@ fn networks_without_a_plan_have_rows_of_candle() {
 }
 
 #[test]
+fn a_profile_explains_the_plan_of_a_step() {
+    let folder = Folder::new();
+    let text = folder.stdout("profile regression --batch 3 --steps 3 --quiet --explain");
+    let (_, page) = text.split_once("\nobjective: ").unwrap();
+    for part in [
+        "calls for 3 rows, features in f32, model in f32\n",
+        "steerable_product gradient",
+        "\nstage 0 modelled ",
+    ] {
+        assert!(page.contains(part), "no {part}:\n{text}");
+    }
+}
+
+#[test]
 fn a_trace_has_every_slice_of_a_step_in_order() {
     let folder = Folder::new();
     folder.stdout("profile regression --steps 3 --quiet --trace trace.json");

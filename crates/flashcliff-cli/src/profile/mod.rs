@@ -3,8 +3,10 @@
 //! * `measure` - steps with and without a profile, in turns.
 //! * `rows` - operations with their times, bytes and share of the roofline.
 //! * `report` - all of it, as JSON and as a table.
+//! * `explain` - the pages of the plans of a step.
 //! * `trace` - one step for Chrome's tracing and Perfetto.
 
+mod explain;
 mod measure;
 mod report;
 mod rows;
@@ -71,6 +73,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
+    /// Also print which calls a step runs, in order: shapes, bytes, operations, least times by the rates that are measured here; on a GPU the kernels.
+    #[arg(long)]
+    explain: bool,
+
     #[command(flatten)]
     overwrite: Overwrite,
 }
@@ -105,7 +111,14 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     if let Some(file) = trace {
         file.commit(trace::chrome(&steps.sampled.timeline, name)?.as_bytes())?;
     }
-    print(&report.text())
+    print(&report.text())?;
+    match args.explain {
+        true => print(&explain::pages(
+            &rehearsal,
+            &report.machine(args.precision),
+        )?),
+        false => Ok(()),
+    }
 }
 
 #[cfg(feature = "cuda")]

@@ -1,8 +1,9 @@
 //! A profile as JSON and as a table.
 
-use flashcliff::threads;
+use flashcliff::{Dtype, threads};
 use flashcliff_bench::Target;
 use flashcliff_bench::machine::{Kind, Rates, commit};
+use flashcliff_candle::explain::Machine;
 use flashcliff_candle::timeline::Operation;
 use serde::Serialize;
 
@@ -89,6 +90,21 @@ impl Report {
             captured_seconds: steps.captured,
             rows,
         })
+    }
+
+    /// The rates for times of a model, in steps of a precision.
+    pub(super) fn machine(&self, precision: PrecisionName) -> Machine {
+        let dtype = match precision {
+            PrecisionName::Highest | PrecisionName::Tf32 => Dtype::F32,
+            PrecisionName::Bf16 => Dtype::Bf16,
+            PrecisionName::F16 => Dtype::F16,
+        };
+        let rounds_to_tf32 = precision == PrecisionName::Tf32;
+        Machine {
+            bytes_per_second: self.rates.copy_bytes,
+            flops_per_second: self.rates.flops(dtype, true, rounds_to_tf32),
+            seconds_per_call: self.rates.call_seconds,
+        }
     }
 
     /// The report as JSON.
