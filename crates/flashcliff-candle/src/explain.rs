@@ -56,10 +56,10 @@ impl Drop for Around {
 }
 
 /// Runs work. Returns a page for each plan that this thread runs meanwhile, in order, with times of a machine if there
-/// is one. Equal pages are there once: those of both passes, and of layers of equal sizes.
+/// is one. Equal pages are there once: both passes of a plan have one page, and so have layers of equal sizes.
 ///
-/// Operators that are applied one by one have no plan, and so no page. On a GPU the kernels are those of tensors as
-/// aligned as allocations; if their names cannot be found, the work fails with the error of the device.
+/// Operators that are applied one by one have no plan, and so no page. On a GPU the kernels are for tensors as aligned
+/// as allocations; if their names cannot be found, the work fails with the error of the device.
 pub fn pages<R>(machine: Option<&Machine>, work: impl FnOnce() -> R) -> (R, Vec<Page>) {
     let own = Pages {
         machine: machine.copied(),

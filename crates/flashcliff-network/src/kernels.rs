@@ -1,6 +1,6 @@
 //! The names of the kernels of a plan.
 
-/// The names of what a plan launches on a GPU, in order: those of `flashcliff::cuda::launches`. A plan for the CPU
+/// The names of what a plan launches on a GPU, in order, as `flashcliff::cuda::launches` says them. A plan for the CPU
 /// has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {

@@ -73,7 +73,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Also print which calls a step runs, in order: shapes, bytes, operations, least times by the rates that are measured here; on a GPU the kernels.
+    /// Also print the calls of a step in order: shapes, bytes, operations and least times by the measured rates; on a GPU the kernels.
     #[arg(long)]
     explain: bool,
 

@@ -23,8 +23,8 @@ impl Gpu {
         self.page(&self.kernels(None)?, Some(machine))
     }
 
-    /// The page with names of [kernels](Self::kernels), which may be those of a ragged batch, and with times of a
-    /// machine if there is one.
+    /// The page with the names of [kernels](Self::kernels), also of a ragged batch, and with times of a machine if
+    /// there is one.
     ///
     /// # Errors
     /// Errors of the device, whose name the page has.

@@ -34,7 +34,7 @@ impl Gpu {
     /// The kernels of all calls, in all stages, by name. Nothing is launched, and no memory is taken. Kernels that are
     /// compiled at their first use are compiled.
     ///
-    /// They are those of a run with tensors as aligned as allocations, and with dropout. Without `sequences` each
+    /// They are the kernels of a run with tensors as aligned as allocations, and with dropout. Without `sequences` each
     /// sample is one sequence. With sequences, whose addresses are not used, attention may have other kernels.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What a thread launches, by name.
 //!
 //! Every launch of a plan comes through this module: of a function of `flashcliff-sys`, of a kernel that was compiled
-//! when it was used, of a matrix product, of a copy, of a fill. So the names come from the code that launches, behind
+//! when it was used, of a matrix product, of a copy, of a fill. So the names come from the code that launches, after
 //! all choices between kernels, and no second list can say something else.
 //!
 //! A name is
