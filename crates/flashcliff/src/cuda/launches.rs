@@ -11,9 +11,9 @@
 //! | `fc_item_heads` | a function of `flashcliff-sys`, in the file of the header that declares it |
 //! | `rows_kernel<sgp_norm>` | a program in a skeleton of `flashcliff-sys`: `points`, `rows`, `walk` or `kept` |
 //! | `kept_kernel<sgp_norm, 2>` | the same, with two channels a thread |
-//! | `chain_kernel<32 rows: copy, product, sgp_norm>` | a [chain](super::chains), with the rows of a tile and its parts |
-//! | `messages_kernel<sgp_norm, 2>` | [messages](super::messages) along edges |
-//! | `rows::softmax` | a function of [`Rows`](super::rows::Rows) |
+//! | `chain_kernel<32 rows: copy, product, sgp_norm>` | a chain of `chains`, with the rows of a tile and its parts |
+//! | `messages_kernel<sgp_norm, 2>` | messages of `messages` along edges, with two channels a thread |
+//! | `rows::softmax` | a function of [`Rows`](super::rows::Rows), compiled at its first use |
 //! | `cublasLtMatmul<tf32>` | a product of `f32` matrices and its precision; other types stand alone |
 //! | `cuMemsetD8Async`, `cuMemcpyDtoDAsync` | a fill, a copy |
 

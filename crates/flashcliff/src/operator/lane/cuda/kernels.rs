@@ -24,20 +24,19 @@ unsafe impl Send for Kernel {}
 // SAFETY: the same holds as above.
 unsafe impl Sync for Kernel {}
 
-/// A kernel that takes a call, and how it walks over rows of tensors with strides, if it does.
+/// A kernel that takes a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     kernel: Kernel,
-    #[cfg(feature = "jit")]
-    walker: Option<Walker>,
+    /// The skeleton and the channels of a thread, of a kernel for rows of tensors with strides.
+    walks: Option<(&'static str, usize)>,
 }
 
 impl Found {
     fn contiguous(kernel: Kernel) -> Self {
         Self {
             kernel,
-            #[cfg(feature = "jit")]
-            walker: None,
+            walks: None,
         }
     }
 
@@ -45,7 +44,7 @@ impl Found {
     pub(super) fn walking(walker: Walker, kernel: Kernel) -> Self {
         Self {
             kernel,
-            walker: Some(walker),
+            walks: Some((walker.skeleton(), walker.lanes)),
         }
     }
 
@@ -121,16 +120,11 @@ impl Kernels {
     /// The name of a launch of a kernel of this program.
     pub(super) fn name(&self, found: &Found) -> String {
         let program = &self.source().name;
-        #[cfg(feature = "jit")]
-        if let Some(walker) = found.walker {
-            return format!("{}_kernel<{program}, {}>", walker.skeleton(), walker.lanes);
+        match found.walks {
+            Some((skeleton, lanes)) => format!("{skeleton}_kernel<{program}, {lanes}>"),
+            None if self.are_pointwise() => format!("points_kernel<{program}>"),
+            None => format!("rows_kernel<{program}>"),
         }
-        let skeleton = if self.are_pointwise() {
-            "points"
-        } else {
-            "rows"
-        };
-        format!("{skeleton}_kernel<{program}>")
     }
 
     /// The kernel that takes a call, if it is there.
