@@ -68,6 +68,16 @@ impl Gpu {
                 Ok(nowhere.next(spot.len() * spot.dtype.bytes()))
             })
             .collect();
+        // An address of 0 would stand for sequences without bounds.
+        let sequences = sequences.map(|both| {
+            both.map(|own| Sequences {
+                address: match own.bounds.len() {
+                    0 => 0,
+                    count => nowhere.next(count * size_of::<i32>()),
+                },
+                ..own
+            })
+        });
         let relations = network.relations().map(|own| {
             let [rows, targets] = [own.from(), own.to()].map(|axis| axis.size(plan.batch()));
             Addresses {
