@@ -441,9 +441,14 @@ impl<'a, T: DeviceElement + Element> There<'a, T> {
     }
 }
 
-/// Compares the kernels that a plan lists with those that a run launches.
+/// Compares the kernels that a plan lists with those that a run launches. A list is of a run with dropout, which is a
+/// copy elsewhere.
 pub(crate) fn compare_kernels<T: DeviceElement + Element>(name: &str, there: &mut There<'_, T>) {
-    let listed = there.listed();
+    let mut listed = there.listed();
+    if there.whole.case.draw.is_none() {
+        let dropped = listed.iter_mut().filter(|own| *own == "fc_drop");
+        dropped.for_each(|own| *own = "cuMemcpyDtoDAsync".to_owned());
+    }
     let (_, launched) = launches::noted(|| there.eager());
     assert!(!launched.is_empty(), "{name}: nothing was launched");
     assert_eq!(listed, launched, "{name}: kernels");
