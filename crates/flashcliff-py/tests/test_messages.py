@@ -9,7 +9,7 @@ from torch.func import grad, jvp, vmap
 import flashcliff
 from flashcliff import Algebra
 from flashcliff import functional as F
-from flashcliff.graphs import Graph, gather, messages, segment_sum
+from flashcliff.graphs import Graph, Relation, gather, messages, segment_sum
 from flashcliff.operators import Multivector, PerChannel, PerItem, Scalars, operator
 
 SPACE = Algebra(3)
@@ -98,6 +98,32 @@ def test_several_results_of_any_ends(ends, to):
     for one, other in zip(got, wanted(gated, (x, y, z, p), ends, to)):
         assert one.shape == other.shape
         assert off(one, other) < 1e-15
+
+
+@pytest.mark.parametrize("to", ["receivers", "senders", "edges"])
+def test_between_two_sets_of_nodes(to):
+    """Receivers and senders may be different nodes, of which there are different numbers."""
+    counts = {"senders": 9, "receivers": NODES}
+    senders = torch.tensor([0, 8, 2, 2, 7, 1, 3, 0])
+    ends = Relation(RECEIVERS, NODES), Relation(senders, 9)
+    relations = dict(zip(("receivers", "senders"), ends))
+    x, y, w = random(4, 9, CHANNELS), random(4, NODES, CHANNELS, seed=1), random(5, EDGES, CHANNELS, seed=2)
+    tensors = [tensor.requires_grad_() for tensor in (x, y, w)]
+
+    def call(*given):
+        return messages(weighted, ends, *given, ends=("senders", "receivers", "edges"), to=to)
+
+    of_edges = weighted(x[:, senders], y[:, RECEIVERS], w)
+    expected = of_edges
+    if to != "edges":
+        index = relations[to].targets.long()
+        expected = of_edges.new_zeros(7, counts[to], CHANNELS).index_add(1, index, of_edges)
+    assert off(call(*tensors), expected) < 1e-15
+    assert torch.autograd.gradcheck(call, tensors)
+    assert torch.autograd.gradgradcheck(call, tensors)
+    fewer = Relation(RECEIVERS[:-1], NODES), Relation(senders, 9)
+    with pytest.raises(ValueError, match="edges: expected relations with as many rows"):
+        messages(weighted, fewer, *tensors, ends=("senders", "receivers", "edges"), to=to)
 
 
 @pytest.mark.parametrize("one", [True, False])

@@ -19,7 +19,9 @@ Graphs = Relation | Tensor
 """The graph of each node, as a relation or as a ``batch`` of PyTorch Geometric."""
 
 
-def ends_of(edges: Any, num_nodes: int | None = None) -> tuple[Relation, Relation]:
+def ends_of(
+    edges: Any, num_nodes: int | None = None, *, two_sets: bool = False
+) -> tuple[Relation, Relation]:
     """The receivers and the senders of edges.
 
     A tensor is an ``edge_index`` ``[2, edges]``, from which a :class:`Graph` is made. That costs two sorts. The graph is used again while
@@ -30,6 +32,7 @@ def ends_of(edges: Any, num_nodes: int | None = None) -> tuple[Relation, Relatio
     Args:
         edges: :data:`Edges`.
         num_nodes: the number of nodes, without which edges must not be a tensor.
+        two_sets: whether receivers and senders may be nodes of two sets, of which there are different numbers.
 
     Raises:
         TypeError: these are no :data:`Edges`.
@@ -43,9 +46,10 @@ def ends_of(edges: Any, num_nodes: int | None = None) -> tuple[Relation, Relatio
     if isinstance(edges, (tuple, list)) and len(edges) == 2:
         receivers, senders = edges
         if isinstance(receivers, Relation) and isinstance(senders, Relation):
-            if receivers.sizes != senders.sizes:
+            if receivers.rows != senders.rows or not (two_sets or receivers.count == senders.count):
+                expected = "with as many rows" if two_sets else "of the same sizes"
                 raise ValueError(
-                    f"edges: expected relations of the same sizes, got {receivers} and {senders}"
+                    f"edges: expected relations {expected}, got {receivers} and {senders}"
                 )
             return receivers, senders
     more = "" if num_nodes is None else ", or an edge_index [2, edges]"

@@ -48,7 +48,7 @@ def messages(
 
     Args:
         operator: an operator of :func:`flashcliff.operators.operator`.
-        graph: the edges.
+        graph: the edges. Receivers and senders may be two sets of nodes: a pair of relations with as many rows.
         tensors: the arguments of the operator, in order, all of one element type.
         ends: for each argument but parameters whether it is of ``"edges"``, of their ``"senders"`` or of their ``"receivers"``.
         to: where results are summed, ``"receivers"`` or ``"senders"``; ``"edges"``: not at all.
@@ -81,7 +81,7 @@ def messages(
         got = type(operator).__name__
         raise TypeError(f"operator: expected one of flashcliff.operators.operator, got {got}")
     name = operator.__name__
-    receivers, senders = ends_of(graph)
+    receivers, senders = ends_of(graph, two_sets=True)
     to, reduce = checks.word("to", to), checks.word("reduce", reduce)
     if to not in _ENDS:
         raise ValueError(f"to: expected one of {', '.join(_ENDS)}, got {to!r}")
