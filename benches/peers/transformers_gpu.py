@@ -3,8 +3,9 @@
 
 One process and the same weights for all. Before a variant is timed its outputs are compared with the package's; for
 eager variants with TF32 off, and gradients too. A training step is the forward pass, a sum of squares as the loss, the
-backward pass and PyTorch's fused AdamW. Times are medians: `gpu` between events around the call, `wall` of the host until the GPU
-is done. `peak` is the largest amount of memory that PyTorch had allocated in a step, beyond what was there before the
+backward pass and PyTorch's fused AdamW. Times are of one call, as medians over samples: `gpu` between events around the calls of a
+sample, `wall` of the host until the GPU is done. A sample is as many calls in a row as take 30 ms, as a training loop makes them, or one
+longer call. `peak` is the largest amount of memory that PyTorch had allocated in a step, beyond what was there before the
 variant was made.
 
 | variant         | what                                                                       |
@@ -38,6 +39,7 @@ with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
 import argparse
 import contextlib
 import gc
+import math
 import signal
 import statistics
 import time
@@ -244,27 +246,34 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def timed(function, device, samples, seconds=4.0):
-    """Median seconds of a call, by events and by the wall clock: `samples` of them, fewer if they take too long."""
-    for _ in range(2):
-        function()
-    gpu, wall = [], []
-    begun = time.perf_counter()
-    while len(wall) < samples and (len(wall) < 3 or time.perf_counter() - begun < seconds):
+def timed(function, device, samples, seconds=4.0, least=0.03):
+    """Median seconds of a call, by events and by the wall clock: `samples` of them, fewer if they take too long. Each is the mean of as many
+    calls in a row as take `least` seconds."""
+
+    def passed(calls):
+        """Seconds of calls in a row, by the wall clock, and by events."""
         synchronize(device)
         start = time.perf_counter()
         if device == "cuda":
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             first.record()
-        function()
+        for _ in range(calls):
+            function()
         if device == "cuda":
             last.record()
         synchronize(device)
-        wall.append(time.perf_counter() - start)
-        if device == "cuda":
-            gpu.append(1e-3 * first.elapsed_time(last))
-    found = {"wall": statistics.median(wall), "samples": len(wall)}
-    return {"gpu": statistics.median(gpu), **found} if gpu else found
+        wall = time.perf_counter() - start
+        return wall, 1e-3 * first.elapsed_time(last) if device == "cuda" else wall
+
+    passed(2)
+    calls = math.ceil(least / passed(1)[0])
+    found = []
+    begun = time.perf_counter()
+    while len(found) < samples and (len(found) < 3 or time.perf_counter() - begun < seconds):
+        found.append([own / calls for own in passed(calls)])
+    wall, gpu = (statistics.median(own) for own in zip(*found, strict=True))
+    result = {"wall": wall, "samples": len(found), "calls": calls}
+    return {"gpu": gpu, **result} if device == "cuda" else result
 
 
 def gradients(net, run):

@@ -16,7 +16,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 28] = [
+const KINDS: [(&str, Source); 29] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -47,6 +47,8 @@ const KINDS: [(&str, Source); 28] = [
     // Each CTA has its own rows, or its own blocks of a matrix.
     ("block_sparse.cu", Source::Dependent),
     ("block_sparse_few.cu", Source::Dependent),
+    // Products of warpgroups, and sums over the CTAs of a cluster: instructions of 90a.
+    ("attention_long.cu", Source::Rows),
     // Each warp has its own rows of queries or keys.
     ("attention.cu", Source::Portable),
     ("attention_whole.cu", Source::Dependent),

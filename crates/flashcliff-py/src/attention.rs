@@ -60,22 +60,23 @@ impl Attention {
         })
     }
 
-    /// Like `forward`, and the gradient of the result, and the gradients of queries, keys and values.
+    /// Like `forward`, and the gradient of the result, the gradients of queries, keys and values, and the address of
+    /// room for as many numbers as there are logarithms.
     fn backward(
         &self,
         kind: PyKind,
         tensors: [PyHeads; 4],
         log_sums: usize,
         rows: (usize, PyRows, PyRows),
-        gradients: (PyHeads, [PyHeads; 3]),
+        gradients: (PyHeads, [PyHeads; 3], usize),
         stream: PyStream,
     ) -> PyResult<()> {
         let call = call(&kind, tensors, log_sums, rows)?;
-        let (of_out, to) = (heads(gradients.0), gradients.1.map(heads));
+        let (of_out, to, means) = (heads(gradients.0), gradients.1.map(heads), gradients.2);
         caught(|| {
             self.devices.with(stream, |target| {
                 // SAFETY: the same holds as above.
-                unsafe { call.backward(target, of_out, to) }
+                unsafe { call.backward(target, of_out, to, means as u64) }
             })
         })
     }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "attention_fragments.cuh"
+#include "attention_long.h"
 
 namespace fc {
 namespace {
@@ -28,9 +29,10 @@ constexpr float kLn2 = 0.6931471805599453f;
 struct Call {
   fc_attention of;
   fc_attention_tensor gradient, gradients[3];
-  int tiles;    // CTAs of a sequence
-  int first;    // row of CTAs of a launch: grids have few of these
-  int buffers;  // tiles in shared memory at once: 1 or 2
+  int tiles;         // CTAs of a sequence
+  int first;         // row of CTAs of a launch: grids have few of these
+  int buffers;       // tiles in shared memory at once: 1 or 2
+  bool short_alone;  // long sequences have another launch
 };
 
 extern __shared__ __align__(16) float shared[];
@@ -41,9 +43,6 @@ extern __shared__ __align__(16) float shared[];
 // rows of a buffer are no factors of sums over rows.
 __host__ __device__ inline int behind_values(int columns, int value_width) { return columns * kEight - whole_eights(value_width); }
 
-// The heads that one CTA counts as rows: all heads if they share one head of keys, else one.
-FC_INLINE int folded_heads(const fc_attention &of) { return of.key_heads == 1 ? of.heads : 1; }
-
 template <int Columns, int Blocks, class S, bool Exact>
 __global__ void __launch_bounds__(kMostWarps * 32) forward_kernel(const __grid_constant__ Call call) {
   constexpr int kTile = Blocks * kEight;
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) forward_kernel(const __grid_c
   const int64_t sequence = blockIdx.x / call.tiles;
   const int head = call.first + int(blockIdx.y), rows = int(blockDim.x) / 32 * kOwn, start = int(blockIdx.x % call.tiles) * rows;
   const Span own(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
-  if (start >= own.rows) return;
+  if (start >= own.rows || (call.short_alone && is_long(own.count, keys.count))) return;
   float *next = shared;
   const Rows query[] = {rows_at(next, rows, of.width)};
   const int behind = behind_values(Columns, of.value_width);
@@ -229,6 +228,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, (Exact || Columns > 6) ? 2 : 
   const bool of_queries = at < of.key_heads;
   const int head = at - (of_queries ? 0 : of.key_heads);
   const Span queries(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
+  if (call.short_alone && is_long(queries.count, keys.count)) return;
   const fc_attention_tensor (&gradients)[3] = call.gradients;
   if (of_queries) {
     if (start >= queries.rows) return;
@@ -282,11 +282,14 @@ size_t shared_memory() {
   return found && size_t(bytes) > kOfCtas ? size_t(bytes) - kOfCtas : 0;
 }
 
+// Whether there may be sequences that are not long.
+bool has_short(const fc_attention &of) { return of.queries.bounds != nullptr || of.keys.bounds != nullptr; }
+
 // Launches a kernel with as many warps as the longest sequence needs.
 template <bool Backward>
 int launch(Call &call, void *stream) {
   const fc_attention &of = call.of;
-  const int64_t folded = of.key_heads == 1 ? of.heads : 1, rows_of_queries = of.queries.longest * folded;
+  const int64_t folded = folded_heads(of), rows_of_queries = of.queries.longest * folded;
   const int64_t longest = Backward ? std::max(rows_of_queries, of.keys.longest) : rows_of_queries;
   if (of.sequences == 0 || longest == 0) return 0;
   // Rows are divided by the items of a head with 32 bits, if there are several heads.
@@ -354,11 +357,16 @@ extern "C" int fc_attention_forward(const fc_attention *attention, void *stream)
   if (!fc::good(attention)) return FC_ERROR_BAD_CALL;
   fc::Call call = {};
   call.of = *attention;
+  call.short_alone = fc::long_serves(*attention);
+  if (call.short_alone) {
+    const int error = fc::long_forward(*attention, stream);
+    if (error != 0 || !fc::has_short(*attention)) return error;
+  }
   return fc::launch<false>(call, stream);
 }
 
 extern "C" int fc_attention_backward(const fc_attention *attention, const fc_attention_tensor *gradient,
-                                     const fc_attention_tensor *gradients, void *stream) {
+                                     const fc_attention_tensor *gradients, float *means, void *stream) {
   if (!fc::good(attention) || gradient == nullptr || gradients == nullptr) return FC_ERROR_BAD_CALL;
   fc::Call call = {};
   call.of = *attention;
@@ -370,6 +378,11 @@ extern "C" int fc_attention_backward(const fc_attention *attention, const fc_att
     call.gradients[i] = gradients[i];
     good = good && fc::good(gradients[i], rows[i]) && fc::aligned(gradients[i], attention->dtype);
   }
-  if (!good) return FC_ERROR_BAD_CALL;
+  if (!good || (rows[0] > 0 && means == nullptr)) return FC_ERROR_BAD_CALL;
+  call.short_alone = fc::long_serves(*attention);
+  if (call.short_alone) {
+    const int error = fc::long_backward(*attention, *gradient, gradients, means, stream);
+    if (error != 0 || !fc::has_short(*attention)) return error;
+  }
   return fc::launch<true>(call, stream);
 }

@@ -55,9 +55,10 @@ typedef struct fc_attention {
 /* Writes `out` and `log_sums`. */
 int fc_attention_forward(const fc_attention *attention, void *stream);
 
-/* Writes the gradients of queries, keys and values, in this order, from `gradient`, that of `out`; `out` and `log_sums` are read. */
+/* Writes the gradients of queries, keys and values, in this order, from `gradient`, that of `out`; `out` and `log_sums` are read.
+ * `means` is room for [heads, queries] numbers, which long sequences use. */
 int fc_attention_backward(const fc_attention *attention, const fc_attention_tensor *gradient,
-                          const fc_attention_tensor *gradients, void *stream);
+                          const fc_attention_tensor *gradients, float *means, void *stream);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,16 @@ namespace {
 constexpr int kEight = 8;  // rows and columns of a fragment
 constexpr int kAligned = FC_ATTENTION_ALIGNED;
 
+// The heads that one CTA counts as rows: all heads if they share one head of keys, else one.
+__host__ __device__ inline int folded_heads(const fc_attention &of) { return of.key_heads == 1 ? of.heads : 1; }
+
+// Whether a sequence has enough queries and keys for the kernels of long ones. This is asked of each sequence, so that its results do not
+// depend on others.
+__host__ __device__ inline bool is_long(int64_t queries, int64_t keys) {
+  constexpr int64_t kShortest = 128;
+  return queries >= kShortest && keys >= kShortest;
+}
+
 // The rows of one sequence. Heads that share keys and values are rows too, one head after another.
 struct Span {
   int64_t sequence, first;  // the sequence, and its first row among all rows where there are bounds

@@ -29,13 +29,6 @@ constexpr int kNarrow = 5, kWide = 8;
 // computes, else to one.
 constexpr int kThreads = 512;
 
-// 2^x, where what is too small for a normal number is 0.
-FC_INLINE float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // The numbers of shared memory for a row of one head.
 struct Strides {
   int query, key, value;

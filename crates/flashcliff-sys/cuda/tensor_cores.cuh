@@ -26,6 +26,13 @@ FC_INLINE float sum_of_four(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+// 2^x, where what is too small for a normal number is 0.
+FC_INLINE float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 FC_INLINE float rounded(float x) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));

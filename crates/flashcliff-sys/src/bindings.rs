@@ -2934,11 +2934,13 @@ unsafe extern "C" {
         attention: *const fc_attention,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// Writes the gradients of queries, keys and values, in this order, from `gradient`, that of `out`; `out` and `log_sums` are read.
+    /** Writes the gradients of queries, keys and values, in this order, from `gradient`, that of `out`; `out` and `log_sums` are read.
+ `means` is room for \[heads, queries\] numbers, which long sequences use.*/
     pub fn fc_attention_backward(
         attention: *const fc_attention,
         gradient: *const fc_attention_tensor,
         gradients: *const fc_attention_tensor,
+        means: *mut f32,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Whether the current device has room for sequences of these lengths, forward and backward. Addresses are not read.

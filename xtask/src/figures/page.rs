@@ -314,13 +314,12 @@ fn users(results: &Path) -> Result<String, Error> {
         "\
 ## Networks of users' sizes beside the published packages
 
-Wall time of a training step until the GPU is done: the forward pass, a sum of squares, the backward pass and AdamW, in float32 with TF32
-matrix products for all, with the same weights. Medians. Package: the published one, run eagerly with PyTorch's fused AdamW;
+Wall time of a training step: the forward pass, a sum of squares, the backward pass and AdamW, in float32 with TF32 matrix products for all,
+with the same weights. Medians of samples, each of as many steps in a row as take 30 ms, until the GPU is done. Package: the published one, run eagerly with PyTorch's fused AdamW;
 `torch.compile` of it is with `dynamic=False`; its first step took up to {longest} s, and `none` means that the run had no time left for it. For GATr,
 Dynamo reaches its limit of recompilations and runs most of the network eagerly. flashcliff: `flashcliff.compat`, eagerly.
 Captured: the whole step is one CUDA graph, with `flashcliff.optim.AdamW`. Outputs and gradients were compared with the package's before,
-as in the section on transformers below. Jets have about 50 items and are packed. Eager steps wait for the host, and hosts differ: on
-another machine with an H200 eager steps of the packages took 0.63 to 1.03 of these times (the data of commit d813234d, in the history).
+as in the section on transformers below. Jets have about 50 items and are packed. Eager steps wait for the host, and hosts differ.
 
 | network | blocks | channels | scalars | heads |
 |---|---|---|---|---|

@@ -126,7 +126,8 @@ impl Attention {
     }
 
     /// Writes the gradients of queries, keys and values, in this order, from that of the result. The result and the logarithms come from
-    /// [`Self::forward`]. Heads that share keys and values are summed in order.
+    /// [`Self::forward`]. Heads that share keys and values are summed in order. `means` is the address of room for
+    /// `[heads, queries]` `f32`.
     ///
     /// # Errors
     /// The errors of the type.
@@ -138,13 +139,14 @@ impl Attention {
         target: Target<'_>,
         gradient: HeadTensor,
         gradients: [HeadTensor; 3],
+        means: Address,
     ) -> Result<(), Error> {
         let (raw, gradient) = (self.raw(), gradient.raw());
         let gradients = gradients.map(HeadTensor::raw);
         target.launch("fc_attention_backward", |stream| {
-            let gradients = gradients.as_ptr();
+            let (gradient, gradients) = (ptr::from_ref(&gradient), gradients.as_ptr());
             // SAFETY: the caller promises it; the structures live until the function returns.
-            unsafe { sys::fc_attention_backward(&raw, ptr::from_ref(&gradient), gradients, stream) }
+            unsafe { sys::fc_attention_backward(&raw, gradient, gradients, pointer(means), stream) }
         })
     }
 

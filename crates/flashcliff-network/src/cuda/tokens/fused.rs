@@ -85,8 +85,9 @@ impl Fused {
         Room::new([query, key, value, sums * widths[1], sums].map(|count| sizes.bytes(count)))
     }
 
-    /// The gradients of what queries attend to, of queries, keys and values of each head, and of keys and values that heads share.
-    pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes) -> Room<6> {
+    /// The gradients of what queries attend to, of queries, keys and values of each head, and of keys and values that heads share;
+    /// and a number for each query of a head.
+    pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes) -> Room<7> {
         let (step, [width, of_values]) = (&heads.step, heads.widths);
         let [queries, keys] = rows(step, sizes);
         let shared = if step.shared { keys } else { 0 };
@@ -97,6 +98,7 @@ impl Fused {
             keys * step.heads * of_values,
             shared * width,
             shared * of_values,
+            queries * step.heads,
         ];
         Room::new(counts.map(|count| sizes.bytes(count)))
     }
@@ -141,7 +143,15 @@ impl Fused {
         let within = within(step, site)?;
         let kept = Self::kept(step, sizes, heads.widths).at(given.kept);
         let room = self.backward_room(heads, sizes).at(given.workspace);
-        let [of_out, of_query, of_key, of_value, shared_key, shared_value] = room;
+        let [
+            of_out,
+            of_query,
+            of_key,
+            of_value,
+            shared_key,
+            shared_value,
+            means,
+        ] = room;
         let kernel = kernel(heads, site, &within, kept);
         let gradient = HeadTensor {
             features: of_out,
@@ -166,7 +176,7 @@ impl Fused {
                     site.clear(of_out, queries * step.heads * of_values)?;
                 }
                 heads.merge(site, of_out, queries, true, (g, true))?;
-                kernel.backward(target, gradient, places)?;
+                kernel.backward(target, gradient, places, means)?;
             }
             let Some(sums) = self.sums.filter(|_| within.key_heads > 1) else {
                 return Ok([of_query, of_key, of_value]);

@@ -114,7 +114,8 @@ def backward(
     """Writes the gradients of queries, keys and values; ``given`` are these and what the queries attend to."""
     described = _described(call, tuple(map(_regular, given)), log_sums)
     gradient = _regular(gradient)
-    places = _place(gradient), [_place(x) for x in gradients]
+    means = torch.empty_like(log_sums)
+    places = _place(gradient), [_place(x) for x in gradients], means.data_ptr()
     launch(gradient, lambda target: _kernels().backward(*described, places, target))
 
 
