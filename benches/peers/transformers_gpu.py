@@ -247,8 +247,8 @@ def synchronize(device):
 
 
 def timed(function, device, samples, seconds=4.0, least=0.03):
-    """Median seconds of a call, by events and by the wall clock: `samples` of them, fewer if they take too long. Each is the mean of as many
-    calls in a row as take `least` seconds."""
+    """Median seconds of a call, by events and by the wall clock: `samples` of them, fewer if they take too long. Each is the
+    mean of as many calls in a row as take `least` seconds."""
 
     def passed(calls):
         """Seconds of calls in a row, by the wall clock, and by events."""

@@ -38,8 +38,8 @@ struct Room {
   static_assert(std::max({kForward, kQueries, kKeys, 2 * kSums}) * int(sizeof(float)) <= 227 * 1024, "the room of a CTA");
 };
 
-// How many CTAs share out so many rows, where so many CTAs own others of the same sequence: 1, 2, 4 or 8. Each has enough rows, and together
-// they are no more than large GPUs have multiprocessors for.
+// How many CTAs share out so many rows, where so many CTAs own others of the same sequence: 1, 2, 4 or 8. Each has enough rows, and
+// together they are no more than large GPUs have multiprocessors for.
 constexpr int kMostSplits = 8;
 __host__ __device__ inline int splits_of(int64_t rows, int64_t ctas) {
   constexpr int64_t kLeast = 640, kCtas = 128;

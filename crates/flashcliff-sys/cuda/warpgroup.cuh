@@ -39,8 +39,8 @@ FC_INLINE Lined<Count> lined(float *&next) {
   return own;
 }
 
-// Rows that are turned columns: the words of eight rows at the same columns follow each other, and then comes an empty word, so that threads
-// that write every fourth row meet different banks.
+// Rows that are turned columns: the words of eight rows at the same columns follow each other, and then comes an empty word, so that
+// threads that write every fourth row meet different banks.
 template <int Count>
 struct Turned {
   float *at;
