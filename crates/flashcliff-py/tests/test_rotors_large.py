@@ -1,10 +1,10 @@
-"""Rotors of large bivectors and near -1, and items without a result beside items with one."""
+"""Rotors of large bivectors, and items without a result beside items with one."""
 
 import math
 
 import pytest
 import torch
-from rotors_common import SIGNATURES, bivectors, matrices, random_bivectors, versor_blades
+from rotors_common import SIGNATURES, random_bivectors, versor_blades
 
 from flashcliff import Algebra, rotors
 
@@ -77,36 +77,6 @@ def test_exponentials_in_single_precision_are_those_in_double(signature, length)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("signature", [s for s in SIGNATURES if sum(s) > 1 and not s[1]])
-def test_rotors_of_large_angles_stay_unit(signature, dtype):
-    algebra = Algebra(*signature)
-    names = versor_blades(algebra)
-    b = random_bivectors(signature, 1.0, items=20, seed=8)
-    r = rotors.exp((b / b.norm(dim=0) * 250).to(dtype), algebra)[:, 0].to(REAL)
-    signs = torch.tensor([-1.0 if algebra.grades[name] == 2 else 1.0 for name in names], dtype=REAL)
-    norm = matrices(algebra, names, r) @ matrices(algebra, names, signs[:, None] * r)
-    one = torch.eye(algebra.blade_count, dtype=REAL)
-    # Where null vectors make parts large, the norm is rounded like their squares.
-    size = r.abs().amax(0).clamp(min=1)[:, None, None] ** 2
-    bound = 1e-5 if dtype == torch.float32 else 1e-13
-    assert ((norm - one).abs() <= bound * size).all()
-
-
-def test_two_equal_angles_in_turned_planes():
-    """A bivector whose square has a part that cancels: one of two angles is the difference of both."""
-    algebra = Algebra(5, 0, 0)
-    names = [algebra.blades[i] for i in bivectors(algebra)]
-    double = torch.zeros(10, 1, 1, dtype=REAL)
-    double[names.index("e12")] = double[names.index("e34")] = 120.3
-    turn = rotors.exp(random_bivectors((5, 0, 0), 0.7, items=1), algebra)
-    ones = torch.ones(1, 1, dtype=REAL)
-    b = rotors.action(double, turn, ones, algebra, grades=(2,)).float()
-    got, wanted = rotors.exp(b, algebra), rotors.exp(b.to(REAL), algebra)
-    assert (got - wanted).abs().max() < 2 * 1.2e-7 * 240
-    assert abs(got.to(REAL).square().sum().item() - 1) < 2 * 1.2e-7 * 240
-
-
-@pytest.mark.parametrize("dtype", TYPES)
 def test_motors_with_large_translations(dtype):
     """Their interpolation ends where it should."""
     b = random_bivectors((3, 0, 1), 0.6, items=16)
@@ -118,27 +88,6 @@ def test_motors_with_large_translations(dtype):
     end = rotors.interpolate(first, second, 1.0, (3, 0, 1))
     size = second.abs().amax(0)
     assert ((end - near * second).abs().amax(0) <= 60 * torch.finfo(dtype).eps * size).all()
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("distance", [0.3, 1e-3, 1e-9, 1e-15, 1e-30])
-def test_the_logarithm_near_minus_one_keeps_its_digits(distance, dtype):
-    """Below four dimensions, for rotors of any length; a plane has the digits that the rotor gives it."""
-    cases = {
-        (2, 0, 0): [[1.0]],
-        (0, 2, 0): [[-1.0]],
-        (3, 0, 0): [[0.6, 0.0, -0.8], [0.48, 0.64, 0.6]],
-        (2, 0, 1): [[0.0, 0.0, 1.0]],
-    }
-    for signature, directions in cases.items():
-        for direction in directions:
-            plane = torch.tensor(direction, dtype=REAL).view(-1, 1, 1)
-            scalar = torch.tensor(-math.cos(distance), dtype=REAL).view(1, 1, 1)
-            r = torch.cat([scalar, math.sin(distance) * plane])
-            for length in (1.0, 8.0, 2.0**-60 if distance > 1e-16 else 0.25):
-                got = rotors.log((length * r).to(dtype), signature)
-                error = (got - (math.pi - distance) * plane).abs().max()
-                assert error < 8 * torch.finfo(dtype).eps, (signature, error)
 
 
 def _items(signature, dtype):
