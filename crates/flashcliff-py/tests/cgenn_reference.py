@@ -3,10 +3,26 @@ slow and plain, in CGENN's layout, and share no code with the package."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 from nn_reference import Table, smooth_norm
+
+# Metrics in every order of signs.
+SMALL = [m for dim in (1, 2, 3) for m in itertools.product((1, -1, 0), repeat=dim)]
+LARGE = [
+    (-1, 1, 1, 1),
+    (1, -1, -1, -1),
+    (1, -1, 0, 1),
+    (0, 1, 1, 1),
+    (1, 1, 1, 0),
+    (1, 1, -1, -1),
+    (-1, 0, 1, 0),
+    (1, 1, 1, 1, -1),
+    (-1, 1, 0, -1, 1),
+]
+METRICS = SMALL + LARGE
 
 
 class Algebra(torch.nn.Module):

@@ -2,11 +2,11 @@
 product, and against CGENN itself where it is on the path."""
 
 import copy
-import itertools
 import pickle
 
 import pytest
 import torch
+from cgenn_reference import LARGE, METRICS, SMALL
 from cgenn_reference import Algebra as Plain
 from nn_cases import LAYERS
 from nn_common import difference, disturb, parameters_of, random
@@ -21,19 +21,6 @@ from flashcliff.compat import cgenn
 
 pytestmark = pytest.mark.usefixtures("double")
 
-SMALL = [m for dim in (1, 2, 3) for m in itertools.product((1, -1, 0), repeat=dim)]
-LARGE = [
-    (-1, 1, 1, 1),
-    (1, -1, -1, -1),
-    (1, -1, 0, 1),
-    (0, 1, 1, 1),
-    (1, 1, 1, 0),
-    (1, 1, -1, -1),
-    (-1, 0, 1, 0),
-    (1, 1, 1, 1, -1),
-    (-1, 1, 0, -1, 1),
-]
-METRICS = SMALL + LARGE
 REORDERED = [(-1, 1, 1, 1), (1, -1, 0, 1), (-1, 1), (1, 1, 0)]
 
 
@@ -46,57 +33,6 @@ def test_a_product_by_hand():
     assert Basis((-1, 1, 0)).multiply((1,), (0,)) == (-1, (0, 1))
     assert Basis((1, -1, 0)).multiply((0, 1, 2), (1,)) == (1, (0, 2))
     assert Basis((1, -1, 0)).multiply((0, 2), (2,)) == (0, (0,))
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=str)
-def test_tables(metric):
-    algebra, space = cgenn.CliffordAlgebra(metric), Table(squares=metric)
-    table, grades = space.cayley, space.grades
-    assert torch.equal(algebra.cayley, table)
-    assert algebra.metric.tolist() == list(metric) and algebra.reorders_blades is not is_ours(
-        metric
-    )
-    assert torch.equal(algebra.bbo_grades, grades.double())
-    # The paths are the paths in flashcliff's order of vectors, one after the other.
-    found = sorted({tuple(grades[term].tolist()) for term in table.nonzero()})
-    assert list(algebra.paths) == found == list(algebra.flashcliff_algebra.paths)
-    assert algebra.geometric_product_paths.nonzero().tolist() == [list(path) for path in found]
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=str)
-def test_functions(metric):
-    """With whole numbers everything is exact, so nothing may differ."""
-    algebra, space = cgenn.CliffordAlgebra(metric), Table(squares=metric)
-    table, grades, count = space.cayley, space.grades, len(space.masks)
-    a, b = (random(3, 2, count, seed=seed).mul(4).round() for seed in (0, 1))
-
-    def product(a, b):
-        return torch.einsum("...i,ijk,...k->...j", a, table, b)
-
-    reverse = (-1.0) ** (grades * (grades - 1) // 2)
-    leaves = [a.requires_grad_(), b.requires_grad_()]
-    gradient = random(3, 2, count, seed=2).mul(4).round()
-    got, want = algebra.geometric_product(a, b), product(a, b)
-    assert torch.equal(got, want)
-    for g, w in zip(*(torch.autograd.grad(o, leaves, gradient) for o in (got, want))):
-        assert torch.equal(g, w)
-    assert torch.equal(algebra.geometric_product(a[0, 0], b), product(a[0, 0], b))
-    assert torch.equal(algebra.sandwich(a, b, a), product(product(a, b), a))
-    assert torch.equal(algebra.alpha(a), a * (-1.0) ** grades)
-    assert torch.equal(algebra.beta(a), a * reverse)
-    assert torch.equal(algebra.gamma(a), a * (-1.0) ** (grades * (grades + 1) // 2))
-    assert torch.equal(algebra.b(a, b), product(a * reverse, b)[..., :1])
-    assert torch.equal(algebra.q(a), product(a * reverse, a)[..., :1])
-    for grade, form in enumerate(algebra.qs(a)):
-        part = torch.where(grades == grade, a, 0.0)
-        assert torch.equal(form, algebra.q(part))
-        assert torch.equal(algebra.norms(a)[grade], algebra.norm(part))
-        vectors = part[..., grades == grade]
-        assert torch.equal(algebra.get_grade(a, grade), vectors)
-        assert torch.equal(algebra.embed_grade(vectors, grade), part)
-    x = algebra.embed(a[..., : len(metric)], tuple(range(1, len(metric) + 1)))
-    squares = torch.tensor(metric) * a[..., : len(metric)] ** 2
-    assert torch.equal(algebra.geometric_product(x, x)[..., 0], squares.sum(-1))
 
 
 def layers_of(algebra):

@@ -4,11 +4,9 @@ beside differences."""
 import itertools
 
 import pytest
-import reference
 import torch
 from derivatives_common import (
     OPERATORS,
-    PLANE,
     SPACE,
     TABLE,
     Ways,
@@ -26,7 +24,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import flashcliff
-from flashcliff import functional as F
 from flashcliff import nn
 
 R3 = flashcliff.Algebra(3)
@@ -76,35 +73,6 @@ def test_forward_over_reverse_is_differences(case, way):
         check_rev_over_rev=False,
         check_undefined_grad=False,
     )
-
-
-@pytest.mark.share(3)
-@every(PLANE)
-def test_every_number_of_the_derivatives_in_the_plane(case):
-    """All elements of Jacobians, where other tests take a random direction."""
-    given = leaves(tensors(case))
-    assert gradcheck(Ways(case).eager, given, check_forward_ad=True)
-    assert gradgradcheck(
-        Ways(case).eager,
-        leaves(tensors(case, batch=1)),
-        check_fwd_over_rev=True,
-        check_undefined_grad=False,
-    )
-
-
-@pytest.mark.share(3)
-@ways
-@every([*PLANE, *OPERATORS])
-def test_third_derivatives_are_differences(case, way):
-    function = Ways(case)(way)
-
-    def weighted(*given):
-        found = torch.autograd.grad(
-            function(*given).pow(3).sum(), given, create_graph=True, allow_unused=True
-        )
-        return joined([each for each in found if each is not None])
-
-    assert gradgradcheck(weighted, leaves(tensors(case)), fast_mode=True)
 
 
 @every([named("fcgp_norm"), named("mv_silu"), named("sandwich"), named("grade_norms")])
@@ -361,70 +329,6 @@ def test_some_inputs_need_gradients(name, way):
             )
 
         close(of(Ways(case)(way)), of(Ways(case).exact), 1e-9)
-
-
-@pytest.mark.parametrize("signature", [(3, 0, 0), (3, 0, 1)])
-@pytest.mark.parametrize("name", ["sgp_norm", "fcgp_norm"])
-def test_the_weight_of_each_path(name, signature):
-    """The change of the gradient of each weight with the operands. In a sum over weights a wrong one could hide."""
-    case = named(name, signature)
-    x, y, weight = tensors(case)
-    axis = 1 if name == "sgp_norm" else 0
-
-    def by_path(function):
-        variables = leaves((x, y, weight))
-        loss = function(*variables).pow(3).sum()
-        (of_weight,) = torch.autograd.grad(loss, variables[2], create_graph=True)
-        for one in of_weight.unbind(axis):
-            yield torch.autograd.grad(one.square().sum(), variables, retain_graph=True)
-
-    ours, exact = by_path(Ways(case).eager), by_path(Ways(case).exact)
-    count = 0
-    for found, wanted in zip(ours, exact, strict=True):
-        close(found, wanted, 1e-9)
-        assert all(each.abs().max() > 1e-6 for each in wanted)
-        count += 1
-    assert count == len(reference.paths(signature))
-
-
-@pytest.mark.parametrize(
-    "kind", "geometric exterior regressive left_contraction right_contraction scalar".split()
-)
-@pytest.mark.parametrize("signature", [(3, 0, 0), (3, 0, 1), (1, 3, 0)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_second_derivatives_of_products_are_the_table_exactly(signature, kind, dtype):
-    """The product is bilinear: its mixed derivative is the table of signs, without rounding, and all others are 0."""
-    table = reference.between(signature, kind, None, None)[0].to(dtype)
-    blades = len(table)
-    x, y = torch.randint(-9, 9, (2, blades, 1, 1)).to(dtype)
-
-    def parts(x, y):
-        return F.product(x, y, signature, kind=kind)[:, 0, 0]
-
-    mixed = func.jacrev(func.jacrev(parts, 0), 1)(x, y)
-    assert torch.equal(mixed.reshape(-1, blades, blades).movedim(0, 2), table)
-    assert not func.jacrev(func.jacrev(parts, 0), 0)(x, y).any()
-
-
-@every(OPERATORS)
-def test_mixed_derivatives_are_symmetric(case):
-    given = tensors(case)
-    u = tuple(torch.randn_like(tensor) for tensor in given)
-    v = tuple(torch.randn_like(tensor) for tensor in given)
-    loss = lambda *given: Ways(case).eager(*given).pow(3).sum()  # noqa: E731
-    of_all = func.grad(loss, _all(given))
-
-    def curvature(one, two):
-        changed = func.jvp(of_all, given, one)[1]
-        return sum((a * b).sum() for a, b in zip(changed, two))
-
-    close(curvature(u, v), curvature(v, u))
-    # In reverse mode twice, beside forward over reverse.
-    variables = leaves(given)
-    first = torch.autograd.grad(loss(*variables), variables, create_graph=True, allow_unused=True)
-    along = sum((a * b).sum() for a, b in zip(first, u))
-    again = torch.autograd.grad(along, variables, allow_unused=True) if along.requires_grad else ()
-    close(sum((a * b).sum() for a, b in zip(again, v) if a is not None), curvature(u, v))
 
 
 # Graphs

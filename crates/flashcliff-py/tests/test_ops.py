@@ -325,8 +325,13 @@ def test_named_products(kind):
     assert torch.equal(getattr(F, name)(x, y, (3, 0, 0)), F.product(x, y, (3, 0, 0), kind))
 
 
-@pytest.mark.parametrize("algebra", flashcliff.algebras(), ids=repr)
+OTHERS = [flashcliff.Algebra(*signature) for signature in ((1, 1, 1), (2, 1, 1), (0, 3, 0), (3, 2, 0))]
+"""Algebras that were not compiled: their programs are interpreted, on a GPU compiled when they are first used."""
+
+
+@pytest.mark.parametrize("algebra", [*flashcliff.algebras(), *OTHERS], ids=repr)
 def test_all_algebras(algebra, device):
+    assert algebra.is_compiled == (algebra not in OTHERS)
     space = reference.basis(algebra.signature)
     assert algebra.blades == space.names()
     assert algebra.paths == tuple(reference.paths(algebra.signature))
