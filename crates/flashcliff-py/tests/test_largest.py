@@ -44,15 +44,6 @@ def test_equal_values_give_their_gradient_to_the_first_row():
     assert found.flatten().tolist() == [1, 1, 1, 0, 0, 0, 1, 0]
 
 
-def test_no_number_is_as_large_as_a_nan():
-    x = torch.tensor([1.0, 2.0, 3.0, float("nan"), float("inf"), 4.0, 5.0, float("nan")])
-    x.requires_grad_()
-    got = segment_maximum(x, relation(), dim=0)
-    assert got.isnan().tolist() == [False, True, False, False, False, False]
-    (found,) = torch.autograd.grad(got[1], x)
-    assert found.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("shape", "dim"), [((8,), 0), ((8, 3), 0), ((1, 8), -1), ((1, 3, 8, 4), 2), ((8, 2, 4), 0)]
 )

@@ -6,7 +6,6 @@ from nn_common import difference as off
 from nn_common import random
 from torch.func import grad, jvp, vmap
 
-import flashcliff
 from flashcliff import Algebra
 from flashcliff import functional as F
 from flashcliff.graphs import Graph, Relation, gather, messages, segment_sum
@@ -254,19 +253,6 @@ def test_many_edges_have_the_numbers_of_compositions(dtype, channels):
     for one, other in zip(derived(edges, tensors), (out, *first, *second)):
         assert one.dtype == dtype and one.shape == other.shape
         assert off(one.double(), other) < bound
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_bits_depend_on_no_threads(dtype):
-    given, before = large(dtype, 6), flashcliff.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2):
-            flashcliff.set_num_threads(threads)
-            found.append(derived(*given))
-    finally:
-        flashcliff.set_num_threads(before)
-    assert all(torch.equal(one, other) for one, other in zip(*found))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -116,14 +116,6 @@ def test_a_mean_is_over_its_own_channels():
     assert torch.allclose(t, s * x.mean(-1, keepdim=True), rtol=1e-12)
 
 
-def test_channels_and_scalar_channels_do_not_mix():
-    with pytest.raises(ValueError, match=r"got some of both; the `sum\(\)` or `mean\(\)`"):
-
-        @operator(SPACETIME)
-        def mixed(x: Multivector, s: Scalars):
-            return x * s
-
-
 def test_wrong_sizes_are_named():
     x, s, a, b = given((5,), 3, 2)
     with pytest.raises(ValueError, match=r"tensor `b` must be \[scalars = 2, 1\], got \[3, 1\]"):
