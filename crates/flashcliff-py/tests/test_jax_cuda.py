@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from cases import SPACE
+from network_cases import network
 from nn_common import random
-from test_files import network
 
 jax = pytest.importorskip("jax")
 

@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from nn_common import SIZES, disturb, random, statistics
-from test_files import GATR, LGATR, RECEIVERS, SENDERS, apart, leaf, network, tokens
+from network_cases import LGATR, NETWORKS, compare, gradients, network
+from nn_common import difference, random
 from test_load_network import rewritten
 
 jax = pytest.importorskip("jax")
@@ -22,10 +22,7 @@ from jax.test_util import check_grads  # noqa: E402
 
 import flashcliff  # noqa: E402
 from flashcliff import jax as fj  # noqa: E402
-from flashcliff import nn  # noqa: E402
 from flashcliff._jax import primitives, sequences  # noqa: E402
-from flashcliff.compat import lgatr  # noqa: E402
-from flashcliff.graphs import Relation  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -50,76 +47,60 @@ def same(one, other):
     return one.dtype == other.dtype and np.array_equal(np.asarray(one).reshape(other.shape), other)
 
 
-def compare(net, given, out, leaves, **more):
-    """Compares the result and all gradients of a network with the result and gradients of a module."""
-    inputs = {name: array(tensor) for name, tensor in given.items()}
-    result, pullback = jax.vjp(jax.jit(lambda p, x: net(p, **x, **more)), net.parameters, inputs)
-    assert same(result, out)
-    seed = torch.randn_like(out)
-    right = torch.autograd.grad(out, [*given.values(), *leaves.values()], seed)
-    of_parameters, of_inputs = pullback(array(seed))
-    found = {**of_inputs, **of_parameters}
-    for name, wanted in zip((*given, *leaves), right):
-        assert same(found[name], wanted), name
-
-
 BOUNDS = [0, 2, 2, 5, 12]
+# One function in PyTorch, too, with the same sums in the same order.
+BITS = "GATr", "L-GATr", "ragged", "ragged condition", "slim of 2.0, 3 vectors"
 
 
-def slim():
-    sizes = {"in_v_channels": 2, "out_v_channels": 3, "hidden_v_channels": 4}
-    sizes |= {"in_s_channels": 3, "out_s_channels": 2, "hidden_s_channels": 6}
-    return disturb(lgatr.LGATrSlim(**sizes, num_blocks=2, num_heads=2).double())
+def called(case, net):
+    """The inputs of a call as arrays, and the call as a function of parameters and inputs."""
+    given, more = case.given(**case.leaves), {}
+    for name in given.keys() & {"cu_seqlens", "cu_seqlens_key", "samples"}:
+        own = given.pop(name)
+        more[name] = array(own) if isinstance(own, torch.Tensor) else own
+    for name in net.relations:
+        more[name] = array(given.pop(name).targets)
+    if "graphs" in net.relations:
+        # Graphs are the name of a relation and of the number of its targets.
+        more["graph_count"] = 2
+    return given, lambda parameters, inputs: net(parameters, **inputs, **more)
 
 
-def of_slim(module, rows, batch, bounds):
-    v, s = apart(rows, batch, (2, 3), 4)
-    ends = None if bounds is None else {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": 7, "max_seqlen_k": 7}
-    v, s = module(v.movedim(0, -1), s, **({} if ends is None else {"backend": "flash", **ends}))
-    return tokens(v.movedim(-1, 0), s)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, torch.float64) for name in NETWORKS), *((name, torch.float32) for name in BITS)]
+)
+def test_networks_have_the_numbers_of_pytorch(name, dtype, loaded):
+    case = NETWORKS[name]().to(dtype)
+    net = loaded(case.module, mask=case.mask)
+    given, call = called(case, net)
+    out = case.out(**case.leaves)
+    inputs = {key: array(x) for key, x in given.items()}
+    result, pullback = jax.vjp(jax.jit(call), net.parameters, inputs)
+    if case.exact:
+        assert same(result, out)
+    assert difference(torch.tensor(np.asarray(result)), out) < 1e-12
+    seed = random(*out.shape, 1, seed=9)[..., 0].to(dtype)
+    found = [{key: torch.tensor(np.asarray(x)) for key, x in own.items()} for own in pullback(array(seed))]
+    leaves = list(case.leaves.values())
+    followed = [key for key, x in given.items() if x.requires_grad]
+    of_inputs = torch.autograd.grad([given[key] for key in followed], leaves, [found[1][key] for key in followed])
+    names = {key for key, p in case.module.named_parameters() if p.numel() and p.requires_grad}
+    got = {key: x for key, x in found[0].items() if key in names} | dict(zip(case.leaves, of_inputs))
+    compare(got, gradients(out, case.leaves, case.module), 0.0 if name in BITS else 1e-10)
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["equal", "ragged"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kind", [GATR, LGATR, "slim"], ids=str)
-def test_transformers_have_the_bits_of_pytorch(kind, dtype, ragged, loaded):
-    batch, bounds = ((1, 12), torch.tensor(BOUNDS)) if ragged else ((3, 4), None)
-    if kind == "slim":
-        module = slim().to(dtype)
-        given = {"tokens": leaf(random(12, 4 * 2 + 3).to(dtype))}
-        out = of_slim(module, given["tokens"], batch, bounds)
-    else:
-        module = network(kind, affine=True, scalar_activation="gelu").to(dtype)
-        given, more = {"tokens": leaf(random(12, 16 * 2 + 3).to(dtype))}, {}
-        if module.geometry.join:
-            given["reference"] = leaf(random(12, seed=1).to(dtype))
-            more["reference"] = given["reference"].view(*batch, 1)
-        out = tokens(*module(*apart(given["tokens"], batch, (2, 3)), cu_seqlens=bounds, **more))
-    net = loaded(module)
-    assert net.inputs["tokens"] == ("rows", str(given["tokens"].shape[1]))
-    assert net.parameters.keys() == dict(module.named_parameters()).keys()
-    options = {"cu_seqlens": array(bounds)} if ragged else {"samples": 3}
-    compare(net, given, out, dict(module.named_parameters()), **options)
-
-
-def test_conditions_of_ragged_batches(loaded):
-    condition = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
-    module = disturb(lgatr.ConditionalLGATr(**SIZES, **condition).double())
-    given = {"tokens": leaf(random(8, 16 * 2 + 3)), "context": leaf(random(6, 16 * 3 + 2, seed=1))}
-    (mv, s), (other, other_s) = apart(given["tokens"], (1, 8), (2, 3)), apart(given["context"], (1, 6), (3, 2))
-    own, keys = torch.tensor([0, 3, 8]), torch.tensor([0, 4, 6])
-    options = {
-        "attn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": own},
-        "crossattn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": keys},
-    }
-    mv, s = module(mv.movedim(0, -1), other.movedim(0, -1), s, other_s, **options)
-    out, net = tokens(mv.movedim(-1, 0), s), loaded(module)
-    compare(net, given, out, dict(module.named_parameters()), cu_seqlens=array(own), cu_seqlens_key=array(keys))
-    inputs = {name: array(x) for name, x in given.items()}
+def test_ends_and_wrong_boundaries(loaded):
+    case = NETWORKS["ragged condition"]()
+    net = loaded(case.module)
+    assert net.inputs["tokens"] == ("rows", "35")
+    assert net.parameters.keys() == dict(case.module.named_parameters()).keys()
+    given = case.given(**case.leaves)
+    inputs = {name: array(given[name]) for name in ("tokens", "context")}
+    own, keys = (array(given[name]) for name in ("cu_seqlens", "cu_seqlens_key"))
     with pytest.raises(ValueError, match="cu_seqlens: expected ascending boundaries from 0 to 6, got"):
-        net(net.parameters, **inputs, cu_seqlens=array(own))
+        net(net.parameters, **inputs, cu_seqlens=own)
     with pytest.raises(ValueError, match="cu_seqlens_key: expected 3 boundaries, as cu_seqlens has, got 2"):
-        net(net.parameters, **inputs, cu_seqlens=array(own), cu_seqlens_key=array(keys)[:2])
+        net(net.parameters, **inputs, cu_seqlens=own, cu_seqlens_key=keys[:2])
 
 
 @pytest.mark.share(2)
@@ -269,7 +250,7 @@ def test_energies_and_forces_have_the_gradients_of_pytorch(loaded, tmp_path):
     """The first backward pass reads what is kept for inputs, and the gradient of both losses what is kept for parameters."""
     net = loaded(network(LGATR, blocks=1))
     module = flashcliff.load_network(tmp_path / "network.safetensors")
-    rows = leaf(random(4, 35))
+    rows = random(4, 35).requires_grad_()
     out = module(tokens=rows)
     (force,) = torch.autograd.grad(out.sin().sum(), rows, create_graph=True)
     total = out.square().sum() + force.square().sum()
@@ -297,54 +278,17 @@ def test_what_is_kept_is_as_long_as_the_plan_says(loaded):
 
 
 @pytest.mark.long
-def test_bodies_on_graphs(loaded):
-    module = disturb(nn.models.NBody(3, 2, dtype=torch.float64))
-    graph = torch.tensor([0, 0, 1, 0, 1, 1])
-    ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
-    bodies = leaf(random(6, 1, 7))
-    charges, positions, velocities = bodies[:, 0].split([1, 3, 3], -1)
-    out = module(charges[:, 0], positions, velocities, ends, Relation(graph, 2)).T[..., None]
-    net = loaded(module)
+def test_second_derivatives_on_graphs_are_differences(loaded):
+    case = NETWORKS["NBody"]()
+    net = loaded(case.module)
     assert net.relations == {
         "receivers": ("edges", "rows"),
         "senders": ("edges", "rows"),
         "graphs": ("rows", "graphs"),
     }
-    relations = dict(zip(net.relations, map(array, (RECEIVERS, SENDERS, graph))))
-
-    def call(parameters, x):
-        # Graphs are the name of a relation and of the number of its targets.
-        return net(parameters, bodies=x, graph_count=2, **relations)
-
-    result, pullback = jax.vjp(jax.jit(call), net.parameters, array(bodies))
-    assert same(result, out)
-    seed = torch.randn_like(out)
-    leaves = dict(module.named_parameters())
-    right = torch.autograd.grad(out, [bodies, *leaves.values()], seed)
-    of_parameters, of_bodies = pullback(array(seed))
-    for got, wanted in zip((of_bodies, *(of_parameters[name] for name in leaves)), right):
-        # The module differentiates each layer by itself, and adds in another order.
-        np.testing.assert_allclose(np.asarray(got).ravel(), wanted.numpy().ravel(), rtol=1e-9, atol=1e-10)
-    check_grads(lambda x: call(net.parameters, x), (array(bodies),), order=2, eps=1e-5, atol=1e-4, rtol=1e-4)
-
-
-def test_jets_on_graphs(loaded):
-    module = statistics(disturb(nn.models.JetTagger(2, 6, 2, 7, 3, 1, dtype=torch.float64)).eval())
-    graph = torch.tensor([0, 0, 1, 0, 1, 1])
-    momenta, scalars = leaf(random(6, 4)), leaf(random(6, 2, seed=1))
-    out = module(momenta, scalars, (Relation(RECEIVERS, 6), Relation(SENDERS, 6)), Relation(graph, 2))
-    net = loaded(module)
-    relations = dict(zip(net.relations, map(array, (RECEIVERS, SENDERS, graph))))
-
-    @jax.jit
-    def call(p, s):
-        return net(net.parameters, momenta=p[:, None], scalars=s[None], graph_count=2, **relations)[0]
-
-    result, pullback = jax.vjp(call, array(momenta), array(scalars))
-    np.testing.assert_allclose(result, out.detach().numpy(), rtol=1e-12, atol=1e-13)
-    seed = torch.randn_like(out)
-    for got, wanted in zip(pullback(array(seed)), torch.autograd.grad(out, [momenta, scalars], seed)):
-        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9, atol=1e-10)
+    given, call = called(case, net)
+    x = array(given["bodies"])
+    check_grads(lambda x: call(net.parameters, {"bodies": x}), (x,), order=2, eps=1e-5, atol=1e-4, rtol=1e-4)
 
 
 def test_derivatives_of_transformers_are_differences(loaded):

@@ -5,126 +5,30 @@ import io
 import json
 import pickle
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
-from nn_common import GRAPHS, RECEIVERS, SENDERS, SIZES, difference, disturb, random
-from test_files import network, tokens
+from network_cases import (
+    CASES,
+    GATR,
+    NETWORKS,
+    bodies,
+    compare,
+    frames,
+    gradients,
+    leaf,
+    messages,
+    network,
+    transformer,
+)
+from nn_common import SENDERS, difference, random
 
 import flashcliff
 from flashcliff import nn
-from flashcliff.compat import lgatr
-from flashcliff.graphs import Complexes, Relation
-from flashcliff.nn import transformer as gt
+from flashcliff.graphs import Relation
 
-
-@dataclass
-class Case:
-    """A module, the leaves of a call, what the file is given for them, and what the module gives as the file has it."""
-
-    module: torch.nn.Module
-    leaves: dict[str, torch.Tensor]
-    given: Callable
-    out: Callable
-    exact: bool = True
-    """Whether the module itself is one function, whose bits a file must have."""
-
-
-def leaf(*shape, seed=0):
-    return random(*shape, seed=seed).requires_grad_()
-
-
-def gatr_case():
-    leaves = {"mv": leaf(16, 2, 5, 2), "s": leaf(2, 5, 3, seed=1), "reference": leaf(10, seed=2)}
-
-    def given(mv, s, reference):
-        return {"tokens": tokens(mv, s), "reference": reference, "samples": 2}
-
-    net = network((3, 0, 1))
-    return Case(net, leaves, given, lambda mv, s, reference: tokens(*net(mv, s, reference=reference.view(2, 5, 1))))
-
-
-def lgatr_case():
-    net = disturb(lgatr.LGATr(**SIZES).double())
-    leaves = {"mv": leaf(2, 5, 2, 16), "s": leaf(2, 5, 3, seed=1)}
-
-    def out(mv, s):
-        mv, s = net(mv, s)
-        return tokens(mv.movedim(-1, 0), s)
-
-    return Case(net, leaves, lambda mv, s: {"tokens": tokens(mv.movedim(-1, 0), s), "samples": 2}, out)
-
-
-def slim_case():
-    sizes = {"in_v_channels": 2, "out_v_channels": 0, "hidden_v_channels": 4}
-    sizes |= {"in_s_channels": 3, "out_s_channels": 2, "hidden_s_channels": 6}
-    net = disturb(lgatr.LGATrSlim(**sizes, num_blocks=2, num_heads=2).double())
-    leaves = {"v": leaf(2, 5, 2, 4), "s": leaf(2, 5, 3, seed=1)}
-
-    def given(v, s):
-        return {"tokens": tokens(v.movedim(-1, 0), s), "samples": 2}
-
-    return Case(net, leaves, given, lambda v, s: net(v, s)[1].flatten(0, 1))
-
-
-def frames_case():
-    spacetime = flashcliff.Algebra(1, 3, 0)
-    net = disturb(gt.FrameTransformer(spacetime, 2, 3, 4, 3, 3, 12, blocks=2, attention={"heads": 2}).double())
-    boosts = 0.3 * random(2, 5, 4, 4, seed=2)
-    boosts = (boosts - boosts.mT) * torch.tensor([1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
-    leaves = {"v": leaf(4, 2, 5, 2), "s": leaf(2, 5, 3, seed=1), "frames": torch.linalg.matrix_exp(boosts).requires_grad_()}
-
-    def given(v, s, frames):
-        return {"tokens": tokens(v, s), "frames": frames.reshape(10, 16), "samples": 2}
-
-    return Case(net, leaves, given, lambda **own: tokens(*net(own["v"], own["s"], own["frames"])))
-
-
-def hulls_case():
-    net = disturb(nn.models.Hulls(features=6, products=2).double())
-    # The module calls its layers.
-    return Case(net, {"points": leaf(6, 16, 5)}, lambda points: {"points": points}, lambda points: net(points)[None, :, None], False)
-
-
-def bodies_case(net=None):
-    net = disturb(net or nn.models.NBody(3, 2, dtype=torch.float64))
-    ends, graphs = (Relation(RECEIVERS, 6), Relation(SENDERS, 6)), Relation(GRAPHS, 2)
-
-    def given(bodies):
-        return {"bodies": bodies, "receivers": ends[0], "senders": SENDERS, "graphs": graphs}
-
-    def out(bodies):
-        charges, positions, velocities = bodies[:, 0].split([1, 3, 3], -1)
-        return net(charges[:, 0], positions, velocities, ends, graphs).T[..., None]
-
-    return Case(net, {"bodies": leaf(6, 1, 7)}, given, out)
-
-
-def messages_case():
-    net = disturb(nn.EGCL((2, 0, 0), 3, edge_scalars=2, node_scalars=1, dtype=torch.float64))
-    ends = Relation(RECEIVERS, 6), Relation(SENDERS, 6)
-    leaves = {"nodes": leaf(4, 6, 3), "edge_scalars": leaf(1, 8, 2), "node_scalars": leaf(1, 6, 1, seed=2)}
-    return Case(
-        net,
-        leaves,
-        lambda **own: {**own, "receivers": RECEIVERS.int(), "senders": ends[1]},
-        lambda nodes, edge_scalars, node_scalars: net(nodes, ends, edge_scalars[0], node_scalars[0]),
-    )
-
-
-CASES = {
-    "GATr": gatr_case,
-    "L-GATr": lgatr_case,
-    "slim": slim_case,
-    "frames": frames_case,
-    "Hulls": hulls_case,
-    "NBody": bodies_case,
-    "MVNBody": lambda: bodies_case(nn.models.MVNBody(3, 2, 2, dtype=torch.float64)),
-    "EGCL": messages_case,
-}
 all_cases = pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+networks = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 
 
 @pytest.fixture
@@ -132,31 +36,15 @@ def path(tmp_path):
     return tmp_path / "network.safetensors"
 
 
-def gradients(out, leaves, module, create_graph=False):
-    """The gradients of leaves, and of parameters by their names; those that no result depends on are left out."""
-    own = {**leaves, **{name: p for name, p in module.named_parameters() if p.numel() and p.requires_grad}}
-    found = torch.autograd.grad(out, list(own.values()), random(*out.shape, 1, seed=9)[..., 0], create_graph, create_graph, allow_unused=True)
-    return {name: g for name, g in zip(own, found) if g is not None}
-
-
-def compare(got, expected, limit=0.0):
-    """Compares gradients, bit for bit without a limit. Gradients of a file have no axes of one element, and no zeros in the place of
-    missing gradients."""
-    least = 1e-3 * max(g.abs().max() for g in expected.values())
-    for name in got.keys() | expected.keys():
-        if name not in got or name not in expected:
-            assert not {**got, **expected}[name].count_nonzero(), name
-            continue
-        own, right = got[name].view(expected[name].shape), expected[name]
-        # Some gradients are zero but for rounding.
-        assert (own - right).abs().max() <= limit * torch.maximum(right.abs().max(), least), name
-
-
 @all_cases
 def test_results_and_gradients_are_those_of_the_module(make, loaded):
     case = make()
-    net = loaded(case.module)
-    out, expected = net(**case.given(**case.leaves)), case.out(**case.leaves)
+    net = loaded(case.module, mask=case.mask)
+    given = case.given(**case.leaves)
+    if "senders" in given:
+        # A relation may be the numbers of its rows.
+        given["senders"] = given["senders"].targets.int()
+    out, expected = net(**given), case.out(**case.leaves)
     limit = 0.0 if case.exact else 1e-13
     assert difference(out, expected) <= limit
     compare(gradients(out, case.leaves, net), gradients(expected, case.leaves, case.module), limit)
@@ -164,12 +52,12 @@ def test_results_and_gradients_are_those_of_the_module(make, loaded):
         assert torch.equal(net(**case.given(**case.leaves)), out)
 
 
-@all_cases
+@networks
 def test_gradients_have_gradients(make, loaded):
     case = make()
-    if "frames" in case.leaves:
-        case.leaves["frames"] = case.leaves["frames"].detach()
-    net = loaded(case.module)
+    for name in {"frames", "mask"} & case.leaves.keys():
+        case.leaves[name] = case.leaves[name].detach()
+    net = loaded(case.module, mask=case.mask)
     found = []
     leaves = {name: x for name, x in case.leaves.items() if x.requires_grad}
     for module, out in ((net, net(**case.given(**case.leaves))), (case.module, case.out(**case.leaves))):
@@ -180,22 +68,23 @@ def test_gradients_have_gradients(make, loaded):
 
 
 def test_gradients_of_frames_have_none(loaded):
-    case = frames_case()
+    case = frames()
     out = loaded(case.module)(**case.given(**case.leaves))
     (first,) = torch.autograd.grad(out.sum(), case.leaves["frames"], create_graph=True)
     with pytest.raises(flashcliff.UnsupportedError, match="gradients of masks and frames have none"):
         first.sum().backward()
 
 
-@all_cases
+@networks
 def test_a_loaded_network_is_saved_as_it_was(make, loaded, path, tmp_path):
-    net = loaded(make().module)
+    case = make()
+    net = loaded(case.module, mask=case.mask)
     flashcliff.save_network(net, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
 def test_parameters_are_those_of_the_state_dict(loaded):
-    case, other = gatr_case(), network((3, 0, 1))
+    case, other = transformer(GATR), network((3, 0, 1))
     net = loaded(case.module)
     state = case.module.state_dict()
     assert net.state_dict().keys() == state.keys()
@@ -210,7 +99,7 @@ def test_parameters_are_those_of_the_state_dict(loaded):
 
 
 def test_training_goes_the_same_way(loaded):
-    case = gatr_case()
+    case = transformer(GATR)
     net = loaded(case.module)
     steps = [torch.optim.AdamW(module.parameters(), 1e-2) for module in (net, case.module)]
     for _ in range(3):
@@ -223,7 +112,7 @@ def test_training_goes_the_same_way(loaded):
 
 
 def test_types_are_those_of_the_call(loaded):
-    case = gatr_case()
+    case = transformer(GATR)
     net = loaded(case.module, "cpu", torch.float32)
     own = {name: x.float() for name, x in case.leaves.items()}
     out = net(**case.given(**own))
@@ -240,51 +129,9 @@ def test_types_are_those_of_the_call(loaded):
     assert {p.grad.dtype for p in half.parameters()} == {torch.bfloat16}
 
 
-def test_masks_and_ragged_batches(loaded):
-    net = network((1, 3, 0))
-    mv, s = leaf(16, 1, 7, 2), leaf(1, 7, 3, seed=1)
-    bounds = torch.tensor([0, 2, 3, 7])
-    expected = tokens(*net(mv, s, cu_seqlens=bounds))
-    own = loaded(net)
-    out = own(tokens=tokens(mv, s), cu_seqlens=bounds)
-    assert torch.equal(out, expected)
-    leaves = {"mv": mv, "s": s}
-    compare(gradients(out, leaves, own), gradients(expected, leaves, net))
+def test_wrong_boundaries(loaded):
     with pytest.raises(ValueError, match="boundaries from 0 to 7"):
-        own(tokens=tokens(mv, s), cu_seqlens=bounds[:-1])
-    mask = torch.where(random(1, 1, 7, 7, seed=2) > -0.5, random(1, 1, 7, 7, seed=3), -torch.inf)
-    out = loaded(net, mask=True)(tokens=tokens(mv, s), mask=mask)
-    assert torch.equal(out, tokens(*net(mv, s, mask=mask)))
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_conditions(ragged, loaded):
-    condition = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
-    net = disturb(lgatr.ConditionalLGATr(**SIZES, **condition).double())
-    samples, items, others = (1, 8, 6) if ragged else (2, 4, 3)
-    mv, s = leaf(samples, items, 2, 16), leaf(samples, items, 3, seed=1)
-    other, other_s = leaf(samples, others, 3, 16, seed=2), leaf(samples, others, 2, seed=3)
-    options, more = {}, {"samples": samples}
-    if ragged:
-        own, keys = torch.tensor([0, 3, 8]), torch.tensor([0, 4, 6])
-        options = {
-            "attn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": own},
-            "crossattn_kwargs": {"cu_seqlens_q": own, "cu_seqlens_k": keys},
-        }
-        more = {"cu_seqlens": own, "cu_seqlens_key": keys}
-    out_mv, out_s = net(mv, other, s, other_s, **options)
-    context = tokens(other.movedim(-1, 0), other_s)
-    out = loaded(net)(tokens=tokens(mv.movedim(-1, 0), s), context=context, **more)
-    assert torch.equal(out, tokens(out_mv.movedim(-1, 0), out_s))
-
-
-def test_simplices(loaded):
-    net = disturb(nn.models.SimplicialHulls(3, 2, 1, dtype=torch.float64))
-    own = Complexes([4, 2], [[(0, 1, 2)], [(0, 1)]])
-    points = leaf(6, 1, 3)
-    relations = {"receivers": own.graph.receivers, "senders": own.graph.senders, "graphs": own.graphs, **dict(own.relations())}
-    out = loaded(net)(kinds=own.kinds(torch.float64)[None], points=points, **relations)
-    assert torch.equal(out, net(points[:, 0], own)[None, :, None])
+        loaded(network((1, 3, 0)))(tokens=random(7, 35), cu_seqlens=torch.tensor([0, 2, 3]))
 
 
 def test_no_rows_and_rows_that_are_views(loaded):
@@ -295,7 +142,7 @@ def test_no_rows_and_rows_that_are_views(loaded):
 
 
 def test_copies_pickles_and_other_parameters(loaded):
-    case = gatr_case()
+    case = transformer(GATR)
     net = loaded(case.module)
     given = case.given(**case.leaves)
     expected = net(**given)
@@ -312,7 +159,7 @@ def test_copies_pickles_and_other_parameters(loaded):
 
 
 def test_parametrizations_are_followed(loaded, tmp_path):
-    case = gatr_case()
+    case = transformer(GATR)
     net = loaded(case.module)
     inner = net._modules["linear_out"]
     name = next(iter(inner._parameters))
@@ -332,7 +179,7 @@ def test_parametrizations_are_followed(loaded, tmp_path):
 
 
 def test_names_may_be_those_of_attributes(loaded, path, tmp_path):
-    case = gatr_case()
+    case = transformer(GATR)
     expected = loaded(case.module)(**case.given(**case.leaves))
     path.write_bytes(path.read_bytes().replace(b"blocks.", b"inputs."))
     net = flashcliff.load_network(path)
@@ -366,7 +213,7 @@ def test_outputs_keep_their_name_and_are_one(loaded, path):
 
 
 def test_a_compiler_leaves_calls_as_they_are(loaded):
-    case = gatr_case()
+    case = transformer(GATR)
     net = loaded(case.module)
     compiled = torch.compile(lambda given: 2 * net(**given), backend="eager")
     given = case.given(**case.leaves)
@@ -374,7 +221,7 @@ def test_a_compiler_leaves_calls_as_they_are(loaded):
 
 
 def test_it_shows_its_ends(loaded):
-    text = repr(loaded(bodies_case().module))
+    text = repr(loaded(bodies(nn.models.NBody, 3, 2).module))
     assert "inputs: bodies [rows, 1, 7]" in text
     assert "relations: receivers [edges] to rows, senders [edges] to rows, graphs [rows] to graphs" in text
     assert "outputs: output [3, rows, 1]" in text
@@ -426,7 +273,7 @@ WRONG_RELATIONS = {
 @pytest.mark.parametrize("name", WRONG_RELATIONS)
 def test_wrong_relations_are_errors(name, loaded):
     changes, error, message = WRONG_RELATIONS[name]
-    case = messages_case()
+    case = messages(2, 1)
     net = loaded(case.module)
     with pytest.raises(error, match=message):
         net(**{**case.given(**case.leaves), **changes})
