@@ -3,6 +3,7 @@
 import pytest
 import torch
 from doors_cases import lgatr_net, slim_net
+from network_cases import NETWORKS
 from nn_cases import LAYERS
 from nn_common import disturb
 from torch import func
@@ -166,3 +167,15 @@ def test_points_and_rotors():
 
     assert gradcheck(there_and_back, (bivectors,), fast_mode=True, check_forward_ad=True)
     assert gradgradcheck(there_and_back, (bivectors,), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["NBody", "MVNBody", "jets", "simplices", "EGCL 2 1"])
+def test_networks_on_graphs_by_their_inputs(name):
+    case = NETWORKS[name]()
+
+    def call(*given):
+        return case.out(**dict(zip(case.leaves, given)))
+
+    given = list(case.leaves.values())
+    assert torch.autograd.gradcheck(call, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, given, fast_mode=True)

@@ -164,12 +164,6 @@ def test_copies_and_state_dicts():
     assert torch.equal(other(*given, graph()), wanted)
 
 
-def test_bits_repeat():
-    net, given = network(dtype=torch.float32), bodies(torch.float32)
-    first, again = (results(net, given, graph()) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-
-
 def test_no_relation_of_graphs_is_one_graph():
     own = nn.models.nbody._one_graph(graph().receivers)
     wanted = Relation(torch.zeros(NODES, dtype=torch.int64), 1)
@@ -404,20 +398,6 @@ def test_an_exported_program_has_layers():
 
 
 # Files
-
-
-def test_files_of_networks_have_relations(tmp_path):
-    path = tmp_path / "bodies.safetensors"
-    flashcliff.save_network(network(dtype=torch.float32), path)
-    text = path.read_bytes()
-    for name in (b"receivers", b"senders", b"graphs", b"bodies", b"layers.1.edge_model.layers.0.0.weight"):
-        assert name in text
-    flashcliff.save_network(nn.EGCL(Algebra(2, 0, 0), 2, edge_scalars=1), path)
-    assert b"edge_scalars" in path.read_bytes()
-    flashcliff.save_network(nn.CEMLP(Algebra(2, 0, 0), 2, 3, 1), path)
-    assert b"layers.1.2.linear_left.bias" in path.read_bytes()
-    with pytest.raises(ValueError, match="mask=False"):
-        flashcliff.save_network(network(), path, mask=True)
 
 
 def test_by_layers_is_a_context():

@@ -9,6 +9,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import pytest
 import torch
+from network_cases import NETWORKS, gradients
 from odd_subjects import SUBJECTS, flat
 
 import flashcliff
@@ -94,6 +95,21 @@ def test_every_number_of_threads(subject, dtype, ragged):
     before = flashcliff.get_num_threads()
     try:
         run(subject, dtype, ragged, "cpu", [50, 0, 75, 175], threads=(1, 2, 2, 3))
+    finally:
+        flashcliff.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_and_layers_on_graphs(name):
+    case, first = NETWORKS[name]().to(torch.float32), None
+    before = flashcliff.get_num_threads()
+    try:
+        for count in (1, 3, 2, 2):
+            flashcliff.set_num_threads(count)
+            out = case.out(**case.leaves)
+            found = [out, *gradients(out, case.leaves, case.module).values()]
+            first = first or found
+            assert all(map(torch.equal, found, first))
     finally:
         flashcliff.set_num_threads(before)
 

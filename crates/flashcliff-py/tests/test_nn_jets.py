@@ -188,19 +188,6 @@ def test_logits_do_not_see_lorentz_transformations(kind):
         assert difference(got, wanted) < 1e-11
 
 
-def test_derivatives_by_differences():
-    torch.manual_seed(0)
-    model = nn.models.JetTagger(2, 2, 2, 3, 2, 1, **F64).eval()
-    own = Graph(torch.tensor([[0, 1, 1], [1, 0, 0]]), 3)
-
-    def call(momenta, scalars):
-        return model(momenta, scalars, own, Relation(torch.tensor([0, 0, 1]), 2))
-
-    given = random(3, 4).requires_grad_(), random(3, 2, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(call, given)
-    assert torch.autograd.gradgradcheck(call, given)
-
-
 def test_jets_do_not_see_each_other_and_edges_may_be_two_relations():
     model, (momenta, scalars) = tagger(), particles()
     pairs = [(int(j), int(i)) for i, j in zip(RECEIVERS, SENDERS) if GRAPHS[i] == GRAPHS[j]]
@@ -209,17 +196,6 @@ def test_jets_do_not_see_each_other_and_edges_may_be_two_relations():
     moved = momenta + (GRAPHS == 1)[:, None]
     got = model(moved, scalars, (own.receivers, own.senders), graphs)
     assert torch.equal(got[0], wanted[0]) and not torch.allclose(got[1], wanted[1])
-
-
-def test_bits_do_not_depend_on_threads():
-    model, first = nn.models.JetTagger(layers=1, dropout=0.0).eval(), None
-    momenta, scalars = (x.detach().float() for x in particles())
-    for count in (1, 3, 2, 2):
-        flashcliff.set_num_threads(count)
-        out = model(momenta, scalars, graph(), Relation(GRAPHS, 2))
-        found = [out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))]
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
 
 
 def test_state_dicts_are_those_of_cgenn():

@@ -165,12 +165,6 @@ def test_messages_commute_with_permutations_of_nodes_and_edges():
     assert difference(layer(h[:, nodes], Graph(index, NODES), a[edges]), wanted[:, nodes]) < 1e-12
 
 
-def test_bits_repeat():
-    layer = disturb(nn.EGCL(Algebra(3, 0, 0), 4))
-    h = random(8, NODES, 4, dtype=torch.float32)
-    assert torch.equal(layer(h, graph()), layer(h, graph()))
-
-
 @pytest.mark.parametrize("hooked", [False, True])
 def test_messages_are_compiled_as_one_graph(hooked):
     layer = disturb(nn.EGCL(Algebra(3, 0, 0), 2, edge_scalars=1))

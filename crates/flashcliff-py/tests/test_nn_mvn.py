@@ -23,7 +23,7 @@ from test_nn_messages import given, graph
 import flashcliff
 from flashcliff import nn
 from flashcliff.compat.cgenn import load_state_dict
-from flashcliff.graphs import Graph, Relation
+from flashcliff.graphs import Relation
 
 F64 = {"dtype": torch.float64}
 TABLE = reference.Table(3, 0, 0)
@@ -174,27 +174,6 @@ def test_copies_are_equal():
 def test_bodies_commute_with_motions_of_space():
     model = network()
     check_motions(model, *given(), graph(), Relation(GRAPHS, 2))
-
-
-def test_derivatives_by_differences():
-    model = disturb(nn.models.MVNBody(2, 2, 1, **F64))
-    own = Graph(torch.tensor([[0, 1, 1], [1, 0, 0]]), 3)
-    leaves = [x[:3].clone().requires_grad_() for x in given(4)]
-    assert torch.autograd.gradcheck(lambda *x: model(*x, own), leaves)
-    assert torch.autograd.gradgradcheck(lambda *x: model(*x, own), leaves)
-
-
-def test_bits_do_not_depend_on_threads():
-    model, first = network(dtype=torch.float32), None
-    leaves = [x.float() for x in given()]
-    for count in (1, 3, 2, 2):
-        flashcliff.set_num_threads(count)
-        out = model(*leaves, graph())
-        parameters = list(model.parameters())
-        found = torch.autograd.grad(out.square().sum(), parameters, allow_unused=True)
-        found = [out, *(g for g in found if g is not None)]
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
 
 
 def test_state_dicts_are_those_of_mvn():

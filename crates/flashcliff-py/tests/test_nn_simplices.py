@@ -172,12 +172,6 @@ def test_the_network_is_its_layers(dim, layers, second, functions):  # noqa: F81
     assert functions[0] == rows
 
 
-def test_gradients_by_differences():
-    net, own = network(2, 1), complexes()
-    assert torch.autograd.gradcheck(lambda x: net(x, own), [points(2)])
-    assert torch.autograd.gradgradcheck(lambda x: net(x, own), [points(2)])
-
-
 def test_volumes_do_not_see_motions_of_space():
     net, own, x = network(5, 1), complexes(), points(5).detach()
     wanted = net(x, own)
@@ -207,15 +201,6 @@ def test_complexes_do_not_see_each_other():
         first += count
     # A complex without triangles has no rows for them.
     assert "no elements" in choice.known_of(net).last
-
-
-def test_bits_do_not_depend_on_threads():
-    net, own, first = network(5, 1, dtype=torch.float32), complexes(), None
-    for count in (1, 3, 2, 2):
-        flashcliff.set_num_threads(count)
-        found = results(net, [points(5, torch.float32)], own)
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
 
 
 @pytest.mark.parametrize("second", [False, True])
