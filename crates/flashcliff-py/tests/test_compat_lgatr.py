@@ -1,22 +1,13 @@
-"""L-GATr by lgatr's names, arguments, layout and state dicts, beside the dense reference of `lgatr_reference`."""
+"""L-GATr by lgatr's names: symmetries, options of calls, errors. `test_packages` compares it with lgatr itself."""
 
 import copy
-import inspect
 import warnings
 
 import pytest
 import torch
-from lgatr_reference import (
-    DUALS,
-    TABLE,
-    Reference,
-    SlimReference,
-    lorentz,
-    maps,
-)
-from nn_common import SIZES, difference, disturb, random, xformers_mask
+from nn_common import SIZES, difference, random, xformers_mask
 from test_compat_gatr import check, inputs, made
-from transformer_reference import on_multivectors
+from transformer_reference import lorentz, on_multivectors
 
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
@@ -35,10 +26,6 @@ SLIM = {
 }
 
 
-def parameters(net):
-    return {name: p.detach() for name, p in net.state_dict().items()}
-
-
 @pytest.fixture(autouse=True)
 def _global_configuration():
     before = vars(v1.gatr_config).copy()
@@ -46,160 +33,7 @@ def _global_configuration():
     vars(v1.gatr_config).update(before)
 
 
-def test_the_reference():
-    """The typed maps are products with e0123 from the right, and images of products are products of images."""
-    i = torch.zeros(16, dtype=torch.float64)
-    i[15] = 1
-    assert torch.equal(torch.einsum("ijk,k->ji", TABLE.cayley, i), maps()[5:].sum(0))
-    assert sum(len(entries) for entries in DUALS) == 16
-    action = on_multivectors(lorentz(0))
-    x, y = random(16), random(16, seed=1)
-
-    def product(a, b):
-        return torch.einsum("i,ijk,k->j", a, TABLE.cayley, b)
-
-    assert difference(product(action @ x, action @ y), action @ product(x, y)) < 1e-12
-
-
 PRIMITIVES = {"connected": {}, "full": {"subgroup": False}}
-
-
-@pytest.mark.parametrize("primitives", PRIMITIVES.values(), ids=PRIMITIVES)
-def test_linear(primitives):
-    mv, s = inputs(4, 3)
-    for scalars in ((3, 2), (3, 0), (0, 2), (0, 0)):
-        layer = made(
-            lgatr.EquiLinear,
-            in_mv_channels=4,
-            out_mv_channels=5,
-            primitives=lgatr.PrimitivesConfig(**primitives),
-            in_s_channels=scalars[0],
-            out_s_channels=scalars[1],
-        )
-        named = {f"x.{name}": value for name, value in parameters(layer).items()}
-        assert layer.weight.shape == (5, 4, 5 if primitives else 10)
-        reference = Reference(named, heads=1, subgroup=not primitives)
-        got = layer(mv, s if scalars[0] else None)
-        want = reference.linear("x", mv, s)
-        assert (got[1] is None) == (want[1] is None) == (scalars[1] == 0)
-        check([x for x in got if x is not None], [x for x in want if x is not None])
-        # One function gave them.
-        known = described.known_of(layer)
-        assert known.last is None and not any(isinstance(x, str) for x in known._functions.values())
-        assert known._functions
-
-
-def test_pointwise_layers():
-    mv, s = inputs(4, 3)
-    bilinear = made(
-        lgatr.GeometricBilinear,
-        in_mv_channels=4,
-        out_mv_channels=3,
-        primitives={},
-        hidden_mv_channels=6,
-        in_s_channels=3,
-        out_s_channels=2,
-    )
-    named = {f"x.{name}": value for name, value in parameters(bilinear).items()}
-    check(bilinear(mv, s), Reference(named, heads=1).bilinear("x", mv, s))
-    plain = Reference({}, heads=1)
-    want, want_s = plain.norm(mv, s)
-    check(lgatr.EquiLayerNorm()(mv, s), (want, want_s))
-    check(lgatr.EquiLayerNorm(gain=2.0)(mv, s), (2 * want, want_s))
-    for axis in (1, -3):
-        norm = lgatr.EquiLayerNorm(mv_channel_dim=axis)
-        check(norm(mv.transpose(1, 2), s), (want.transpose(1, 2), want_s))
-    with pytest.raises(
-        ValueError, match="mv_channel_dim: expected an axis other than that of the blades"
-    ):
-        lgatr.EquiLayerNorm(mv_channel_dim=-1)(mv, s)
-    norm = made(lgatr.EquiLayerNorm, mv_channels=4, s_channels=3, elementwise_affine=True)
-    named = {f"x.{name}": value for name, value in parameters(norm).items()}
-    check(norm(mv, s), Reference(named, heads=1).norm(mv, s, "x"))
-    check(lgatr.ScalarGatedNonlinearity()(mv, s), plain.gate(mv, s))
-    check(v1.ScalarGatedNonlinearity("gelu")(mv, s), Reference({}, heads=1, version=1).gate(mv, s))
-
-
-NETWORKS = {
-    "connected": {},
-    "full": {"primitives": {"subgroup": False}},
-    "without_bivectors": {"primitives": {"bivector": False}},
-    "without_product": {"primitives": {"geometric_product": False}},
-    "multi_query": {"attention": {"num_heads": 2, "multi_query": True, "head_scale": True}},
-    "plain_norms": {"norm_elementwise_affine": False, "dropout_prob": 0.0},
-}
-
-
-@pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
-def test_network(changes):
-    if "dropout_prob" in changes:
-        changes = {**changes, "primitives": {}, "dropout_prob": None}
-    net = made(lgatr.LGATr, **{**SIZES, **changes})
-    mv, s = inputs()
-    given = changes.get("primitives", {})
-    options = {
-        "subgroup": given.get("subgroup", True),
-        "bivector": given.get("bivector", True),
-        "product": given.get("geometric_product", True),
-    }
-    reference = Reference(parameters(net), heads=2, **options)
-    check(net(mv, s), reference.network(mv, s, 2))
-    keep = torch.ones(5, 5, dtype=torch.bool).tril()
-    want = reference.network(mv, s, 2, keep=keep)
-    check(net(mv, s, is_causal=True), want)
-    check(net(mv, s, attn_mask=keep), want)
-
-
-def test_block_and_attention():
-    config = {"in_mv_channels": 4, "out_mv_channels": 3, "in_s_channels": 6, "out_s_channels": 5}
-    attention = made(lgatr.SelfAttention, config={**config, "num_heads": 2}, primitives={})
-    mv, s = inputs(4, 6)
-    named = {f"x.{name}": value for name, value in parameters(attention).items()}
-    check(attention(mv, s), Reference(named, heads=2).attention("x", mv, s))
-    block = made(
-        lgatr.LGATrBlock,
-        mv_channels=4,
-        s_channels=6,
-        attention={"num_heads": 2},
-        mlp={},
-        primitives={},
-    )
-    named = {f"x.{name}": value for name, value in parameters(block).items()}
-    check(block(mv, s), Reference(named, heads=2).block("x", mv, s))
-
-
-def test_conditional():
-    condition = inputs(3, 2, items=4, seed=10)
-    mv, s = inputs()
-    net = made(lgatr.ConditionalLGATr, **SIZES, **CONDITION)
-    reference = Reference(parameters(net), heads=2)
-    want = reference.network(mv, s, 2, condition=condition)
-    check(net(mv, condition[0], s, condition[1]), want)
-
-
-def test_version_1():
-    mv, s = inputs()
-    net = made(v1.LGATr, **SIZES)
-    check(net(mv, s), Reference(parameters(net), heads=2, version=1).network(mv, s, 2))
-    condition = inputs(3, 2, items=4, seed=10)
-    sizes = {f"condition_{k[:-5]}": v for k, v in CONDITION.items() if k.endswith("_cond")}
-    net = made(v1.ConditionalLGATr, **SIZES, **sizes, crossattention={"num_heads": 2})
-    reference = Reference(parameters(net), heads=2, version=1)
-    want = reference.network(mv, s, 2, condition=condition)
-    check(net(mv, condition[0], s, condition[1]), want)
-    v1.gatr_config.use_fully_connected_subgroup = False
-    v1.gatr_config.use_geometric_product = False
-    net = made(v1.LGATr, **SIZES)
-    reference = Reference(parameters(net), heads=2, version=1, subgroup=False, product=False)
-    check(net(mv, s), reference.network(mv, s, 2))
-
-
-def test_slim():
-    v, s = random(2, 5, 2, 4), random(2, 5, 3)
-    net = made(lgatr.LGATrSlim, **SLIM)
-    check(net(v, s), SlimReference(parameters(net), heads=2).network(v, s, 2))
-    net = made(v1.LGATrSlim, **SLIM)
-    check(net(v, s), SlimReference(parameters(net), heads=2, version=1).network(v, s, 2))
 
 
 @pytest.mark.parametrize("primitives", PRIMITIVES.values(), ids=PRIMITIVES)
@@ -236,146 +70,6 @@ def test_equivariance_of_slim():
         got = conditional(v @ action.T, other @ action.T, s, other_s)
         want = conditional(v, other, s, other_s)
         check(got, (want[0] @ action.T, want[1]), 1e-9)
-
-
-KEYS = """
-linear_in.weight 4 2 10
-linear_in.s2mvs.weight 8 3
-linear_in.s2mvs.bias 8
-linear_in.mvs2s.weight 6 4
-linear_in.mvs2s.bias 6
-linear_in.s2s.weight 6 3
-blocks.0.norm1.weight_mv 4 5
-blocks.0.norm1.weight_s 6
-blocks.0.norm2.weight_mv 4 5
-blocks.0.norm2.weight_s 6
-blocks.0.attention.qkv_module.in_linear.weight 12 4 10
-blocks.0.attention.qkv_module.in_linear.s2mvs.weight 24 6
-blocks.0.attention.qkv_module.in_linear.mvs2s.weight 24 8
-blocks.0.attention.qkv_module.in_linear.s2s.weight 24 6
-blocks.0.attention.out_linear.weight 4 4 10
-blocks.0.attention.out_linear.s2mvs.weight 8 8
-blocks.0.attention.out_linear.s2mvs.bias 8
-blocks.0.attention.out_linear.mvs2s.weight 6 8
-blocks.0.attention.out_linear.mvs2s.bias 6
-blocks.0.attention.out_linear.s2s.weight 6 8
-blocks.0.mlp.layers.0.linear_left.weight 16 4 10
-blocks.0.mlp.layers.0.linear_left.s2mvs.weight 32 6
-blocks.0.mlp.layers.0.linear_left.s2mvs.bias 32
-blocks.0.mlp.layers.0.linear_right.weight 16 4 10
-blocks.0.mlp.layers.0.linear_right.s2mvs.weight 32 6
-blocks.0.mlp.layers.0.linear_right.s2mvs.bias 32
-blocks.0.mlp.layers.0.linear_out.weight 16 16 10
-blocks.0.mlp.layers.0.linear_out.s2mvs.weight 32 6
-blocks.0.mlp.layers.0.linear_out.s2mvs.bias 32
-blocks.0.mlp.layers.0.linear_out.mvs2s.weight 24 32
-blocks.0.mlp.layers.0.linear_out.mvs2s.bias 24
-blocks.0.mlp.layers.0.linear_out.s2s.weight 24 6
-blocks.0.mlp.layers.2.weight 4 16 10
-blocks.0.mlp.layers.2.s2mvs.weight 8 24
-blocks.0.mlp.layers.2.s2mvs.bias 8
-blocks.0.mlp.layers.2.mvs2s.weight 6 32
-blocks.0.mlp.layers.2.mvs2s.bias 6
-blocks.0.mlp.layers.2.s2s.weight 6 24
-linear_out.weight 3 4 10
-linear_out.s2mvs.weight 6 6
-linear_out.s2mvs.bias 6
-linear_out.mvs2s.weight 2 8
-linear_out.mvs2s.bias 2
-linear_out.s2s.weight 2 6
-"""
-
-SLIM_KEYS = """
-linear_in.weight_v 4 2
-linear_in.linear_s.weight 6 3
-linear_in.linear_s.bias 6
-blocks.0.norm1.weight_v 4
-blocks.0.norm1.weight_s 6
-blocks.0.norm2.weight_v 4
-blocks.0.norm2.weight_s 6
-blocks.0.attention.linear_in.weight_v 12 4
-blocks.0.attention.linear_in.linear_s.weight 24 6
-blocks.0.attention.linear_out.weight_v 4 4
-blocks.0.attention.linear_out.linear_s.weight 6 8
-blocks.0.attention.linear_out.linear_s.bias 6
-blocks.0.mlp.layers.0.linear.weight_v 24 4
-blocks.0.mlp.layers.0.linear.linear_s.weight 24 6
-blocks.0.mlp.layers.0.linear.linear_s.bias 24
-blocks.0.mlp.layers.1.weight_v 4 8
-blocks.0.mlp.layers.1.linear_s.weight 6 12
-blocks.0.mlp.layers.1.linear_s.bias 6
-linear_out.weight_v 3 4
-linear_out.linear_s.weight 2 6
-linear_out.linear_s.bias 2
-"""
-
-
-def golden(text):
-    rows = (line.split() for line in text.strip().splitlines())
-    return {name: tuple(map(int, shape)) for name, *shape in rows}
-
-
-def shapes(net):
-    return {name: tuple(value.shape) for name, value in net.state_dict().items()}
-
-
-def without(names, *parts):
-    return {k: v for k, v in names.items() if not any(part in k for part in parts)}
-
-
-def test_state_dicts():
-    """The keys and shapes are the same as in lgatr 2.0, and as in 1.4 where they differ."""
-    one = {**SIZES, "num_blocks": 1}
-    expected = golden(KEYS)
-    assert shapes(lgatr.LGATr(**one)) == expected
-    assert shapes(lgatr.LGATr(**one, norm_elementwise_affine=False)) == without(expected, "norm")
-    full = shapes(lgatr.LGATr(**one, primitives={"subgroup": False}))
-    assert full["linear_in.weight"] == (4, 2, 5) and full["linear_in.s2mvs.weight"] == (4, 3)
-    dropped = shapes(lgatr.LGATr(**one, dropout_prob=0.1))
-    assert {k.replace("layers.2", "layers.3") for k in expected} == set(dropped)
-    inserted = shapes(lgatr.LGATr(**one, reinsert_mv_channels=(1,), reinsert_s_channels=(0, 2)))
-    changed = {k: v for k, v in inserted.items() if v != expected[k]}
-    assert changed == {
-        "blocks.0.attention.qkv_module.in_linear.weight": (12, 5, 10),
-        "blocks.0.attention.qkv_module.in_linear.s2mvs.weight": (24, 8),
-        "blocks.0.attention.qkv_module.in_linear.mvs2s.weight": (24, 10),
-        "blocks.0.attention.qkv_module.in_linear.s2s.weight": (24, 8),
-    }
-    qkv = "blocks.0.attention.qkv_module.in_linear."
-    more = {f"{qkv}s2mvs.bias": (24,), f"{qkv}mvs2s.bias": (24,)}
-    assert shapes(v1.LGATr(**one)) == {**without(expected, "norm"), **more}
-    slim = {**SLIM, "num_blocks": 1}
-    expected = golden(SLIM_KEYS)
-    assert shapes(lgatr.LGATrSlim(**slim)) == expected
-    attention = "blocks.0.attention."
-    more = {f"{attention}linear_in.linear_s.bias": (24,), f"{attention}metric": (4,)}
-    assert shapes(v1.LGATrSlim(**slim)) == {**without(expected, "norm"), **more}
-
-
-def test_state_dicts_without_scalars():
-    """In lgatr 1.4, 0 scalar channels and `None` have different parameters."""
-    one = {**SIZES, "num_blocks": 1}
-    two = shapes(lgatr.LGATr(**{**one, "in_s_channels": 0}))
-    zero = v1.LGATr(**{**one, "in_s_channels": 0, "out_s_channels": 0})
-    none = shapes(v1.LGATr(**{**one, "in_s_channels": None, "out_s_channels": None}))
-    of_input = {"linear_in.mvs2s.weight": (6, 4), "linear_in.mvs2s.bias": (6,)}
-    of_input["linear_in.weight"] = (4, 2, 10)
-
-    def first(found):
-        return {k: v for k, v in found.items() if k.startswith("linear_in.")}
-
-    assert first(two) == first(none) == {**of_input, "linear_in.bias": (4, 1)}
-    assert first(shapes(zero)) == {**of_input, "linear_in.s2s.weight": (6, 0)}
-    assert shapes(zero)["linear_out.s2s.weight"] == (0, 6)
-    mv = inputs()[0].float()
-    other = copy.deepcopy(zero)
-    disturb(other)
-    zero.load_state_dict(other.state_dict())
-    assert torch.equal(zero(mv)[0], other(mv, mv.new_empty(2, 5, 0))[0])
-    assert "linear_in.bias" not in dict(zero.named_parameters())
-    wrong = {**other.state_dict(), "linear_in.s2s.weight": torch.empty(5, 0)}
-    with pytest.raises(RuntimeError, match="size mismatch for linear_in.s2s.weight"):
-        zero.load_state_dict(wrong)
 
 
 def boundaries(*lengths):
@@ -460,6 +154,11 @@ def test_wrong_attention_arguments():
         options({"mask": bounds})
     with pytest.raises(ValueError, match="causal: expected False in cross-attention"):
         options({"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "causal": True}, cross=True)
+
+
+def test_channels_are_on_another_axis_than_blades():
+    with pytest.raises(ValueError, match="mv_channel_dim: expected an axis other than that of the blades"):
+        lgatr.EquiLayerNorm(mv_channel_dim=-1)(*inputs(4, 3))
 
 
 def test_wrong_arguments():
@@ -605,23 +304,7 @@ def test_parameters_of_slim_that_no_output_reads(changes):
         assert bool(changes) == any(not p.requires_grad for p in net.parameters())
 
 
-def test_names_and_arguments():
-    """The constructors have lgatr's arguments, in its order."""
-    names = {
-        lgatr.LGATr: "num_blocks in_mv_channels out_mv_channels hidden_mv_channels in_s_channels out_s_channels "
-        "hidden_s_channels attention mlp primitives reinsert_mv_channels reinsert_s_channels dropout_prob "
-        "norm_elementwise_affine checkpoint_blocks naive_amp compile compile_kwargs activation_memory_budget",
-        v1.LGATr: "num_blocks in_mv_channels out_mv_channels hidden_mv_channels in_s_channels out_s_channels "
-        "hidden_s_channels attention mlp reinsert_mv_channels reinsert_s_channels dropout_prob checkpoint_blocks",
-        v1.LGATrSlim: "in_v_channels out_v_channels hidden_v_channels in_s_channels out_s_channels hidden_s_channels "
-        "num_blocks num_heads nonlinearity mlp_ratio attn_ratio num_layers_mlp dropout_prob checkpoint_blocks "
-        "compile compile_mode compile_dynamic",
-        lgatr.GeometricBilinear: "in_mv_channels out_mv_channels primitives hidden_mv_channels in_s_channels "
-        "out_s_channels",
-        v1.EquiLinear: "in_mv_channels out_mv_channels in_s_channels out_s_channels bias initialization",
-    }
-    for kind, expected in names.items():
-        assert " ".join(inspect.signature(kind).parameters) == expected
+def test_sizes_of_heads():
     assert (
         lgatr.SelfAttentionConfig(
             in_mv_channels=16, in_s_channels=32, attn_ratio=2

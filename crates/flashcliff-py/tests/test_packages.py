@@ -5,6 +5,7 @@ each replacement by runs of its own. lgatr may be of version 1.4 or 2.0.
 """
 
 import importlib
+import inspect
 import math
 import warnings
 
@@ -503,6 +504,21 @@ def test_lgatr(row, monkeypatch):
 
 
 # What has no call to compare.
+
+
+@pytest.mark.parametrize("name", ["gatr", "lgatr"])
+def test_arguments(name):
+    """Constructors have the arguments of the package, in its order, and its defaults. Ours may have more behind them."""
+    theirs, ours = package(name)
+    kinds = [kind for kind in ours.__all__ if isinstance(getattr(ours, kind), type)]
+    assert len(kinds) > 10
+    for kind in kinds:
+        got, want = (
+            [(p.name, p.default) for p in inspect.signature(found(top, kind)).parameters.values() if p.kind != p.VAR_KEYWORD]
+            for top in (ours, theirs)
+        )
+        if not kind.endswith("Config"):
+            assert got[: len(want)] == want, kind
 
 
 STARTS = [

@@ -23,6 +23,19 @@ def on_multivectors(matrix):
     return out
 
 
+def lorentz(seed, proper=True):
+    """A random boost and rotation, and unless `proper` a reflection of x and of t."""
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(4, 4, generator=generator, dtype=torch.float64) * 0.5
+    metric = torch.diag(torch.tensor([1.0, -1, -1, -1], dtype=torch.float64))
+    found = torch.linalg.matrix_exp((a - a.T) @ metric)
+    if not proper:
+        found = found @ torch.diag(torch.tensor([-1.0, -1, 1, 1], dtype=torch.float64))
+        found = found @ torch.diag(torch.tensor([1.0, 1, -1, 1], dtype=torch.float64))
+    assert torch.allclose(found.T @ metric @ found, metric)
+    return found
+
+
 def gelu(x):
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
