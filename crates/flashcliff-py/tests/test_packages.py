@@ -32,9 +32,12 @@ def package(name):
 
 
 def found(top, name):
-    """A class of a package, wherever it lies."""
+    """A class of a package, wherever it lies, or at a path."""
+    path, _, name = name.rpartition(".")
+    if path:
+        return getattr(importlib.import_module(f"{top.__name__}.{path}"), name)
     places = "", ".layers", ".layers.attention", ".layers.attention.cross_attention", ".layers.gatr_block"
-    for place in (*places, ".nets.lgatr_slim", ".nets.conditional_lgatr_slim"):
+    for place in places:
         try:
             kind = getattr(importlib.import_module(top.__name__ + place), name, None)
         except ImportError:
@@ -336,6 +339,16 @@ def slim_layer(name, *given, whole=True):
     return Row(name, *given, calls=[call], whole=whole, version="2")
 
 
+def first_slim_layer(name, *given, whole=True):
+    """A layer of 1.4, which has the components of vectors last."""
+    call = {"vectors": (2, 5, 4, 4), "scalars": (2, 5, 8)}
+    path = "nets.lgatr_slim"
+    if name in ("CrossAttention", "ConditionalLGATrSlimBlock"):
+        path = "nets.conditional_lgatr_slim"
+        call |= {"vectors_cond": (2, 3, 2, 4), "scalars_cond": (2, 3, 3)}
+    return Row(f"{path}.{name}", *given, calls=[call], whole=whole, version="1")
+
+
 GROUPS = [
     {"subgroup": False},
     {"bivector": False},
@@ -454,6 +467,15 @@ LGATR = [
     slim_layer("SlimBlock", 4, 8, 2),
     slim_layer("ConditionalSlimBlock", 4, 2, 8, 3, 2, whole=False),
     slim_layer("SlimDropout", 0.2, whole=False),
+    first_slim_layer("Linear", 4, 3, 8, 2),
+    first_slim_layer("RMSNorm"),
+    first_slim_layer("GatedLinearUnit", 4, 3, 8, 2, "silu"),
+    first_slim_layer("MLP", 4, 8, "gelu", 3, 3),
+    first_slim_layer("SelfAttention", 4, 8, 2),
+    first_slim_layer("CrossAttention", 4, 2, 8, 3, 2, whole=False),
+    first_slim_layer("LGATrSlimBlock", 4, 8, 2),
+    first_slim_layer("ConditionalLGATrSlimBlock", 4, 2, 8, 3, 2, whole=False),
+    first_slim_layer("Dropout", 0.2, whole=False),
 ]
 
 # The names of lgatr 1.4, by the names of 2.0.
