@@ -66,9 +66,9 @@ def of_items(net, call, blades=16, sizes=(2, 3), batch=(2, 5), seed=0, layout=to
 
     Args:
         call: the result of the module, of multivectors, scalars, and the other leaves by their names.
-        sizes: the channels of multivectors and scalars; ``context``: those of items to attend to, and how many these are.
+        sizes: the channels of multivectors and scalars; ``context``: the channels of items to attend to, and how many these are.
         layout: rows of multivectors and scalars in the module's own layout.
-        ragged: the boundaries of sequences, and those of the context.
+        ragged: the boundaries of sequences, and the boundaries of the context.
         more: further inputs, by their names, that are leaves.
     """
 
@@ -118,7 +118,7 @@ def seen_again():
     """A mask, and channels that queries and keys see again: of the input, and of others in their place."""
     net = network(GATR, reinsert_channels=(1,), reinsert_scalars=(2, 0))
     mask = torch.where(random(2, 1, 5, 5, seed=2) > -0.5, random(2, 1, 5, 5, seed=3), -torch.inf)
-    # The channels are those of the input, in their order.
+    # The channels are channels of the input, in their order.
     more = {"reference": leaf(10, seed=4), "mask": mask.requires_grad_()}
     case = of_items(net, lambda mv, s, reference, mask: net(mv, s, reference=reference.view(2, 5, 1), mask=mask), **more)
     given = case.given

@@ -1,7 +1,7 @@
 """`flashcliff.compat.gatr` and `flashcliff.compat.lgatr` beside the packages themselves, where these are installed.
 
 A module of a package is compared with ours of the same arguments, and with what `flashcliff.accelerate` makes of it, which also proves
-each replacement by runs of its own. lgatr may be of version 1.4 or 2.0.
+each replacement by its own runs. lgatr may be of version 1.4 or 2.0.
 """
 
 import importlib
@@ -530,7 +530,7 @@ def test_lgatr(row, monkeypatch):
 
 @pytest.mark.parametrize("name", ["gatr", "lgatr"])
 def test_arguments(name):
-    """Constructors have the arguments of the package, in its order, and its defaults. Ours may have more behind them."""
+    """Constructors have the arguments of the package, in its order, and its defaults. Ours may have more after them."""
     theirs, ours = package(name)
     kinds = [kind for kind in ours.__all__ if isinstance(getattr(ours, kind), type)]
     assert len(kinds) > 10
