@@ -9,6 +9,7 @@
 //! | [`Task::Complexes`] | 8 in R^5 from N(0, I), with the complex of their hull | volume of the convex hull | CSMPN, arXiv 2402.10011 |
 //! | [`Task::Bodies`] | 5 bodies: charge, position, velocity | their positions after a unit of time | EGNN, arXiv 2102.09844 |
 //! | [`Task::Bodies5d`] | as for [`Task::Bodies`], in R^5 | as there | GLGENN, arXiv 2506.09625 |
+//! | [`Task::Forces`] | 16 atoms of silicon, and the translations of their lattice | forces, and the energy | [`silicon`] |
 //!
 //! Two more are of another kind: [`bodies`], graphs of charged bodies, number for number the published data of EGNN, and [`jets`],
 //! classes of particle jets, with the error of the best possible classifier.
@@ -56,6 +57,7 @@ mod motion;
 pub mod published;
 mod regression;
 mod sampling;
+pub mod silicon;
 mod volumes;
 
 use std::fmt;
@@ -123,11 +125,18 @@ pub enum Task {
     ///
     /// Source: CSMPN (Liu et al., ICLR 2024, arXiv 2402.10011).
     Complexes,
+    /// Forces on the atoms of silicon, and the energy, from their places and the translations of their lattice: [`silicon`].
+    ///
+    /// A sample has 43 rows of four numbers, of 16 atoms and 27 translations, and 64 targets: for each atom its force and
+    /// the weighted energy.
+    ///
+    /// Source: the potential of Stillinger and Weber (Phys. Rev. B 31, 5262, 1985); the crystals are drawn here.
+    Forces,
 }
 
 impl Task {
     /// Every task.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Hulls,
         Self::Regression,
         Self::Volumes,
@@ -135,10 +144,11 @@ impl Task {
         Self::Bodies,
         Self::Bodies5d,
         Self::Complexes,
+        Self::Forces,
     ];
 
-    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d` or
-    /// `csmpn-hulls`.
+    /// The name in lower case: `hulls`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
+    /// `csmpn-hulls` or `forces`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
@@ -148,6 +158,7 @@ impl Task {
             Self::Bodies => "nbody",
             Self::Bodies5d => "nbody5d",
             Self::Complexes => "csmpn-hulls",
+            Self::Forces => "forces",
         }
     }
 
@@ -160,6 +171,7 @@ impl Task {
             Self::Gravity => gravity::BODIES,
             Self::Bodies | Self::Bodies5d => bodies::BODIES,
             Self::Complexes => complexes::SIMPLICES,
+            Self::Forces => silicon::ATOMS + silicon::IMAGES,
         }
     }
 
@@ -173,6 +185,7 @@ impl Task {
             Self::Bodies => bodies::row(bodies::DIM),
             Self::Bodies5d => bodies::row(bodies::DIM_5D),
             Self::Complexes => complexes::ROW,
+            Self::Forces => silicon::ROW,
         }
     }
 
@@ -183,6 +196,7 @@ impl Task {
             Self::Gravity => gravity::BODIES * gravity::DIM,
             Self::Bodies => bodies::BODIES * bodies::DIM,
             Self::Bodies5d => bodies::BODIES * bodies::DIM_5D,
+            Self::Forces => silicon::ATOMS * silicon::TARGETS,
         }
     }
 
@@ -228,6 +242,7 @@ impl Task {
             Self::Bodies => bodies::task::<{ bodies::DIM }>(self, sizes, seed, observer),
             Self::Bodies5d => bodies::task::<{ bodies::DIM_5D }>(self, sizes, seed, observer),
             Self::Complexes => complexes::generate(sizes, seed, observer),
+            Self::Forces => silicon::generate(sizes, seed, observer),
         }
     }
 }

@@ -53,7 +53,7 @@ impl Task {
             Self::Gravity => Some(gravity::MOTION),
             Self::Bodies => Some(bodies::motion::<DIM>()),
             Self::Bodies5d => Some(bodies::motion::<DIM_5D>()),
-            Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes => None,
+            Self::Hulls | Self::Regression | Self::Volumes | Self::Complexes | Self::Forces => None,
         }
     }
 }

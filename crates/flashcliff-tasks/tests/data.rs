@@ -20,12 +20,12 @@ const LARGE: Sizes = Sizes {
 };
 
 /// Seeds, and checksums of the data of each. They were computed with the first generators on x86-64
-/// Linux: for gravity, complexes and bodies in five dimensions here, for the other tasks when they
+/// Linux: for gravity, complexes, bodies in five dimensions and forces here, for the other tasks when they
 /// were a part of the program. For bodies with the seed 43 NumPy has the same checksum, by the
 /// functions of `benches/peers/bodies_numpy.py`. Tests beside the module of bodies have more
 /// checksums of NumPy.
 #[rustfmt::skip]
-const CHECKSUMS: [(Task, Sizes, u64, u64); 23] = [
+const CHECKSUMS: [(Task, Sizes, u64, u64); 26] = [
     (Task::Hulls, SIZES, 0, 0x51bb_a21d_6f20_72da),
     (Task::Hulls, SIZES, 1, 0x581e_4677_e166_c52e),
     (Task::Hulls, SIZES, 42, 0x7c79_b8c4_ee5c_cf84),
@@ -49,6 +49,9 @@ const CHECKSUMS: [(Task, Sizes, u64, u64); 23] = [
     (Task::Complexes, SIZES, 0, 0xafe3_6406_fba6_ad7c),
     (Task::Bodies5d, SIZES, 0, 0xd38e_efe9_4bc2_e00e),
     (Task::Bodies5d, SIZES, 43, 0xbc8c_bba2_28b0_2d2d),
+    (Task::Forces, SIZES, 0, 0x7d32_c68d_2967_ff6f),
+    (Task::Forces, SIZES, 1, 0xc181_d8d4_a69f_ceed),
+    (Task::Forces, LARGE, 0, 0xcc46_a571_a78a_1ede),
 ];
 
 /// The FNV-1a hash of the bits of all numbers: inputs and targets of each split, then scale and shift.
@@ -125,6 +128,7 @@ fn shapes_are_as_documented() {
         (Task::Bodies, 5, 7),
         (Task::Bodies5d, 5, 11),
         (Task::Complexes, 92, 11),
+        (Task::Forces, 43, 4),
     ] {
         let data = with_threads(2, task, 1);
         assert_eq!(data.task, task);

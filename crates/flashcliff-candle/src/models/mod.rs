@@ -1,8 +1,9 @@
 //! CGENN's invariant models of point sets and its model of charged bodies, CSMPN's model of hulls, GATr and its model of gravity, models of
-//! flashcliff for two of these tasks, and one type that trains them all.
+//! flashcliff for two of these tasks and for forces of atoms, and one type that trains them all.
 
 mod affine;
 mod bodies;
+mod forces;
 mod gatr;
 mod gravity;
 mod hulls;
@@ -23,6 +24,7 @@ use flashcliff_network::tokens::Start;
 
 pub use affine::AffineHulls;
 pub use bodies::Bodies;
+pub use forces::{ForceField, Forces, Neighbourhoods};
 pub use gatr::{Gatr, GatrOptions};
 pub use gravity::Gravity;
 pub use hulls::Hulls;
@@ -63,6 +65,8 @@ pub enum Architecture {
     Bodies5d,
     /// [`SimplicialHulls`]: the volume of the convex hull of 8 points in 5 dimensions, on its simplicial complex.
     SimplicialHulls,
+    /// [`Forces`]: the forces on 16 atoms of silicon, and their energy.
+    Forces,
 }
 
 /// Options of a [`Model`].
@@ -106,11 +110,12 @@ impl Architecture {
                 [bodies::POINTS, bodies::row(5), bodies::targets(5)],
             ),
             Self::SimplicialHulls => ("csmpn-hulls", [simplices::POINTS, simplices::ROW, 1]),
+            Self::Forces => ("forces", [forces::POINTS, forces::ROW, forces::TARGETS]),
         }
     }
 
     /// A short name: `hulls`, `affine-hulls`, `invariants`, `regression`, `volumes`, `gravity`, `nbody`, `nbody5d`,
-    /// `csmpn-hulls`.
+    /// `csmpn-hulls`, `forces`.
     pub fn name(self) -> &'static str {
         self.facts().0
     }
@@ -146,6 +151,11 @@ impl Architecture {
         self != Self::Gravity
     }
 
+    /// Whether its features may have 16 bits. Forces are derivatives of an energy, so they need the type of the model.
+    pub fn has_half_features(self) -> bool {
+        self.has_plan() && self != Self::Forces
+    }
+
     /// Whether it can have [dropout](ModelOptions::dropout).
     pub fn has_dropout(self) -> bool {
         self == Self::Gravity
@@ -162,6 +172,7 @@ enum Network {
     Gravity(Gravity),
     Bodies(Bodies),
     SimplicialHulls(SimplicialHulls),
+    Forces(Forces),
 }
 
 /// A network and its parameters.
@@ -240,6 +251,7 @@ impl Model {
             Architecture::Bodies => Network::Bodies(Bodies::new(vb)?),
             Architecture::Bodies5d => Network::Bodies(Bodies::in_space(5, vb)?),
             Architecture::SimplicialHulls => Network::SimplicialHulls(SimplicialHulls::new(vb)?),
+            Architecture::Forces => Network::Forces(Forces::new(vb)?),
         };
         Ok(Self {
             architecture,
@@ -273,6 +285,7 @@ impl Model {
             Network::Gravity(network) => network.forward(points),
             Network::Bodies(network) => network.forward(points),
             Network::SimplicialHulls(network) => network.forward(points),
+            Network::Forces(network) => network.forward(points),
         }
     }
 
@@ -323,23 +336,35 @@ impl Model {
             Network::Volumes(network) => network.describe(&mut description),
             Network::Bodies(network) => return network.described().map(Some),
             Network::SimplicialHulls(network) => return network.described().map(Some),
+            Network::Forces(network) => return network.described().map(Some),
             Network::Gravity(_) => return Ok(None),
         };
         Ok(Some(description.finish(prediction?)))
     }
 
     /// The network from points to predictions, `output`, as JSON: what a file has beside the weights, so that [`flashcliff_network::file`]
-    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`].
+    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`]. That of forces gives
+    /// energies, whose gradient they are.
     ///
     /// # Errors
     /// The errors of the description.
     pub fn description(&self) -> std::result::Result<String, Error> {
-        if let Network::Gravity(network) = &self.network {
-            return network.description();
+        match &self.network {
+            Network::Gravity(network) => return network.description(),
+            Network::Forces(network) => return network.description(),
+            _ => {}
         }
         let network = self.network()?;
         let own = network.expect("all networks but that of gravity are graphs");
         Ok(network_to_json(&own.network, &[("output", own.ends[0])])?)
+    }
+
+    /// Energies and forces of crystals of any size, with the parameters as they are now; `None` for a model without forces.
+    pub fn force_field(&self) -> Option<ForceField> {
+        match &self.network {
+            Network::Forces(network) => Some(network.field()),
+            _ => None,
+        }
     }
 
     /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph.

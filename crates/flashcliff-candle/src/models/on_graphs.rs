@@ -21,6 +21,8 @@ pub(super) enum Predicts {
     Number,
     /// A vector of so many dimensions for each node: `[dim, nodes, 1]`.
     Vectors(usize),
+    /// So many numbers for each row of the first further set, such as the atoms among sites: `[count, others, 1]`.
+    OfOthers(usize),
 }
 
 /// A network whose samples are graphs: the input of nodes, the prediction, and the graphs that samples are.
@@ -73,13 +75,8 @@ impl OnGraphs {
                 let axes = [Axis::Fixed(1), Axis::Graphs, Axis::Fixed(1)];
                 network.input("targets", &axes)
             }
-            Predicts::Vectors(dim) => {
-                let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(dim)];
-                let target = network.input("targets", &axes);
-                // Points as multivectors have coordinates as the prediction has them, behind a zero.
-                let target = network.points(target)?;
-                network.split(target, 0, &[1, dim])?[1]
-            }
+            Predicts::Vectors(count) => rows_of_targets(&mut network, Axis::Rows, count)?,
+            Predicts::OfOthers(count) => rows_of_targets(&mut network, Axis::Others(0), count)?,
         };
         Ok(Described {
             network,
@@ -89,7 +86,14 @@ impl OnGraphs {
         })
     }
 
-    /// Predictions of samples `[samples, nodes, numbers]`: `[samples]`, or `[samples, nodes dim]`.
+    /// The network to its prediction with the parameters as they are now, for calls that want no gradients.
+    pub(super) fn frozen(&self) -> Node {
+        let own = &*self.0;
+        let parameters = own.parameters.iter().map(Tensor::detach).collect();
+        Node::of(own.name, own.network.clone(), own.output, parameters)
+    }
+
+    /// Predictions of samples `[samples, nodes, numbers]`: `[samples]`, or `[samples, rows numbers]`.
     pub(super) fn forward(&self, points: &Tensor) -> Result<Tensor> {
         let (samples, nodes, row) = points.dims3()?;
         let own = &*self.0;
@@ -103,10 +107,24 @@ impl OnGraphs {
         let output = node.apply(&[&points], Some(Around::of_graphs(&graphs)))?;
         match own.predicts {
             Predicts::Number => output.reshape(samples),
-            Predicts::Vectors(dim) => {
-                let vectors = output.reshape((dim, samples * nodes))?.t()?;
-                vectors.contiguous()?.reshape((samples, nodes * dim))
+            Predicts::Vectors(count) | Predicts::OfOthers(count) => {
+                let rows = output.elem_count() / count;
+                let numbers = output.reshape((count, rows))?.t()?;
+                numbers.contiguous()?.reshape((samples, ()))
             }
         }
     }
+}
+
+/// An input of so many numbers for each row of an axis, as predictions have them: `[count, rows, 1]`.
+fn rows_of_targets(
+    network: &mut Network,
+    axis: Axis,
+    count: usize,
+) -> std::result::Result<Value, Error> {
+    let axes = [axis, Axis::Fixed(1), Axis::Fixed(count)];
+    let target = network.input("targets", &axes);
+    // Points as multivectors have coordinates as the prediction has them, behind a zero.
+    let target = network.points(target)?;
+    Ok(network.split(target, 0, &[1, count])?[1])
 }

@@ -38,7 +38,7 @@ impl Features {
     /// Checks that a model can be trained so, before it is made.
     ///
     /// # Errors
-    /// [`Error::Features`]: a model without a plan, a device that is not a GPU, parameters that are not `f32`.
+    /// [`Error::Features`]: a model without a plan or with forces, a device that is not a GPU, parameters that are not `f32`.
     pub fn check(
         self,
         architecture: Architecture,
@@ -50,6 +50,13 @@ impl Features {
             return self.refuse(
                 "a model that is computed in buffers taken once",
                 format!("{}, which goes through candle's graph", architecture.name()),
+                "train it in the type of the model",
+            );
+        }
+        if self != Self::Model && !architecture.has_half_features() {
+            return self.refuse(
+                "a model whose prediction is no derivative",
+                format!("{}, which is one of an energy", architecture.name()),
                 "train it in the type of the model",
             );
         }

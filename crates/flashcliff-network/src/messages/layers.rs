@@ -98,6 +98,13 @@ impl MessageLayers {
         self.network.parameter(&format!("{prefix}.{name}"), shape)
     }
 
+    /// Adds a parameter with its whole name, whose shape is that of a state dict.
+    pub(super) fn named(&mut self, name: &str, shape: &[usize], start: Start) -> Value {
+        self.stored.push(shape.to_vec());
+        self.starts.push(start);
+        self.network.parameter(name, shape)
+    }
+
     /// The weight of a linear map, `[out, in, grades]`, or `[out, in]` for one matrix: normal, with standard deviation `1 / sqrt(in)`.
     pub(super) fn weight(
         &mut self,

@@ -6,6 +6,7 @@
 //! * `scalars` - layers of scalars beside multivectors; `programs` - operators of these networks that the table of operators does not have.
 //! * `affine` - a whole network for volumes that follows every affine map.
 //! * `bodies`, `neurons` - whole networks, for the motion of bodies.
+//! * `potential` - a whole network for energies and forces of atoms.
 //! * `simplices` - a whole network on simplicial complexes, for volumes of hulls; `skeleton` - the same on all
 //!   simplices of some points, with weights of those that are there.
 //!
@@ -20,6 +21,7 @@ mod bodies;
 mod convolution;
 mod layers;
 mod neurons;
+mod potential;
 mod programs;
 mod scalars;
 mod simplices;
@@ -30,5 +32,6 @@ pub use bodies::{Bodies, BodyEnds};
 pub use convolution::{Attributes, Convolution, Neighbours};
 pub use layers::MessageLayers;
 pub use neurons::MultivectorNeurons;
+pub use potential::{Potential, PotentialEnds};
 pub use simplices::{DIMENSIONS, SimplexEnds, SimplexRelations, SimplicialHulls};
 pub use skeleton::{SIMPLEX_NUMBERS, Skeleton, SkeletonEnds};

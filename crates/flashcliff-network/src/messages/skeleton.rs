@@ -235,7 +235,7 @@ impl SimplicialHulls {
 }
 
 /// A scalar of each row in as many channels.
-fn widened(network: &mut Network, x: Value, channels: usize) -> Result<Value, Error> {
+pub(super) fn widened(network: &mut Network, x: Value, channels: usize) -> Result<Value, Error> {
     // Powers of two that add up to the channels that are wanted.
     let (mut power, mut parts, mut left) = (x, Vec::new(), channels);
     loop {

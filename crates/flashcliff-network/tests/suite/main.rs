@@ -16,6 +16,7 @@ mod messages;
 mod networks;
 mod neurons;
 mod plans;
+mod potential;
 mod products;
 mod relations;
 mod second;

@@ -87,7 +87,7 @@ impl Reference {
         y
     }
 
-    fn silu(&self, prefix: &str, x: &Row) -> Row {
+    pub(crate) fn silu(&self, prefix: &str, x: &Row) -> Row {
         let (a, b) = (self.get(prefix, "a"), self.get(prefix, "b"));
         let each = |(channel, x): (usize, &[f64; BLADES])| {
             let mut y = *x;
@@ -121,15 +121,28 @@ impl Reference {
                 let sigmoid = 1.0 / (1.0 + (-a[channel * 4 + grade]).exp());
                 r[blade] /= sigmoid * (norm - 1.0) + 1.0 + 1e-6;
             }
-            for i in 0..BLADES {
-                for k in 0..BLADES {
-                    let (sign, j) = self.table[i][k];
-                    let path = self.paths[&(GRADES[i], GRADES[j], GRADES[k])];
-                    let weight = weight[channel * self.paths.len() + path];
-                    y[j] += weight * sign * x[channel][i] * r[k];
-                }
-            }
+            let product = self.weighted(&x[channel], &r, weight, channel);
+            (0..BLADES).for_each(|blade| y[blade] += product[blade]);
             y.iter_mut().for_each(|y| *y /= 2_f64.sqrt());
+        }
+        y
+    }
+
+    /// The product of two multivectors, in which each path has a weight of the channel.
+    pub(crate) fn weighted(
+        &self,
+        x: &[f64; BLADES],
+        r: &[f64; BLADES],
+        weight: &[f64],
+        channel: usize,
+    ) -> [f64; BLADES] {
+        let mut y = [0.0; BLADES];
+        for i in 0..BLADES {
+            for k in 0..BLADES {
+                let (sign, j) = self.table[i][k];
+                let path = self.paths[&(GRADES[i], GRADES[j], GRADES[k])];
+                y[j] += weight[channel * self.paths.len() + path] * sign * x[i] * r[k];
+            }
         }
         y
     }
