@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
 use crate::data::DataArgs;
+use crate::dynamics::DynamicsArgs;
 use crate::error::Error;
 use crate::eval::EvalArgs;
 use crate::info::InfoArgs;
@@ -43,6 +44,7 @@ pub(crate) enum Command {
     Train(TrainArgs),
     Eval(EvalArgs),
     Rollout(RolloutArgs),
+    Dynamics(DynamicsArgs),
     Algebra(AlgebraArgs),
     Op(OpArgs),
     Data(DataArgs),

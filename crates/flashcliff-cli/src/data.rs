@@ -30,6 +30,7 @@ impl ValueEnum for Samples {
             Self::Task(TaskName::Nbody),
             Self::Task(TaskName::Nbody5d),
             Self::Task(TaskName::CsmpnHulls),
+            Self::Task(TaskName::Forces),
             Self::Jets,
         ]
     }

@@ -13,7 +13,9 @@ use crate::device::DeviceArgs;
 use crate::error::Error;
 use crate::output::{Align, Overwrite, Table, grouped, print};
 use crate::shell;
-use crate::train::{Program, SamplesArgs, TaskName, Trained, error_on, number};
+use crate::train::{
+    ForceErrors, Program, SamplesArgs, TaskName, Trained, error_on, number, table_of_forces,
+};
 
 /// Measure the errors of trained weights on the data of their task.
 #[derive(Debug, Args)]
@@ -96,6 +98,9 @@ struct Report {
     errors: BTreeMap<String, f64>,
     /// The mean squared errors in the units of the target itself.
     errors_in_target_units: BTreeMap<String, f64>,
+    /// The errors of energies and forces of a task that has them, and those of no force and the mean energy of the training set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    forces: BTreeMap<String, [ForceErrors; 2]>,
 }
 
 /// Runs the command.
@@ -129,6 +134,7 @@ impl Report {
             target_shift: data.target_shift,
             errors: BTreeMap::new(),
             errors_in_target_units: BTreeMap::new(),
+            forces: BTreeMap::new(),
         };
         let parts = match args.split.is_empty() {
             true => &[Part::Val, Part::Test],
@@ -136,10 +142,17 @@ impl Report {
         };
         for part in parts {
             let (name, split) = (part.name().to_string(), part.of(&data));
-            let error = error_on(&model, split, args.batch.map(usize::from), &device)?;
+            let batch = args.batch.map(usize::from);
+            let error = error_on(&model, split, batch, &device)?;
             let raw = data.error_in_target_units(error);
             report.samples.insert(name.clone(), split.len());
             report.errors_in_target_units.insert(name.clone(), raw);
+            let task = args.task.task();
+            let forces = ForceErrors::measure(task, &model, split, (batch, &device))?;
+            let trivial = ForceErrors::trivial(task, &data.train, split);
+            if let (Some(own), Some(trivial)) = (forces, trivial) {
+                report.forces.insert(name.clone(), [own, trivial]);
+            }
             report.errors.insert(name, error);
         }
         Ok(report)
@@ -166,8 +179,16 @@ impl Report {
             let samples = grouped(self.samples[&name]);
             table.row([name, samples, number(error)].into_iter().chain(raw));
         }
+        let forces = self.forces.iter().flat_map(|(name, &[own, trivial])| {
+            let without = format!("{name}, no force and mean energy");
+            [(name.clone(), own), (without, trivial)]
+        });
+        let forces = match table_of_forces("split", forces) {
+            empty if empty.is_empty() => empty,
+            table => format!("\n{table}"),
+        };
         format!(
-            "{}: {}, {} parameters, data of seed {}; mean squared error{}\n\n{}",
+            "{}: {}, {} parameters, data of seed {}; mean squared error{}\n\n{}{forces}",
             self.task,
             shell::word(&self.weights),
             grouped(self.parameters),

@@ -13,6 +13,7 @@ mod bench;
 mod cli;
 mod data;
 mod device;
+mod dynamics;
 mod error;
 mod eval;
 mod heap;
@@ -57,6 +58,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Train(args) => train::run(args, cli.quiet),
         Command::Eval(args) => eval::run(args),
         Command::Rollout(args) => rollout::run(args),
+        Command::Dynamics(args) => dynamics::run(args),
         Command::Algebra(args) => algebra::run(args),
         Command::Op(args) => op::run(args),
         Command::Data(args) => data::run(args),

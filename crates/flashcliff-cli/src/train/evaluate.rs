@@ -17,6 +17,8 @@ const TRANSFORMER: usize = 4;
 const FIVE_DIMENSIONS: usize = 4;
 /// The factor by which chunks of a network on simplicial complexes are smaller.
 const SIMPLICES: usize = 16;
+/// The factor by which chunks of a network of energies and forces are smaller, which keeps values of both for gradients.
+const FORCES: usize = 16;
 /// The factor by which chunks of a network on all pairs of points are smaller.
 const PAIRS: usize = 8;
 
@@ -95,6 +97,7 @@ fn usual_batch(network: Architecture, device: &Device) -> usize {
         Architecture::Gravity => chunk / TRANSFORMER,
         Architecture::Bodies5d => chunk / FIVE_DIMENSIONS,
         Architecture::SimplicialHulls => chunk / SIMPLICES,
+        Architecture::Forces => chunk / FORCES,
         Architecture::AffineHulls => chunk / PAIRS,
         _ => chunk,
     }

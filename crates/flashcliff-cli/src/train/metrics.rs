@@ -6,6 +6,7 @@ use flashcliff_tasks::published::{self, ErrorUnits, PublishedResult};
 use serde::Serialize;
 
 use super::capture::CapturedSteps;
+use super::forces::ForceErrors;
 use super::session::Session;
 use super::settings::Settings;
 use super::start::StartSeconds;
@@ -29,6 +30,9 @@ pub(super) struct Metrics {
     /// The mean squared errors in the units of the target itself.
     pub(super) errors_in_target_units: Errors,
     pub(super) published: Vec<Published>,
+    /// Errors of energies and forces, for the task of forces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) forces: Option<Forces>,
     pub(super) seconds: Seconds,
     /// The seconds of the parts of the start of the last session.
     start_seconds: StartSeconds,
@@ -95,6 +99,29 @@ pub(super) struct Errors {
     pub(super) best_step: usize,
     /// The error on the test set with the weights of that step.
     pub(super) best_test: f64,
+}
+
+/// Errors of energies and forces on the test set.
+#[derive(Debug, Serialize)]
+pub(super) struct Forces {
+    /// With the weights after the last step.
+    pub(super) last: ForceErrors,
+    /// With the best weights.
+    pub(super) best: ForceErrors,
+    /// Of no force, and of the mean energy of the training set.
+    pub(super) trivial: ForceErrors,
+}
+
+impl Forces {
+    fn measure(session: &Session<'_>) -> Result<Option<Self>, Error> {
+        let [last, best, trivial] = session.errors_of_forces()?;
+        let own = last.zip(trivial);
+        Ok(own.map(|(last, trivial)| Self {
+            last,
+            best: best.unwrap_or(last),
+            trivial,
+        }))
+    }
 }
 
 /// Published errors of one method at the same budget.
@@ -188,7 +215,7 @@ impl Metrics {
     /// Gathers the results of a run.
     ///
     /// # Errors
-    /// The errors of CUDA.
+    /// The errors of CUDA and of candle.
     pub(super) fn new(
         session: &Session<'_>,
         data: &Dataset,
@@ -215,6 +242,7 @@ impl Metrics {
             errors_in_target_units: errors.in_target_units(data),
             errors,
             published: published.map(Published::new).collect(),
+            forces: Forces::measure(session)?,
             milliseconds_per_step: per_step * 1e3,
             steps: session.captured()?,
             loss_scale: session.loss_scale()?.map(|state| LossScale {

@@ -7,6 +7,7 @@
 //! * `capture`, `precision` - how steps run: as CUDA graphs, with how much memory, and how they round.
 //! * `start`, `drawing` - what comes before the steps: devices, ranks, data on a separate thread.
 //! * `evaluate` - samples as tensors, and errors.
+//! * `forces` - errors of energies and forces, each in its unit.
 //! * `trainer` - model, optimiser and objective; `rehearsal` - steps of them on made-up data, for other commands.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `ranks`, `supervisor`, `team`, `follow` - runs on several GPUs, one process each.
@@ -24,6 +25,7 @@ mod drawing;
 mod evaluate;
 mod folder;
 mod follow;
+mod forces;
 mod lock;
 mod metrics;
 mod model;
@@ -78,6 +80,7 @@ use team::Team;
 use trainer::Trainer;
 
 pub(crate) use evaluate::predictions;
+pub(crate) use forces::{ForceErrors, table_of_forces};
 pub(crate) use metrics::Program;
 pub(crate) use precision::PrecisionName;
 pub(crate) use rehearsal::{Play, Rehearsal};
@@ -213,6 +216,8 @@ pub(crate) enum TaskName {
     Nbody5d,
     /// Volume of the convex hull of 8 points in R^5, on its vertices, edges and triangles (CSMPN).
     CsmpnHulls,
+    /// Energies and forces of crystals of silicon, by Stillinger and Weber's potential.
+    Forces,
 }
 
 impl TaskName {
@@ -226,6 +231,7 @@ impl TaskName {
             Self::Nbody => Task::Bodies,
             Self::Nbody5d => Task::Bodies5d,
             Self::CsmpnHulls => Task::Complexes,
+            Self::Forces => Task::Forces,
         }
     }
 }

@@ -51,6 +51,7 @@ impl ModelName {
             (Self::Published, Task::Bodies) => Architecture::Bodies,
             (Self::Published, Task::Bodies5d) => Architecture::Bodies5d,
             (Self::Published, Task::Complexes) => Architecture::SimplicialHulls,
+            (Self::Published, Task::Forces) => Architecture::Forces,
             (Self::Affine, Task::Hulls) => Architecture::AffineHulls,
             (Self::Invariants, Task::Regression) => Architecture::Invariants,
             (Self::Affine | Self::Invariants, _) => return None,

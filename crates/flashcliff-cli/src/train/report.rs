@@ -3,6 +3,7 @@
 use flashcliff_tasks::published;
 
 use super::folder::Folder;
+use super::forces::table_of_forces;
 use super::metrics::{Metrics, Published};
 use crate::output::{Align, Table, grouped};
 
@@ -70,6 +71,15 @@ pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
         errors.best_step,
         number(errors.best_validation)
     );
+    if let Some(own) = &metrics.forces {
+        let best = format!("best weights (step {})", errors.best_step);
+        let rows = [
+            ("after the last step".to_owned(), own.last),
+            (best, own.best),
+            ("no force, mean energy".to_owned(), own.trivial),
+        ];
+        text += &format!("\n{}\n", table_of_forces("test set", rows.into_iter()));
+    }
     if standardised {
         let raw = &metrics.errors_in_target_units;
         let (validation, test) = (number(raw.validation), number(raw.test));

@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::batches::Batches;
 use super::capture::{CaptureName, CapturedSteps, StepArgs};
 use super::evaluate::{mean_squared_error, samples};
+use super::forces::ForceErrors;
 use super::settings::Settings;
 use super::start::{Part, Start, StartSeconds};
 use super::team::{Order, Team};
@@ -494,6 +495,28 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The errors of candle.
     pub(super) fn best_test_error(&self) -> Result<Option<f64>, Error> {
+        match self.best_model()? {
+            None => Ok(None),
+            Some(model) => mean_squared_error(&model, &self.data.test, None, &self.device),
+        }
+    }
+
+    /// The errors of energies and forces on the test set with the current weights and with the best ones, and those of a prediction that
+    /// knows nothing. There are none for a task without forces, or if Ctrl-C came before the end.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub(super) fn errors_of_forces(&self) -> Result<[Option<ForceErrors>; 3], Error> {
+        let (task, test) = (self.settings.task(), &self.data.test);
+        let measure = |model: &Model| ForceErrors::measure(task, model, test, (None, &self.device));
+        let best = self.best_model()?;
+        let best = best.map_or(Ok(None), |best| measure(&best))?;
+        let trivial = ForceErrors::trivial(task, &self.data.train, test);
+        Ok([measure(&self.model)?, best, trivial])
+    }
+
+    /// The model with the best weights, if there are any yet.
+    fn best_model(&self) -> Result<Option<Model>, Error> {
         if self.best.is_empty() {
             return Ok(None);
         }
@@ -504,7 +527,7 @@ impl<'a> Session<'a> {
                 var.set(best)?;
             }
         }
-        mean_squared_error(&model, &self.data.test, None, &self.device)
+        Ok(Some(model))
     }
 
     /// Writes the best weights, if there are any yet, with the settings and the network.

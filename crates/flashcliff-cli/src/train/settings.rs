@@ -136,6 +136,17 @@ impl Settings {
                 test_samples: 16_384,
                 ..small(16_384, 131_072, 16)
             },
+            // Our choice: less than a minute on two cores.
+            Task::Forces => Self {
+                val_samples: 256,
+                test_samples: 256,
+                optimiser: Optimiser {
+                    learning_rate: 1e-2,
+                    clip_norm: Some(10.0),
+                    ..Optimiser::default()
+                },
+                ..small(512, 2000, 8)
+            },
         };
         settings.with_intervals(true)
     }
@@ -224,7 +235,10 @@ impl Settings {
         let task = self.task();
         let falls = task == Task::Gravity;
         let ramps = !self.model.is_published()
-            || matches!(task, Task::Bodies | Task::Bodies5d | Task::Complexes);
+            || matches!(
+                task,
+                Task::Bodies | Task::Bodies5d | Task::Complexes | Task::Forces
+            );
         Self {
             val_every: match task {
                 Task::Gravity => each(DECAYS),
