@@ -4,17 +4,18 @@ mod common;
 
 use candle_core::{DType, Device, Tensor};
 use common::{Reference, assert_close, disturb, noise, parameter, random, values};
-use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::models::{Architecture, Model, Neighbourhoods};
 use flashcliff_candle::objective::Objective;
 use flashcliff_program::operators::Value;
 
-const ALL: [Architecture; 6] = [
+const ALL: [Architecture; 7] = [
     Architecture::Hulls,
     Architecture::AffineHulls,
     Architecture::Invariants,
     Architecture::Regression { width: 7 },
     Architecture::Volumes,
     Architecture::Bodies,
+    Architecture::Forces,
 ];
 
 fn model(architecture: Architecture, dtype: DType) -> Model {
@@ -43,6 +44,7 @@ fn parameter_counts() {
     assert_eq!(count(Architecture::Bodies5d), 210_113);
     // CSMPN counts four more, which have no part in results.
     assert_eq!(count(Architecture::SimplicialHulls), 254_329 - 4);
+    assert_eq!(count(Architecture::Forces), 11_968);
 }
 
 #[test]
@@ -153,7 +155,8 @@ fn reflected(points: &Tensor) -> Tensor {
 
 #[test]
 fn reflections_change_the_sign_of_volumes_and_nothing_else() {
-    let invariant = |own: &Architecture| *own != Architecture::Bodies;
+    let invariant =
+        |own: &Architecture| ![Architecture::Bodies, Architecture::Forces].contains(own);
     for architecture in ALL.into_iter().filter(invariant) {
         let model = model(architecture, DType::F64);
         let points = points(architecture, 3);
@@ -200,6 +203,127 @@ fn check_bodies(architecture: Architecture, dim: usize) {
 fn bodies_commute_with_reflections_and_translations() {
     check_bodies(Architecture::Bodies, 3);
     check_bodies(Architecture::Bodies5d, 5);
+}
+
+/// Sites of a sample: the crystal at rest, shaken.
+fn crystals(samples: usize) -> Tensor {
+    let mut rest = Vec::new();
+    let corners = [
+        [0, 0, 0],
+        [0, 2, 2],
+        [2, 0, 2],
+        [2, 2, 0],
+        [1, 1, 1],
+        [1, 3, 3],
+        [3, 1, 3],
+        [3, 3, 1],
+    ];
+    for cell in 0..2 {
+        for [x, y, z] in corners {
+            rest.push([x + 4 * cell, y, z]);
+        }
+    }
+    let quarter = 5.431 / 4.0;
+    let mut data = Vec::new();
+    for noise in noise(samples * 16 * 3, 71).chunks_exact(16 * 3) {
+        for (place, shake) in rest.iter().zip(noise.chunks_exact(3)) {
+            let each = place.iter().zip(shake);
+            data.extend(each.map(|(&at, shake)| quarter * f64::from(at) + 0.2 * shake));
+            data.push(1.0);
+        }
+        for image in 0..27 {
+            let shift = [image / 9, image / 3 % 3, image % 3].map(|own| f64::from(own - 1));
+            data.extend(
+                [8.0, 4.0, 4.0]
+                    .iter()
+                    .zip(shift)
+                    .map(|(n, s)| quarter * n * s),
+            );
+            data.push(0.0);
+        }
+    }
+    Tensor::from_vec(data, (samples, 43, 4), &Device::Cpu).unwrap()
+}
+
+#[test]
+fn forces_turn_with_crystals_and_energies_stay() {
+    let model = model(Architecture::Forces, DType::F64);
+    let sites = crystals(2);
+    let part = |from: usize, len: usize| sites.narrow(2, from, len).unwrap();
+    let atoms = part(3, 1).unsqueeze(3).unwrap().squeeze(3).unwrap();
+    // Atoms are moved as well, translations are not.
+    let by = Tensor::new(&[[[1.5, -0.5, 2.0]]], &Device::Cpu).unwrap();
+    let moved = reflected(&part(0, 3));
+    let moved = (moved + atoms.broadcast_mul(&by).unwrap()).unwrap();
+    let other = Tensor::cat(&[moved, part(3, 1)], 2).unwrap();
+    let rows = |sites: &Tensor| {
+        let made = model.forward(sites).unwrap();
+        made.reshape((2, 16, 4)).unwrap()
+    };
+    let (before, after) = (rows(&sites), rows(&other));
+    let forces = |own: &Tensor| own.narrow(2, 0, 3).unwrap().contiguous().unwrap();
+    let energies = |own: &Tensor| values(&own.narrow(2, 3, 1).unwrap().contiguous().unwrap());
+    let turned = values(&reflected(&forces(&before)));
+    assert!(turned.iter().any(|own| own.abs() > 1e-2));
+    assert_close(&values(&forces(&after)), &turned, 1e-9, "forces");
+    assert_close(&energies(&after), &energies(&before), 1e-10, "energies");
+}
+
+/// A field of forces has the numbers of the model, whatever else is among the edges.
+#[test]
+fn fields_of_forces_have_the_numbers_of_the_model() {
+    let model = model(Architecture::Forces, DType::F64);
+    let sites = crystals(1);
+    let numbers = values(&sites);
+    let rows: Vec<[f64; 3]> = numbers
+        .chunks_exact(4)
+        .map(|row| [row[0], row[1], row[2]])
+        .collect();
+    let (places, translations) = rows.split_at(16);
+    let field = model.force_field().unwrap();
+    let mut edges = Vec::new();
+    for (to, from, image) in
+        (0..16).flat_map(|to| (0..16).flat_map(move |from| (0..27).map(move |at| (to, from, at))))
+    {
+        let apart = |axis: usize| places[from][axis] - places[to][axis] + translations[image][axis];
+        let square: f64 = (0..3).map(|axis| apart(axis).powi(2)).sum();
+        if square > 0.0 && square < (field.cutoff() + 0.7).powi(2) {
+            edges.push([to, from, image]);
+        }
+    }
+    let around = Neighbourhoods::new(16, translations, &edges).unwrap();
+    let place = (&Device::Cpu, DType::F64);
+    let (energy, forces) = field.energy_and_forces(places, &around, place).unwrap();
+    let mut got = Vec::new();
+    for force in forces {
+        got.extend(force);
+        got.push(5.0 * energy / 16.0);
+    }
+    let expected = values(&model.forward(&sites).unwrap());
+    assert_close(&got, &expected, 1e-11, "field");
+    let refused = field.energy_and_forces(&places[1..], &around, place);
+    assert!(refused.unwrap_err().to_string().contains("[16, 3]"));
+    assert!(Neighbourhoods::new(16, translations, &[[0, 16, 0]]).is_err());
+    assert!(Neighbourhoods::new(16, translations, &[[0, 1, 27]]).is_err());
+    let other = Model::new(Architecture::Volumes, 1, DType::F64).unwrap();
+    assert!(other.force_field().is_none());
+}
+
+/// The file has the energy, which hosts differentiate.
+#[test]
+fn the_file_of_forces_has_the_energy() {
+    let model = model(Architecture::Forces, DType::F64);
+    let text = model.description().unwrap();
+    let (network, outputs) = flashcliff_network::file::network_from_json(&text).unwrap();
+    let axes = network.shape(outputs[0].1).unwrap().iter();
+    assert_eq!(
+        axes.map(ToString::to_string).collect::<Vec<_>>(),
+        ["1", "graphs", "1"]
+    );
+    assert_eq!(
+        network.parameters().len(),
+        model.parameters().variables().len()
+    );
 }
 
 /// Simplices of hulls that are reflected and moved have the same volumes. A plan and candle's graph have the same errors and gradients.

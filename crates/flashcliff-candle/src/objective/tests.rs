@@ -13,7 +13,7 @@ use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
 /// The models that have plans.
-const PLANNED: [Architecture; 7] = [
+const PLANNED: [Architecture; 8] = [
     Architecture::Hulls,
     Architecture::AffineHulls,
     Architecture::Invariants,
@@ -21,6 +21,7 @@ const PLANNED: [Architecture; 7] = [
     Architecture::Volumes,
     Architecture::Bodies,
     Architecture::Bodies5d,
+    Architecture::Forces,
 ];
 
 fn random(shape: &[usize], seed: u64) -> Tensor {

@@ -12,7 +12,7 @@ use crate::trials::{Tests, gpu};
 const STEPS: usize = 8;
 const BATCH: usize = 16;
 
-pub(crate) const ALL: [Architecture; 9] = [
+pub(crate) const ALL: [Architecture; 10] = [
     Architecture::Hulls,
     Architecture::Regression { width: 20 },
     Architecture::Volumes,
@@ -21,6 +21,7 @@ pub(crate) const ALL: [Architecture; 9] = [
     Architecture::SimplicialHulls,
     Architecture::AffineHulls,
     Architecture::Invariants,
+    Architecture::Forces,
     Architecture::Gravity,
 ];
 

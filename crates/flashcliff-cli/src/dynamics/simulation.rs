@@ -1,6 +1,6 @@
 //! Atoms that move by the forces of a network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 
 use candle_core::{DType, Device};
@@ -52,15 +52,8 @@ struct Neighbours {
 impl Neighbours {
     fn search(crystal: &Crystal, distance: f64) -> Result<Self, Error> {
         let edges = crystal.edges(distance);
-        let mut numbers: BTreeMap<[i32; 3], usize> = BTreeMap::new();
-        edges
-            .iter()
-            .for_each(|edge| drop(numbers.insert(edge.shift, 0)));
-        let shifts: Vec<[i32; 3]> = numbers.keys().copied().collect();
-        numbers
-            .values_mut()
-            .zip(0..)
-            .for_each(|(own, at)| *own = at);
+        let shifts: BTreeSet<[i32; 3]> = edges.iter().map(|edge| edge.shift).collect();
+        let numbers: BTreeMap<[i32; 3], usize> = shifts.iter().copied().zip(0..).collect();
         let translations: Vec<Vector> =
             shifts.iter().map(|&own| crystal.translation(own)).collect();
         let ends = edges.iter();
