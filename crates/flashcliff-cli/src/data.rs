@@ -63,6 +63,8 @@ target * target_scale + target_shift, where both are tensors of shape [1].
 Points of gravity, nbody and nbody5d are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
 Points of csmpn-hulls are the vertices, edges and triangles of 8 points: position, whether a simplex is in the complex of the hull, 1 divided by the number of its
 messages and by that of simplices, 1 at its dimension.
+Points of forces are 16 atoms of silicon, each its place and 1, and 27 translations by -1, 0 or 1 lattice vectors, each with a 0; the targets are, atom after
+atom, its force in eV/Angstrom and 5 times the mean energy of an atom, in eV above the crystal at rest.
 
 Jets have particles [jets, 80, 4] (energy and momentum, zeros behind the last one), counts [jets], labels [jets] (1 of signal) and log_ratios [jets], what the
 best possible classifier would answer if it knew the frame of a jet.")]

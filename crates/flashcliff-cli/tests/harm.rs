@@ -78,6 +78,7 @@ fn no_command_replaces_a_file_unasked() {
         "eval volumes in --json in",
         "rollout nbody in --out in",
         "rollout nbody in --out new --json in",
+        "dynamics in --json in",
     ] {
         assert!(folder.failure(line, 1).contains("--overwrite"), "{line}");
     }
@@ -98,6 +99,7 @@ fn no_command_replaces_a_file_unasked() {
         "tune",
         "eval",
         "rollout",
+        "dynamics",
     ] {
         let help = folder.stdout(&format!("{command} --help"));
         assert!(help.contains("--overwrite"), "{command}");

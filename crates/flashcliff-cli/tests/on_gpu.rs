@@ -113,6 +113,7 @@ fn evaluated() {
         ("nbody", ""),
         ("nbody5d", ""),
         ("csmpn-hulls", ""),
+        ("forces", ""),
     ] {
         folder.stdout(&tiny(task, task, &format!("--device cuda {options}")));
         let weights = format!("{task}/best.safetensors --device cuda");
@@ -137,6 +138,14 @@ fn rolled_out() {
         assert!(number(&turned["f32"], "rms") < 1e-2, "{turned}");
         assert!(number(&turned["f64"], "rms") < 1e-9, "{turned}");
     }
+    folder.stdout(&tiny("forces", "forces", ""));
+    let weights = "forces/best.safetensors --cells 1 --steps 20";
+    let found = ["cpu", "cuda"].map(|device| {
+        let files = "--json out.json --overwrite";
+        folder.stdout(&format!("dynamics {weights} {files} --device {device}"));
+        number(&folder.json("out.json"), "drift")
+    });
+    assert!((found[0] - found[1]).abs() < 1e-6, "{found:?}");
 }
 
 /// Two processes that see one GPU each, and that NCCL takes for two hosts, train to the bits of two GPUs of one host.

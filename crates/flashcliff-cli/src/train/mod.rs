@@ -91,9 +91,9 @@ pub(crate) use trained::{SamplesArgs, Trained, error_on};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
-named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the settings of the run, and the algebra and the norm of each layer;
+named as in the state dict of CGENN, GATr or nn.Potential) and state.safetensors, from which --resume continues. Both say the settings of the run, and the algebra and the norm of each layer;
 --resume, `eval` and `rollout` refuse others. best.safetensors also has the network, which PyTorch and JAX (load_network), Rust and C run;
-that of gravity is its transformer, from bodies as multivectors to points. A folder that holds results is refused without --overwrite.
+that of gravity is its transformer, from bodies as multivectors to points, that of forces gives energies, whose gradient they are. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
 with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
 disk, is tried again later. If the final state cannot be saved, the exit status is 1; likewise if the loss becomes NaN or infinite
@@ -105,7 +105,7 @@ flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, M
 multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
 1; the state is saved.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100;
-nbody5d 3000, 4096, 128; csmpn-hulls 16384, 131072, 16.
+nbody5d 3000, 4096, 128; csmpn-hulls 16384, 131072, 16; forces 512, 2000, 8.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
 regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
 and the names of weights count the layers of dropout, as in GATr.
@@ -115,6 +115,9 @@ Nbody5d is nbody in five dimensions, with GLGENN's budgets (--samples 30 --steps
 GLGENN says neither optimiser nor learning rate: those of nbody are our choice. It measures as many validation and test samples as it trains with;
 --val-samples and --test-samples say so.
 Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.
+Forces has settings of ours: --lr 0.01, --clip-norm 10, and without --schedule the rate grows and falls as that of nbody. Its error is of forces, in
+eV/Angstrom, and of five times the energy of an atom; a table has both in their units, beside those of no force and the mean energy. `dynamics`
+simulates with the weights.
 Hulls has a second network, --model affine, and regression too, --model invariants, for the same data and steps. Without --schedule their rates grow and fall as
 that of nbody.")]
 pub(crate) struct TrainArgs {
@@ -146,8 +149,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
-    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004; the model affine:
-    /// 0.01].
+    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004; forces and the model
+    /// affine: 0.01].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
@@ -159,11 +162,12 @@ pub(crate) struct TrainArgs {
     dropout: Option<f64>,
 
     /// Validation samples [default: 2048; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls:
-    /// 16384].
+    /// 16384; forces: 256].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384].
+    /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384; forces:
+    /// 256].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 

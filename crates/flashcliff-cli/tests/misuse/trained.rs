@@ -44,4 +44,15 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD, Bytes("out", b"old")], "rollout nbody in --out out", 1, &["out exists", "--overwrite"]),
     row(&[GOOD, Bytes("out", b"old")], "rollout nbody in --out new --json out", 1, &["out exists", "--overwrite"]),
     row(&[GOOD], "rollout nbody in --out no/such/out", 1, &["cannot write no/such/out"]),
+    // Dynamics.
+    row(&[], "dynamics", 2, &["<WEIGHTS>"]),
+    row(&[], "dynamics no/such", 1, &["cannot read no/such"]),
+    row(&[GOOD], "dynamics in", 1, &["in: expected the weights of the network of forces alone, got also `grad_o`"]),
+    row(&[GOOD], "dynamics in --steps 0", 2, &["--steps"]),
+    row(&[GOOD], "dynamics in --cells 17", 2, &["--cells", "1..=16"]),
+    row(&[GOOD], "dynamics in --time-step 0", 1, &["--time-step: expected a positive number", "0"]),
+    row(&[GOOD], "dynamics in --temperature nan", 1, &["--temperature: expected a positive number", "NaN"]),
+    row(&[GOOD], "dynamics in --skin inf", 1, &["--skin: expected a positive number", "inf"]),
+    row(&[GOOD], "dynamics in --precision f16", 2, &["f16", "f32, f64"]),
+    row(&[GOOD, Bytes("out", b"old")], "dynamics in --json out", 1, &["out exists", "--overwrite"]),
 ];

@@ -84,7 +84,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op dual --algebra cl300 --device \"\" --in in --out out", 2, &["cpu, cuda or cuda:N"]),
     // Benchmarks and tuning.
     row(&[], "bench --only \"nothing of this name\"", 1, &["nothing of this name", "sgp_norm"]),
-    row(&[], "data tops out", 2, &["hulls, regression, volumes, gravity, nbody, nbody5d, csmpn-hulls, jets"]),
+    row(&[], "data tops out", 2, &["hulls, regression, volumes, gravity, nbody, nbody5d, csmpn-hulls, forces, jets"]),
     row(&[], "data hulls no/such", 1, &["no/such"]),
     row(&[], "data hulls out --samples 9223372036854775807", 1, &["ask for fewer samples"]),
     row(&[], "data volumes out --samples 99999999999999", 1, &["cannot make the data: "]),
