@@ -560,3 +560,34 @@ PAIR = torch.tensor([[0], [1]])
 def test_wrong_calls_are_errors(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+def test_energies_are_those_of_rust():
+    """`energies_are_those_of_the_python_package` in `tests/suite/potential.rs` of flashcliff-network has the same numbers."""
+    own = make_of_rust()
+    sites = 1.1 * torch.sin(0.5 + 2.3 * torch.arange(27, **F64)).view(9, 3)
+    sites[8] = torch.tensor([9.0, 0.3, 0.1])
+    # Sites 4 and 5 are translations, site 3 is none.
+    cell = torch.stack([sites[4], sites[5], torch.tensor([0.0, 0.0, 9.0], **F64)])
+    edges = [(0, 1, 3), (1, 0, 3), (0, 2, 4), (2, 0, 5), (2, 2, 4), (1, 2, 3), (0, 1, 5)]
+    shifts = torch.tensor([[image == 4, image == 5, 0] for *_, image in edges]).long()
+    ends = torch.tensor([(sender, receiver) for receiver, sender, _ in edges]).T
+    one = Structures(sites[:3], torch.tensor([0, 1, 0]), ends, shifts, cell[None])
+    ends = torch.tensor([[1, 0, 1, 2], [0, 1, 2, 0]])
+    two = Structures(sites[6:], torch.tensor([0, 1, 0]), ends)
+    found = own(Structures.stack([one, two]))
+    expected = torch.tensor([-0.8257161666726116, -0.05067131252407376], **F64)
+    torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-11)
+
+
+def make_of_rust():
+    """A potential whose parameters are sines, in the order of their names."""
+    own = nn.Potential([1, 8], 2.5, channels=3, layers=2, hidden=5, neighbours=3.0, **F64)
+    names = sorted(name for name, _ in own.named_parameters())
+    with torch.no_grad():
+        for name, parameter in own.named_parameters():
+            at = torch.arange(parameter.numel(), **F64)
+            values = 0.9 * torch.sin(1 + names.index(name) + 0.7 * at)
+            parameter.copy_(values.view_as(parameter))
+    own.scale.fill_(1.7)
+    return own

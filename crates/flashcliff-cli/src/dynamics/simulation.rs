@@ -238,8 +238,8 @@ mod tests {
     /// Femtoseconds in the units of forces and masses: a pull of 1 eV/A moves 1 u by 0.96485 A/fs in 100 fs.
     #[test]
     fn a_femtosecond_is_what_forces_and_masses_make_it() {
-        let (electronvolt, dalton) = (1.602_176_634e-19, 1.660_539_066_6e-27);
-        let unit = 1e-10 * (dalton / electronvolt as f64).sqrt();
+        let (electronvolt, dalton) = (1.602_176_634e-19_f64, 1.660_539_066_6e-27);
+        let unit = 1e-10 * (dalton / electronvolt).sqrt();
         assert!((1e-15 / unit / FEMTOSECOND - 1.0).abs() < 1e-7);
     }
 

@@ -142,6 +142,8 @@ fn run(
 }
 
 type Matrix = [[f64; 3]; 3];
+/// The weights of an edge, and its unit vector.
+type OfEdge = (Vec<f64>, [f64; 3]);
 
 /// The formulas of the potential, one edge and one atom after another, with whole matrices for tensors.
 struct Formulas<'a> {
@@ -162,7 +164,7 @@ impl Formulas<'_> {
     }
 
     /// The weights of an edge with its unit vector.
-    fn edge(&self, sites: &[f64], [to, from, image]: [usize; 3]) -> (Vec<f64>, [f64; 3]) {
+    fn edge(&self, sites: &[f64], [to, from, image]: [usize; 3]) -> OfEdge {
         let row = |site: usize| &sites[site * (3 + ELEMENTS)..][..3];
         let (from, to, image) = (row(ATOMS[from]), row(ATOMS[to]), row(image));
         let v: [f64; 3] = std::array::from_fn(|axis| from[axis] + image[axis] - to[axis]);
@@ -243,7 +245,7 @@ impl Formulas<'_> {
         &self,
         layer: usize,
         x: &[Row],
-        edges: &[([usize; 3], (Vec<f64>, [f64; 3]))],
+        edges: &[([usize; 3], OfEdge)],
         root: f64,
     ) -> Vec<Row> {
         let own = |name: &str| format!("messages.{}.{name}", layer - 1);
@@ -403,6 +405,39 @@ fn errors_of_forces_have_gradients() {
             );
         }
     }
+}
+
+/// Energies of `test_energies_are_those_of_rust` in `tests/test_potential.py` of the Python package, of the same numbers.
+const OF_PYTHON: [f64; 2] = [-0.825_716_166_672_611_6, -0.050_671_312_524_073_76];
+
+#[test]
+fn energies_are_those_of_the_python_package() {
+    let (layers, ends) = potential().layers().unwrap();
+    let network = &layers.network;
+    let mut names: Vec<&str> = network
+        .parameters()
+        .iter()
+        .map(|&own| network.name(own))
+        .collect();
+    names.sort_unstable();
+    let parameters = network.parameters().iter().map(|&own| {
+        let number = names.iter().position(|name| *name == network.name(own));
+        let number = number.unwrap() as f64;
+        let shape = network.shape(own).unwrap().iter();
+        let len = shape.map(|axis| axis.size(1)).product::<usize>();
+        let element = |at: usize| 0.9 * (1.0 + number + 0.7 * at as f64).sin();
+        (0..len).map(element).collect()
+    });
+    let parameters: Vec<Vec<f64>> = parameters.collect();
+    let mut sites = sites();
+    for (site, row) in sites.chunks_exact_mut(3 + ELEMENTS).enumerate() {
+        if ![3, 8].contains(&site) {
+            let place = |axis: usize| 1.1 * (0.5 + 2.3 * (3 * site + axis) as f64).sin();
+            (0..3).for_each(|axis| row[axis] = place(axis));
+        }
+    }
+    let found = run(&layers, &[ends.energies], &[sites], &parameters).remove(0);
+    assert_near(&found, &OF_PYTHON, 1e-11);
 }
 
 #[test]
