@@ -84,6 +84,7 @@ fn energies(stored: &Stored, sites: &[f32]) -> Vec<f32> {
 #[test]
 fn forces_are_learned_and_move_atoms() {
     let (folder, text) = learned();
+    assert!(!text.contains("no table with errors"), "{text}");
     for part in [
         "11,968",
         "energy, meV/atom",

@@ -113,6 +113,10 @@ fn notes(metrics: &Metrics) -> String {
         text += &format!("source: {}\n", row.source);
         return text;
     }
+    // Errors of forces have a table of their units, beside a prediction that knows nothing.
+    if metrics.forces.is_some() {
+        return text;
+    }
     let budgets: Vec<String> = published::results(metrics.settings.task())
         .filter(|row| matches!(row.method, "CGENN" | "GATr"))
         .map(|row| {
