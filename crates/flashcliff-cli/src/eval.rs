@@ -98,7 +98,8 @@ struct Report {
     errors: BTreeMap<String, f64>,
     /// The mean squared errors in the units of the target itself.
     errors_in_target_units: BTreeMap<String, f64>,
-    /// The errors of energies and forces of a task that has them, and those of no force and the mean energy of the training set.
+    /// The errors of energies and forces of a task that has them, and the errors of no force and
+    /// the mean energy of the training set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     forces: BTreeMap<String, [ForceErrors; 2]>,
 }

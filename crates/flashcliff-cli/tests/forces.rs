@@ -21,7 +21,8 @@ fn learned() -> (Folder, String) {
     (folder, text)
 }
 
-/// Energies of samples by the network in a file, whose edges are found among the atoms of the crystal at rest.
+/// Energies of samples by the network in a file, whose edges are found among the atoms of the
+/// crystal at rest.
 fn energies(stored: &Stored, sites: &[f32]) -> Vec<f32> {
     let samples = sites.len() / (4 * (ATOMS + IMAGES));
     let edges = Crystal::of_samples().edges(reach());
@@ -138,7 +139,7 @@ fn atoms_move(folder: &Folder) {
     let own = run("--steps 60");
     assert_eq!(own["atoms"], 8);
     assert!(number(&own, "steps_per_second") > 0.0);
-    // Half of the energy of motion is that of 600 kelvin, 78 meV for each atom.
+    // The atoms keep about half of the energy of motion: at 600 kelvin 78 meV each.
     assert!(
         (300.0..1200.0).contains(&number(&own, "temperature")),
         "{own}"
@@ -166,7 +167,8 @@ fn atoms_move(folder: &Folder) {
     );
 }
 
-/// A run that is resumed ends as one that was not interrupted, and steps in parts give nearly the same.
+/// A run that is resumed ends as one that was not interrupted, and steps in parts give nearly the
+/// same.
 #[test]
 fn runs_are_resumed_bit_for_bit() {
     let folder = Folder::new();

@@ -125,12 +125,14 @@ pub enum Task {
     ///
     /// Source: CSMPN (Liu et al., ICLR 2024, arXiv 2402.10011).
     Complexes,
-    /// Forces on the atoms of silicon, and the energy, from their places and the translations of their lattice: [`silicon`].
+    /// Forces on the atoms of silicon, and the energy, from their places and the translations of
+    /// their lattice: [`silicon`].
     ///
-    /// A sample has 43 rows of four numbers, of 16 atoms and 27 translations, and 64 targets: for each atom its force and
-    /// the weighted energy.
+    /// A sample has 43 rows of four numbers, of 16 atoms and 27 translations, and 64 targets: for
+    /// each atom its force and the weighted energy.
     ///
-    /// Source: the potential of Stillinger and Weber (Phys. Rev. B 31, 5262, 1985); the crystals are drawn here.
+    /// Source: the potential of Stillinger and Weber (Phys. Rev. B 31, 5262, 1985); the crystals
+    /// are drawn here.
     Forces,
 }
 

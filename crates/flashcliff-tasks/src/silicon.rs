@@ -1,18 +1,21 @@
-//! Silicon: energies and forces of crystals that are strained and shaken, by the potential of Stillinger and Weber.
+//! Silicon: energies and forces of crystals that are strained and shaken, by the potential of
+//! Stillinger and Weber.
 //!
-//! A sample is a crystal of [`ATOMS`] atoms, two cubic cells side by side, that repeats in all directions. It has a row
-//! of [`ROW`] numbers for each *site*: the atoms with their places, in Angstrom, and a 1; then the [`IMAGES`]
-//! translations of the lattice by -1, 0 or 1 of each lattice vector, the last one fastest, and a 0. The vector of an
-//! edge is the place of its sender, moved by a translation, less that of its receiver.
+//! A sample is a crystal of [`ATOMS`] atoms, two cubic cells side by side, that repeats in all
+//! directions. It has a row of [`ROW`] numbers for each *site*: the atoms with their places, in
+//! Angstrom, and a 1; then the [`IMAGES`] translations of the lattice by -1, 0 or 1 of each lattice
+//! vector, the last one fastest, and a 0. The vector of an edge is the place of its sender, moved
+//! by a translation, less the place of its receiver.
 //!
 //! - Each element of the strain is uniform from -[`STRAIN`] to [`STRAIN`]: a vector `v` becomes `v + v s`.
 //! - Each coordinate of each atom moves by up to an amplitude, uniform from 0 to [`SHAKE`] for each sample.
 //!
-//! So no atom comes nearer to another than the cut-off that is not within [`reach`] of it in the crystal at rest:
-//! all samples can have one list of edges.
+//! So no atom comes nearer to another than the cut-off that is not within [`reach`] of it in the
+//! crystal at rest: all samples can have one list of edges.
 //!
-//! A sample has four targets for each atom: its force, in eV/Angstrom, and [`ENERGY_WEIGHT`] times the mean energy of
-//! an atom, in eV above the crystal at rest. So the mean squared error counts both, and [`Errors`] has each by itself.
+//! A sample has four targets for each atom: its force, in eV/Angstrom, and [`ENERGY_WEIGHT`] times
+//! the mean energy of an atom, in eV above the crystal at rest. So the mean squared error counts
+//! both, and [`Errors`] has each by itself.
 //!
 //! # The potential
 //! With `r` in units of [`SIGMA`] and energies in units of [`EPSILON`]:
@@ -59,7 +62,8 @@ pub const CUTOFF: f64 = 1.8 * SIGMA;
 pub const LATTICE: f64 = 5.431;
 /// The mass of an atom, in u.
 pub const MASS: f64 = 28.0855;
-/// A femtosecond, in Angstrom sqrt(u / eV), the time in which forces in eV/Angstrom move masses in u.
+/// A femtosecond, in Angstrom sqrt(u / eV), the time in which forces in eV/Angstrom move masses in
+/// u.
 pub const FEMTOSECOND: f64 = 0.098_226_947_884_640_63;
 
 const A: f64 = 7.049_556_277;
@@ -89,7 +93,8 @@ pub struct Crystal {
     pub cell: Cell,
 }
 
-/// An edge between two atoms: the sender moved by a shift, in lattice vectors, is near the receiver.
+/// An edge between two atoms: the sender moved by a shift, in lattice vectors, is near the
+/// receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
     /// The atom that sees the other one.
@@ -142,8 +147,8 @@ impl Crystal {
         std::array::from_fn(|axis| from[axis] - to[axis] + moved[axis])
     }
 
-    /// All edges that are shorter than a distance, sorted by receiver, sender and shift. Each pair has two. A cell may be smaller than
-    /// the distance: an atom's own images count, too.
+    /// All edges that are shorter than a distance, sorted by receiver, sender and shift. Each pair
+    /// has two. A cell may be smaller than the distance: an atom's own images count, too.
     pub fn edges(&self, distance: f64) -> Vec<Edge> {
         // A shift moves an atom by a whole number of planes that are so far apart.
         let volume = dot(self.cell[0], cross(self.cell[1], self.cell[2]));
@@ -277,7 +282,8 @@ fn add(to: &mut Vector, factor: f64, own: Vector) {
         .for_each(|(to, own)| *to += factor * own);
 }
 
-/// The distance in the crystal at rest within which all atoms are that can come nearer than the cut-off in a sample.
+/// The distance in the crystal at rest within which all atoms are that can come nearer than the
+/// cut-off in a sample.
 pub fn reach() -> f64 {
     // A strain shortens a vector by its Frobenius norm at most, and a shake moves both ends.
     (CUTOFF + 2.0 * 3_f64.sqrt() * SHAKE) / (1.0 - 3.0 * STRAIN)
@@ -350,7 +356,8 @@ pub struct Errors {
     pub energy: f64,
     /// The mean absolute error of components of forces, in meV/Angstrom.
     pub force: f64,
-    /// The mean cosine between forces and predicted ones, over atoms with forces above 0.1 eV/Angstrom. That of no force is 0.
+    /// The mean cosine between forces and predicted ones, over atoms with forces above 0.1
+    /// eV/Angstrom. That of no force is 0.
     pub cosine: f64,
 }
 

@@ -20,7 +20,8 @@ const LARGE: Sizes = Sizes {
 };
 
 /// Seeds, and checksums of the data of each. They were computed with the first generators on x86-64
-/// Linux: for gravity, complexes, bodies in five dimensions and forces here, for the other tasks when they
+/// Linux: for gravity, complexes, bodies in five dimensions and forces here, for the other tasks
+/// when they
 /// were a part of the program. For bodies with the seed 43 NumPy has the same checksum, by the
 /// functions of `benches/peers/bodies_numpy.py`. Tests beside the module of bodies have more
 /// checksums of NumPy.

@@ -35,19 +35,24 @@ const CORNERS: [[i32; 3]; 8] = [
     [3, 1, 3],
     [3, 3, 1],
 ];
-/// The square of the length of the longest edges, in quarters of the lattice constant: up to the third neighbours. The fourth ones have
-/// 16.
+/// The square of the length of the longest edges, in quarters of the lattice constant: up to the
+/// third neighbours. The fourth ones have 16.
 const LONGEST: i32 = 11;
 
-/// Forces on the atoms of silicon, and the energy, whose gradient they are. It commutes with rotations and reflections.
+/// Forces on the atoms of silicon, and the energy, whose gradient they are. It commutes with
+/// rotations and reflections.
 ///
-/// A sample is a crystal of 16 atoms, two cubic cells side by side, that is strained and shaken: the places of its atoms, in Angstrom, and
-/// then the translations by -1, 0 and 1 of its lattice vectors, the last one fastest. All samples have the edges of the crystal at rest up
-/// to third neighbours, 28 for each atom; those that are longer than the cut-off change nothing. [`ForceField`] has other crystals.
+/// A sample is a crystal of 16 atoms, two cubic cells side by side, that is strained and shaken:
+/// the places of its atoms, in Angstrom, and then the translations by -1, 0 and 1 of its lattice
+/// vectors, the last one fastest. All samples have the edges of the crystal at rest up to third
+/// neighbours, 28 for each atom; those that are longer than the cut-off change nothing.
+/// [`ForceField`] has other crystals.
 ///
-/// [`Potential`] describes the network: 16 channels, two layers, named as `nn.Potential` of the Python package.
+/// [`Potential`] describes the network: 16 channels, two layers, named as `nn.Potential` of the
+/// Python package.
 ///
-/// Source: as for [`Potential`]; the cut-off is that of Stillinger and Weber (Phys. Rev. B 31, 5262, 1985).
+/// Source: as for [`Potential`]; the cut-off is by Stillinger and Weber (Phys. Rev. B 31, 5262,
+/// 1985).
 #[derive(Clone, Debug)]
 pub struct Forces(OnGraphs);
 
@@ -86,7 +91,8 @@ impl Forces {
         self.0.described()
     }
 
-    /// The network from sites to the energy of each structure, as JSON. Hosts have the forces as its gradient.
+    /// The network from sites to the energy of each structure, as JSON. Hosts have the forces as
+    /// its gradient.
     pub(super) fn description(&self) -> std::result::Result<String, Error> {
         let (layers, ends) = potential().layers()?;
         let output = [("output", ends.energies)];
@@ -100,7 +106,8 @@ impl Forces {
 }
 
 impl Module for Forces {
-    /// Forces and weighted energies `[samples, 64]`, four numbers of each atom, of sites `[samples, 43, 4]`.
+    /// Forces and weighted energies `[samples, 64]`, four numbers of each atom, of sites `[samples,
+    /// 43, 4]`.
     fn forward(&self, sites: &Tensor) -> Result<Tensor> {
         self.0.forward(sites)
     }
@@ -178,8 +185,8 @@ pub struct Neighbourhoods {
 }
 
 impl Neighbourhoods {
-    /// Of a crystal of so many atoms, by edges: receiver, sender, and the number of a translation, by which the sender is moved. An edge that
-    /// is longer than the cut-off changes nothing.
+    /// Of a crystal of so many atoms, by edges: receiver, sender, and the number of a translation,
+    /// by which the sender is moved. An edge that is longer than the cut-off changes nothing.
     ///
     /// # Errors
     /// [`flashcliff_network::Error::Index`] for an atom or a translation that is not there.
@@ -207,8 +214,8 @@ impl ForceField {
         potential().cutoff
     }
 
-    /// The energy of a crystal, and the force on each atom, from the places of its atoms: computed in the type and on the device of the
-    /// model, `like` its parameters.
+    /// The energy of a crystal, and the force on each atom, from the places of its atoms: computed
+    /// in the type and on the device of the model, `like` its parameters.
     ///
     /// # Errors
     /// Another number of places; the errors of the core.

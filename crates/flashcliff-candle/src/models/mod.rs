@@ -151,7 +151,8 @@ impl Architecture {
         self != Self::Gravity
     }
 
-    /// Whether its features may have 16 bits. Forces are derivatives of an energy, so they need the type of the model.
+    /// Whether its features may have 16 bits. Forces are derivatives of an energy, so they need the
+    /// type of the model.
     pub fn has_half_features(self) -> bool {
         self.has_plan() && self != Self::Forces
     }
@@ -343,8 +344,8 @@ impl Model {
     }
 
     /// The network from points to predictions, `output`, as JSON: what a file has beside the weights, so that [`flashcliff_network::file`]
-    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens: see [`Gravity`]. That of forces gives
-    /// energies, whose gradient they are.
+    /// and with it all hosts open it. That of gravity is its transformer, from tokens to tokens:
+    /// see [`Gravity`]. That of forces gives energies, whose gradient they are.
     ///
     /// # Errors
     /// The errors of the description.
@@ -359,7 +360,8 @@ impl Model {
         Ok(network_to_json(&own.network, &[("output", own.ends[0])])?)
     }
 
-    /// Energies and forces of crystals of any size, with the parameters as they are now; `None` for a model without forces.
+    /// Energies and forces of crystals of any size, with the parameters as they are now; `None` for
+    /// a model without forces.
     pub fn force_field(&self) -> Option<ForceField> {
         match &self.network {
             Network::Forces(network) => Some(network.field()),

@@ -21,7 +21,8 @@ pub(super) enum Predicts {
     Number,
     /// A vector of so many dimensions for each node: `[dim, nodes, 1]`.
     Vectors(usize),
-    /// So many numbers for each row of the first further set, such as the atoms among sites: `[count, others, 1]`.
+    /// So many numbers for each row of the first further set, such as the atoms among sites:
+    /// `[count, others, 1]`.
     OfOthers(usize),
 }
 
@@ -86,14 +87,16 @@ impl OnGraphs {
         })
     }
 
-    /// The network to its prediction with the parameters as they are now, for calls that want no gradients.
+    /// The network to its prediction with the parameters as they are now, for calls that want no
+    /// gradients.
     pub(super) fn frozen(&self) -> Node {
         let own = &*self.0;
         let parameters = own.parameters.iter().map(Tensor::detach).collect();
         Node::of(own.name, own.network.clone(), own.output, parameters)
     }
 
-    /// Predictions of samples `[samples, nodes, numbers]`: `[samples]`, or `[samples, rows numbers]`.
+    /// Predictions of samples `[samples, nodes, numbers]`: `[samples]`, or `[samples, rows
+    /// numbers]`.
     pub(super) fn forward(&self, points: &Tensor) -> Result<Tensor> {
         let (samples, nodes, row) = points.dims3()?;
         let own = &*self.0;
@@ -116,7 +119,8 @@ impl OnGraphs {
     }
 }
 
-/// An input of so many numbers for each row of an axis, as predictions have them: `[count, rows, 1]`.
+/// An input of so many numbers for each row of an axis, as predictions have them: `[count, rows,
+/// 1]`.
 fn rows_of_targets(
     network: &mut Network,
     axis: Axis,

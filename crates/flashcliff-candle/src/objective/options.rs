@@ -38,7 +38,8 @@ impl Features {
     /// Checks that a model can be trained so, before it is made.
     ///
     /// # Errors
-    /// [`Error::Features`]: a model without a plan or with forces, a device that is not a GPU, parameters that are not `f32`.
+    /// [`Error::Features`]: a model without a plan or with forces, a device that is not a GPU,
+    /// parameters that are not `f32`.
     pub fn check(
         self,
         architecture: Architecture,

@@ -1,4 +1,5 @@
-//! `flashcliff dynamics`: simulates silicon with the forces that a network has learned, and measures how well it conserves energy.
+//! `flashcliff dynamics`: simulates silicon with the forces that a network has learned, and
+//! measures how well it conserves energy.
 //!
 //! * `simulation` - atoms that move by the forces of a network, by velocity Verlet.
 
@@ -20,11 +21,12 @@ use crate::train::{Program, TaskName, Trained, number};
 
 use simulation::{Settings, Simulation};
 
-/// Simulate silicon with trained weights of `forces`, and measure steps a second and how well energy is conserved.
+/// Simulate silicon with trained weights of `forces`, and measure steps a second and how well
+/// energy is conserved.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 WEIGHTS is a file as of `eval`. The start is a crystal at rest of cubic cells with eight atoms each, whose atoms have random velocities of twice the
-temperature, since half of the energy goes into the potential. Steps are those of velocity Verlet, with as many atoms, as much volume and as much energy
+temperature, since half of the energy goes into the potential. Steps are by velocity Verlet, with as many atoms, as much volume and as much energy
 from step to step. Neighbours within the cut-off and the skin are searched again when an atom has moved by half of the skin; longer edges change nothing.
 
 The drift is the largest difference of the whole energy from its start, in meV an atom. Forces are derivatives of an energy, so in f64 it is the error of
@@ -99,13 +101,15 @@ struct Report {
     searches: usize,
     /// The edges of the last search.
     edges: usize,
-    /// The whole energy at the start, in eV an atom above the crystal at rest by the potential of Stillinger and Weber.
+    /// The whole energy at the start, in eV an atom above the crystal at rest by the potential of
+    /// Stillinger and Weber.
     energy: f64,
     /// The largest difference from it, in meV an atom.
     drift: f64,
     /// The difference at the end, in meV an atom.
     drift_at_the_end: f64,
-    /// The mean absolute error of components of forces at the end, in meV/Angstrom, and of the energy, in meV an atom.
+    /// The mean absolute error of components of forces at the end, in meV/Angstrom, and of the
+    /// energy, in meV an atom.
     force_error: f64,
     energy_error: f64,
 }
@@ -113,7 +117,8 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// Numbers out of range, weights that cannot be read or do not fit the network, a file that cannot be written, the errors of the device.
+/// Numbers out of range, weights that cannot be read or do not fit the network, a file that cannot
+/// be written, the errors of the device.
 pub(crate) fn run(args: &DynamicsArgs) -> Result<(), Error> {
     let positive = [
         ("--time-step", args.time_step),

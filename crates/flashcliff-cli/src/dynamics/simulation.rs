@@ -235,7 +235,8 @@ mod tests {
         );
     }
 
-    /// Femtoseconds in the units of forces and masses: a pull of 1 eV/A moves 1 u by 0.96485 A/fs in 100 fs.
+    /// Femtoseconds in the units of forces and masses: a pull of 1 eV/A moves 1 u by 0.96485 A/fs
+    /// in 100 fs.
     #[test]
     fn a_femtosecond_is_what_forces_and_masses_make_it() {
         let (electronvolt, dalton) = (1.602_176_634e-19_f64, 1.660_539_066_6e-27);
@@ -255,8 +256,8 @@ mod tests {
         assert!(own.are_old(&crystal, 0.4));
     }
 
-    /// A network that has not learned anything conserves its energy too, and the error of a step falls with its square. The list of
-    /// neighbours changes nothing.
+    /// A network that has not learned anything conserves its energy too, and the error of a step
+    /// falls with its square. The list of neighbours changes nothing.
     #[test]
     fn energy_is_conserved_to_the_square_of_the_step() {
         let model = Model::new(

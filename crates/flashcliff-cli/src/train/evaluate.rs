@@ -17,7 +17,8 @@ const TRANSFORMER: usize = 4;
 const FIVE_DIMENSIONS: usize = 4;
 /// The factor by which chunks of a network on simplicial complexes are smaller.
 const SIMPLICES: usize = 16;
-/// The factor by which chunks of a network of energies and forces are smaller, which keeps values of both for gradients.
+/// The factor by which chunks of a network of energies and forces are smaller, which keeps values
+/// of both for gradients.
 const FORCES: usize = 16;
 /// The factor by which chunks of a network on all pairs of points are smaller.
 const PAIRS: usize = 8;

@@ -32,7 +32,8 @@ impl From<silicon::Errors> for ForceErrors {
 }
 
 impl ForceErrors {
-    /// The errors of a model, of so many samples at once; `None` for a task without forces, and if Ctrl-C came before the end.
+    /// The errors of a model, of so many samples at once; `None` for a task without forces, and if
+    /// Ctrl-C came before the end.
     ///
     /// # Errors
     /// The errors of candle.
@@ -50,7 +51,8 @@ impl ForceErrors {
         Ok(errors.transpose()?.map(Self::from))
     }
 
-    /// The errors of no force, and of the mean energy of a training set; `None` for a task without forces.
+    /// The errors of no force, and of the mean energy of a training set; `None` for a task without
+    /// forces.
     pub(crate) fn trivial(task: Task, train: &Split, split: &Split) -> Option<Self> {
         let own = || silicon::Errors::trivial(train, split).into();
         (task == Task::Forces).then(own)

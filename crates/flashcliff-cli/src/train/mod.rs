@@ -149,8 +149,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     data_seed: Option<u64>,
 
-    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004; forces and the model
-    /// affine: 0.01].
+    /// Learning rate [default: 0.001; gravity: 0.0003; nbody and nbody5d: 0.004; forces and the
+    /// model affine: 0.01].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
@@ -166,8 +166,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384; forces:
-    /// 256].
+    /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384;
+    /// forces: 256].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 

@@ -501,8 +501,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The errors of energies and forces on the test set with the current weights and with the best ones, and those of a prediction that
-    /// knows nothing. There are none for a task without forces, or if Ctrl-C came before the end.
+    /// The errors of energies and forces on the test set with the current weights and with the best
+    /// ones, and the errors of a prediction that knows nothing. There are none for a task without
+    /// forces, or if Ctrl-C came before the end.
     ///
     /// # Errors
     /// The errors of candle.

@@ -25,8 +25,9 @@ const DIRECTIONS: usize = DIM + QUADRICS;
 /// The axis of atoms.
 const ATOMS: Axis = Axis::Others(0);
 
-/// The sizes of a network for energies of structures of atoms: messages between neighbours over Cl(3,0), with tensors of rank 2 beside the
-/// multivectors. It is `nn.Potential` of the Python package, with the names of its state dict.
+/// The sizes of a network for energies of structures of atoms: messages between neighbours over
+/// Cl(3,0), with tensors of rank 2 beside the multivectors. It is `nn.Potential` of the Python
+/// package, with the names of its state dict.
 ///
 /// ```text
 /// A_i  = z_i (sum over edges j -> i of R_0(r) s_j (1, u, U))    scalars, vectors, tensors
@@ -36,16 +37,18 @@ const ATOMS: Axis = Axis::Others(0);
 /// E    = scale sum over atoms of net(scalars of x_i)
 /// ```
 ///
-/// `u` is the unit vector of an edge, `U = u u^T - 1/3`, `R` a network of Chebyshev's polynomials of the distance times a smooth cut-off,
-/// `s` and `z` embeddings of the elements of sender and receiver, `W` linear maps, one for each grade, `*` the geometric product with a
-/// weight for each path. Sums over edges are divided by the root of the mean number of neighbours.
+/// `u` is the unit vector of an edge, `U = u u^T - 1/3`, `R` a network of Chebyshev's polynomials
+/// of the distance times a smooth cut-off, `s` and `z` embeddings of the elements of sender and
+/// receiver, `W` linear maps, one for each grade, `*` the geometric product with a weight for each
+/// path. Sums over edges are divided by the root of the mean number of neighbours.
 ///
-/// The rows of a structure are *sites*: its atoms, and the translations of its lattice that edges cross. The vector of an edge is the place
-/// of its sender, moved by its translation, less that of its receiver. An edge that is longer than the cut-off changes nothing, so a list
-/// of edges may have more of them: structures of one list of edges share a plan.
+/// The rows of a structure are *sites*: its atoms, and the translations of its lattice that edges
+/// cross. The vector of an edge is the place of its sender, moved by its translation, less the
+/// place of its receiver. An edge that is longer than the cut-off changes nothing, so a list of
+/// edges may have more of them: structures of one list of edges share a plan.
 ///
-/// Source: as for `nn.Potential`: ACE and MACE (arXiv 2206.07697), moment tensor potentials (arXiv 1512.06054), the cut-off of DimeNet
-/// (arXiv 2003.03123), messages of CGENN (arXiv 2305.11141).
+/// Source: as for `nn.Potential`: ACE and MACE (arXiv 2206.07697), moment tensor potentials (arXiv
+/// 1512.06054), the cut-off of DimeNet (arXiv 2003.03123), messages of CGENN (arXiv 2305.11141).
 ///
 /// ```
 /// use flashcliff_network::messages::Potential;
@@ -63,9 +66,11 @@ pub struct Potential {
     pub cutoff: f64,
     /// The channels of atoms. Default: 16.
     pub channels: usize,
-    /// The number of layers, at least 1. Each one after the first lets an atom see the neighbours of its neighbours. Default: 2.
+    /// The number of layers, at least 1. Each one after the first lets an atom see the neighbours
+    /// of its neighbours. Default: 2.
     pub layers: usize,
-    /// The width of the network of radial functions and of the one that gives energies. Default: 32.
+    /// The width of the network of radial functions and of the one that gives energies. Default:
+    /// 32.
     pub hidden: usize,
     /// The mean number of neighbours, by whose root sums are divided. Default: 16.
     pub neighbours: f64,
@@ -90,7 +95,8 @@ impl Default for Potential {
 /// The values at the ends of a potential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PotentialEnds {
-    /// The input `[sites, 1, 3 + elements]`: a place or a translation, and for each element whether an atom is of it.
+    /// The input `[sites, 1, 3 + elements]`: a place or a translation, and for each element whether
+    /// an atom is of it.
     pub sites: Value,
     /// The atoms that edges bring messages to, and come from: the first two relations.
     pub neighbours: Neighbours,
@@ -155,8 +161,8 @@ impl Potential {
         Ok((layers, ends))
     }
 
-    /// The network to four numbers of each atom, `[4, atoms, 1]`: its force, and the mean energy of an atom of its structure times a
-    /// weight. So a squared error is one of both.
+    /// The network to four numbers of each atom, `[4, atoms, 1]`: its force, and the mean energy of
+    /// an atom of its structure times a weight. So a squared error is one of both.
     ///
     /// # Errors
     /// The errors of [`Self::layers`] and of gradients.
@@ -222,7 +228,8 @@ impl Potential {
         self.neighbours.sqrt().recip()
     }
 
-    /// The input with its relations, and the places and elements of atoms. There are no energies yet.
+    /// The input with its relations, and the places and elements of atoms. There are no energies
+    /// yet.
     fn beginning(&self, network: &mut Network) -> Result<PotentialEnds, Error> {
         let axes = [Axis::Rows, Axis::Fixed(1), Axis::Fixed(DIM + self.elements)];
         let sites = network.input("sites", &axes);
@@ -311,7 +318,8 @@ impl Potential {
         network.operator(&linear, &[one_hot, weight])
     }
 
-    /// The multivectors that atoms begin with, and their vectors and tensors, `[8, atoms, channels]`.
+    /// The multivectors that atoms begin with, and their vectors and tensors, `[8, atoms,
+    /// channels]`.
     fn neighbourhoods(
         &self,
         layers: &mut MessageLayers,
@@ -370,7 +378,8 @@ impl Potential {
         layers.network.scaled_sum([x, after], 1.0)
     }
 
-    /// Adds to multivectors of atoms their products with themselves and with tensors, behind a gate.
+    /// Adds to multivectors of atoms their products with themselves and with tensors, behind a
+    /// gate.
     fn update(
         &self,
         layers: &mut MessageLayers,
@@ -422,9 +431,9 @@ fn space() -> Result<Algebra, Error> {
 
 /// Eight functions of the length of a vector, in cut-offs, and its unit vector.
 ///
-/// The former are `T_n(2 d - 1)`, Chebyshev's polynomials of the distance, times the cut-off
-/// `(1 - d)^3 (1 + 3 d + 6 d^2 + 10 d^3 + 15 d^4 + 21 d^5)`. It is 1 at 0, with five derivatives of 0, and 0 at 1, with two; this form
-/// loses no digits near 1, and is exactly 0 there.
+/// The former are `T_n(2 d - 1)`, Chebyshev's polynomials of the distance, times the cut-off `(1 -
+/// d)^3 (1 + 3 d + 6 d^2 + 10 d^3 + 15 d^4 + 21 d^5)`. It is 1 at 0, with five derivatives of 0,
+/// and 0 at 1, with two; this form loses no digits near 1, and is exactly 0 there.
 fn functions(algebra: Algebra) -> Result<Operator, Error> {
     let mut p = Program::new("edge_functions", "radial functions of |v|, and v / |v|");
     let v = p.input("v", numbers(DIM));
@@ -516,7 +525,8 @@ fn times(algebra: Algebra, count: usize) -> Result<Operator, Error> {
     operator(algebra, &p)
 }
 
-/// The weighted product of the direction of an edge, plus 1, with the multivector of its sender, times a constant.
+/// The weighted product of the direction of an edge, plus 1, with the multivector of its sender,
+/// times a constant.
 fn along(algebra: Algebra, factor: f64) -> Result<Operator, Error> {
     let own = algebra.cayley();
     let mut p = Program::new("along", "o = c w (x + u x)");
@@ -537,8 +547,9 @@ fn along(algebra: Algebra, factor: f64) -> Result<Operator, Error> {
     operator(algebra, &p)
 }
 
-/// The weighted geometric product of two multivectors; with `S : T` on its scalar and `T v` on its vector, where `S` and `T` are the
-/// tensors among functions of directions, and `v` the vector of the left one.
+/// The weighted geometric product of two multivectors; with `S : T` on its scalar and `T v` on its
+/// vector, where `S` and `T` are the tensors among functions of directions, and `v` the vector of
+/// the left one.
 fn products(algebra: Algebra) -> Result<Operator, Error> {
     let own = algebra.cayley();
     let all = GradeSet::full(DIM);

@@ -1,4 +1,5 @@
-//! The potential of atoms, beside formulas written out edge by edge, and its forces beside differences.
+//! The potential of atoms, beside formulas written out edge by edge, and its forces beside
+//! differences.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,8 @@ const SITES: usize = 9;
 /// The sites that are atoms, and the structure of each; the others are translations.
 const ATOMS: [usize; 6] = [0, 1, 2, 6, 7, 8];
 const STRUCTURES: [usize; 6] = [0, 0, 0, 1, 1, 1];
-/// Receiver and sender among atoms, and the site of the translation. Site 3 is none; an atom sees its own image; one edge is long.
+/// Receiver and sender among atoms, and the site of the translation. Site 3 is none; an atom sees
+/// its own image; one edge is long.
 const EDGES: [[usize; 3]; 11] = [
     [0, 1, 3],
     [1, 0, 3],
@@ -145,7 +147,8 @@ type Matrix = [[f64; 3]; 3];
 /// The weights of an edge, and its unit vector.
 type OfEdge = (Vec<f64>, [f64; 3]);
 
-/// The formulas of the potential, one edge and one atom after another, with whole matrices for tensors.
+/// The formulas of the potential, one edge and one atom after another, with whole matrices for
+/// tensors.
 struct Formulas<'a> {
     own: Reference,
     named: HashMap<&'a str, &'a Vec<f64>>,
@@ -326,7 +329,8 @@ fn energies_are_those_of_the_formulas() {
     assert_near(&made.energies(sites()), &expected, 1e-11);
 }
 
-/// Rows of the result: three components of the force of each atom, then the weighted mean energy of its structure.
+/// Rows of the result: three components of the force of each atom, then the weighted mean energy of
+/// its structure.
 #[test]
 fn forces_are_differences_of_the_energy_and_the_last_number_is_the_mean() {
     let made = Made::new();
@@ -359,7 +363,8 @@ fn forces_are_differences_of_the_energy_and_the_last_number_is_the_mean() {
     }
 }
 
-/// The error of energies and forces has the gradients of differences: second derivatives of the energy.
+/// The error of energies and forces has the gradients of differences: second derivatives of the
+/// energy.
 #[test]
 fn errors_of_forces_have_gradients() {
     for keep in [Keep::All, Keep::BetweenBlocks] {
@@ -407,7 +412,8 @@ fn errors_of_forces_have_gradients() {
     }
 }
 
-/// Energies of `test_energies_are_those_of_rust` in `tests/test_potential.py` of the Python package, of the same numbers.
+/// Energies of `test_energies_are_those_of_rust` in `tests/test_potential.py` of the Python
+/// package, of the same numbers.
 const OF_PYTHON: [f64; 2] = [-0.825_716_166_672_611_6, -0.050_671_312_524_073_76];
 
 #[test]

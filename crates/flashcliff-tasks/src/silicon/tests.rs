@@ -14,7 +14,8 @@ fn crystals(count: usize) -> Vec<Crystal> {
     (0..count).map(|_| draw(&mut rng)).collect()
 }
 
-/// The energy as it is published, pair by pair and triplet by triplet, with all images up to two cells away.
+/// The energy as it is published, pair by pair and triplet by triplet, with all images up to two
+/// cells away.
 fn by_pairs_and_triplets(crystal: &Crystal) -> f64 {
     let mut energy = 0.0;
     for to in &crystal.places {
@@ -151,7 +152,8 @@ fn edges_are_all_images_within_the_distance() {
     );
 }
 
-/// All edges of samples are among those of the crystal at rest within the reach, and cross the translations of samples.
+/// All edges of samples are edges of the crystal at rest within the reach too, and cross the
+/// translations of samples.
 #[test]
 fn samples_share_a_list_of_edges() {
     let all = Crystal::of_samples().edges(reach());
@@ -162,7 +164,8 @@ fn samples_share_a_list_of_edges() {
             assert!(all.binary_search(&edge).is_ok(), "{edge:?}");
         }
     }
-    // The extreme cases: both ends shaken towards each other, in a lattice that is as small as it gets.
+    // The extreme cases: both ends shaken towards each other, in a lattice that is as small as it
+    // gets.
     assert!((1.0 - 3.0 * STRAIN) * reach() - 2.0 * 3_f64.sqrt() * SHAKE >= CUTOFF - 1e-12);
 }
 
@@ -182,7 +185,7 @@ fn samples_have_places_then_translations_and_forces_then_the_energy() {
         assert_eq!(row[..3], place.map(|x| x as f32));
         assert_eq!(row[3], 1.0);
     }
-    // The translation by nothing is in the middle, that by the last lattice vector behind it.
+    // The translation by nothing is in the middle, that by the last lattice vector after it.
     assert_eq!(rows[ATOMS + 13], [0.0; 4]);
     assert_eq!(rows[ATOMS + 14][..3], first.cell[2].map(|x| x as f32));
     assert_eq!(rows[ATOMS + 26][3], 0.0);
