@@ -72,6 +72,15 @@ def test_equivariance_of_slim():
         check(got, (want[0] @ action.T, want[1]), 1e-9)
 
 
+@pytest.mark.parametrize("package", [lgatr, v1], ids=["2.0", "1.4"])
+@pytest.mark.parametrize("options", [{"reinsert_mv_channels": (2,)}, {"reinsert_s_channels": (-4,)}], ids=str)
+def test_reinserted_channels_are_channels_of_the_input(package, options):
+    """lgatr refuses others in the first call."""
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: expected indices below "):
+        package.LGATr(**SIZES, **options)
+
+
 def boundaries(*lengths):
     return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 

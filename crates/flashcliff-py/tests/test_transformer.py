@@ -210,6 +210,13 @@ def test_reinserted_channels_reach_queries_and_keys():
     assert torch.isfinite(y).all()
 
 
+@pytest.mark.parametrize("options", [{"reinsert_channels": (2,)}, {"reinsert_channels": (-3,)}, {"reinsert_scalars": (0, 3)}], ids=str)
+def test_reinserted_channels_are_channels_of_the_input(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: expected indices below "):
+        network((3, 0, 1), **options)
+
+
 def test_grade_dropout():
     drop = gt.GradeDropout((3, 0, 1), 0.25).double()
     x = torch.ones(16, 4000, 1).double()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..._ops import doors
+from ..._ops import checks, doors
 from .block import Block
 from .described import Description, Given, Networked, Tokens, Variant, run_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
@@ -110,8 +110,8 @@ class GATransformer(Networked):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
-        self.reinsert_channels = tuple(reinsert_channels)
-        self.reinsert_scalars = tuple(reinsert_scalars)
+        self.reinsert_channels = indices_of("reinsert_channels", reinsert_channels, in_channels)
+        self.reinsert_scalars = indices_of("reinsert_scalars", reinsert_scalars, in_scalars)
         self.checkpoint_blocks = checkpoint_blocks
         # Known here, since wrappers of the first layer have no such attribute.
         self.in_channels = in_channels
@@ -208,6 +208,18 @@ class GATransformer(Networked):
             arguments = *given.here, *given.extra, given.reference
             return checkpoint(part, *arguments, use_reentrant=False, **given.options)  # type: ignore[no-any-return]
         return part(*given.here, *given.extra, given.reference, **given.options)  # type: ignore[no-any-return]
+
+
+def indices_of(name: str, given: Iterable[int] | None, count: int) -> tuple[int, ...]:
+    """Indices of so many channels; negative ones count from the end.
+
+    Raises:
+        ValueError: an index is out of range.
+    """
+    found = tuple(checks.integer(name, index) for index in given or ())
+    if not all(-count <= index < count for index in found):
+        raise ValueError(f"{name}: expected indices below {count}, got {found}")
+    return found
 
 
 def _chosen(x: Tensor, channels: tuple[int, ...]) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ....nn.transformer.network import indices_of
 from ..._blades_last import Pair, enter, leave
 from ..._zero_scalars import with_empty
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
@@ -81,10 +82,10 @@ class GATr(transformer.GATransformer):
             out_s_channels or 0,
             hidden_s_channels or 0,
             blocks=num_blocks,
-            reinsert_channels=_indices(
+            reinsert_channels=indices_of(
                 "reinsert_mv_channels", reinsert_mv_channels, in_mv_channels
             ),
-            reinsert_scalars=_indices(
+            reinsert_scalars=indices_of(
                 "reinsert_s_channels", reinsert_s_channels, in_s_channels or 0
             ),
             dropout=dropout_prob,
@@ -157,10 +158,3 @@ def _parts(checkpoint: Sequence[str] | None, blocks: bool) -> tuple[str, ...]:
             f'checkpoint: expected ["block"], or "mlp" and "attention", got {checkpoint!r}'
         )
     return tuple(checkpoint or ())
-
-
-def _indices(name: str, given: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    found = tuple(given or ())
-    if not all(-count <= index < count for index in found):
-        raise ValueError(f"{name}: expected indices below {count}, got {found}")
-    return found
