@@ -1,5 +1,7 @@
 """The calculator of ASE: its properties, its neighbours, and simulations by ASE that conserve energy."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,20 @@ def test_neighbours_are_searched_when_they_must_be():
     check(5)
     atoms.wrap()
     check(6)
+
+
+def test_neighbours_are_searched_for_each_model():
+    """A model has a cut-off, an order of elements and an element type."""
+    atoms = crystal()
+    atoms.calc = Calculator(model(torch.float32))
+    atoms.get_potential_energy()
+    wider = nn.Potential([6, 14], CUTOFF + 1, 4, 2, hidden=8, dtype=torch.float64)
+    for potential in (model(), wider, copy.deepcopy(wider).float()):
+        atoms.calc.model = potential
+        atoms.calc.reset()
+        fresh = atoms.copy()
+        fresh.calc = Calculator(potential)
+        assert atoms.get_potential_energy() == fresh.get_potential_energy()
 
 
 def test_molecules_have_no_stress():

@@ -400,6 +400,16 @@ def test_batches_have_the_results_of_their_structures():
     assert not filled.forces[at:].any()
 
 
+def test_batches_have_the_strains_of_their_structures():
+    strain = 0.1 * random(1, 3, 3)
+    parts = [structure(4, 3), crystal(3, 2).replaced(strain=strain)]
+    whole = Structures.stack(parts)
+    assert torch.equal(whole.vectors(), torch.cat([part.vectors() for part in parts]))
+    filled = Structures.stack(parts, atoms=9, edges=whole.edge_count + 2)
+    assert torch.equal(filled.strain, torch.cat([torch.zeros(1, 3, 3), strain, torch.zeros(1, 3, 3)]))
+    assert Structures.stack(parts[:1]).strain is None
+
+
 def test_losses_on_stress_beside_structures_without_cells_have_gradients():
     model, many = make(), [structure(7, 1), crystal(3, 2)]
     whole = derivatives(model, Structures.stack(many), stress=True, create_graph=True)
@@ -543,6 +553,8 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: Structures(X, N, PAIR, batch=torch.tensor([0, 0, 1])), ValueError, "got 1 at row 2"),
         (lambda: Structures(X, N, PAIR + 3), ValueError, "expected targets from 0 to 2"),
         (lambda: structure().replaced(positions=X), ValueError, r"positions: expected \[9, 3\]"),
+        (lambda: structure().replaced(strain=torch.eye(3)), ValueError, r"strain: expected \[1, 3, 3\], got \[3, 3\]"),
+        (lambda: Structures(X, N + 0.5, PAIR), TypeError, "species: expected integers, got torch.float32"),
         (lambda: Structures.stack([]), ValueError, "at least one batch"),
         (lambda: Structures.stack([structure()], atoms=10), ValueError, "both `atoms` and `edges`"),
         (lambda: Structures.stack([structure()], atoms=9, edges=99), ValueError, "got 1 and 0 too many"),
@@ -555,7 +567,7 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: neighbours(X, 1.0, pbc=(True, False)), ValueError, "one boolean or three"),
         (lambda: neighbours(X, 1.0, torch.eye(2)), ValueError, r"cell: expected \[3, 3\]"),
     ],
-    ids=range(28),
+    ids=range(30),
 )  # fmt: skip
 def test_wrong_calls_are_errors(call, error, says):
     with pytest.raises(error, match=says):

@@ -25,8 +25,9 @@ _CHANGES = [] if _ase is None else _ase.all_changes
 class Calculator(_Calculator):  # type: ignore[misc]
     """A calculator of ASE for a :class:`flashcliff.nn.Potential`: energies, forces and stress, in eV, eV/Angstrom and eV/Angstrom^3.
 
-    Neighbours are searched within the cut-off and a skin, and again when an atom has moved by half of the skin, or the cell or the
-    elements have changed. Results do not depend on the skin but for the order of sums.
+    Neighbours are searched within the cut-off and a skin, and again when an atom has moved by half of the skin, or the cell, the
+    elements or the model have changed. Results do not depend on the skin but for the order of sums. ASE keeps results until atoms
+    change, so call ``reset()`` after a change of the model.
 
     Args:
         model: the potential. It computes in its own element type; simulations conserve energy best in float64.
@@ -70,9 +71,13 @@ class Calculator(_Calculator):  # type: ignore[misc]
 
     def _structures(self, atoms: Any) -> Structures:
         """The atoms, with edges that still serve or new ones."""
-        parameter = next(self.model.parameters())
+        model = self.model
+        parameter = next(model.parameters())
         places = torch.from_numpy(atoms.positions.copy())
-        key = (atoms.numbers.tobytes(), atoms.cell.array.tobytes(), atoms.pbc.tobytes())
+        # Models may be exchanged or moved: each has a cut-off, and species are places among its elements.
+        of_model = model.cutoff, self.skin, model.numbers, parameter.dtype, parameter.device
+        of_atoms = atoms.numbers.tobytes(), atoms.cell.array.tobytes(), atoms.pbc.tobytes()
+        key = *of_atoms, *of_model
         if self._kept is not None and self._kept[0] == key:
             _, structures, start = self._kept
             if not len(places) or (places - start).norm(dim=-1).max() < self.skin / 2:
@@ -80,8 +85,8 @@ class Calculator(_Calculator):  # type: ignore[misc]
         self.searches += 1
         structures = Structures.of(
             places,
-            self.model.species_of(atoms.numbers),
-            self.model.cutoff + self.skin,
+            model.species_of(atoms.numbers),
+            model.cutoff + self.skin,
             torch.from_numpy(atoms.cell.array.copy()),
             check_periodic(map(bool, atoms.pbc)),
         ).to(parameter.device, parameter.dtype)

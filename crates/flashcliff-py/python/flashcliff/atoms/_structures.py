@@ -168,6 +168,9 @@ class Structures:
         )
         of_filling = whole.offsets[len(whole.offsets) - missing :] + FAR
         whole.offsets = torch.cat([*(part.offsets for part in parts), of_filling])
+        if any(part.strain is not None for part in parts):
+            none = torch.zeros_like
+            whole.strain = torch.cat([none(p.cell) if p.strain is None else p.strain for p in parts])
         return whole
 
     @property
@@ -217,6 +220,7 @@ class Structures:
                 )
             other.positions = positions
         if strain is not None:
+            _check_shape("strain", strain, self.count, 3, 3)
             other.strain = strain
         return other
 
@@ -257,6 +261,8 @@ def _check_shape(name: str, tensor: Tensor, *shape: int) -> None:
 def _elements(species: Tensor) -> int:
     if not len(species):
         return 0
+    if species.is_floating_point():
+        raise TypeError(f"species: expected integers, got {species.dtype}")
     low, high = (int(own) for own in species.aminmax())
     if low < 0:
         raise ValueError(f"species: expected numbers from 0 on, got {low}")
