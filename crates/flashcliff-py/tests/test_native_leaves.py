@@ -72,6 +72,19 @@ def test_some_parameters():
         assert p.grad is None if not p.requires_grad else torch.allclose(p.grad, g, rtol=1e-12)
 
 
+def test_parameters_that_are_frozen_before_the_backward_pass():
+    """PyTorch adds nothing to them, as in adversarial training, where one of two networks is frozen in between."""
+    net, given = network(), [t.detach() for t in inputs()]
+    want = wanted(net, given)
+    outputs = net(*given)
+    frozen, others = list(net.parameters())[::2], list(net.parameters())[1::2]
+    for p in frozen:
+        p.requires_grad_(False)
+    total(outputs).backward()
+    assert all(p.grad is None for p in frozen)
+    assert same([p.grad for p in others], want[1::2])
+
+
 def test_hooks_of_parameters():
     """Hooks of a tensor, of its node, and those that follow the sum are called, and what they return counts."""
     net, given = network(), [t.detach() for t in inputs()]

@@ -36,7 +36,7 @@ bool pass_fills_leaves(const Node& node) {
 // Whether the task of a leaf would do nothing but put a gradient in place: no other node leads to the leaf, and nothing is called for it.
 bool is_only_put_in_place(const at::Tensor& leaf, const torch::autograd::Edge& edge, const at::Tensor& gradient) {
     const NodePointer& task = edge.function;
-    if (!task || task.use_count() > 1 || !leaf.is_leaf() || !torch::autograd::impl::hooks(leaf).empty() ||
+    if (!task || task.use_count() > 1 || !leaf.is_leaf() || !leaf.requires_grad() || !torch::autograd::impl::hooks(leaf).empty() ||
         torch::autograd::impl::post_acc_grad_hooks(leaf) || !task->pre_hooks().empty() || !task->post_hooks().empty()) {
         return false;
     }
