@@ -90,7 +90,7 @@ def _visit(
     done[module] = module
     if type(module).__module__.split(".")[0] == "flashcliff":
         return module
-    form = form_of(module)
+    form = None if _is_compiled(module) else form_of(module)
     if form is None:
         why = why_not(module)
         if why is not None:
@@ -140,8 +140,7 @@ def _visit_children(
         if child is None:
             continue
         path = f"{name}.{child_name}" if name else child_name
-        if type(module).__name__ == "OptimizedModule" and form_of(child) is not None:
-            # What torch.compile made goes on calling the module that it was given.
+        if _is_compiled(module) and form_of(child) is not None:
             result.kept[path] = (
                 f"{type(child).__name__}: it is compiled: call accelerate first, and compile what it returns"
             )
@@ -149,6 +148,11 @@ def _visit_children(
         found = _visit(path, child, result, done)
         if found is not child:
             module._modules[child_name] = found
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether a module is what :func:`torch.compile` makes of one, which goes on calling the module that it was given."""
+    return type(module).__name__ == "OptimizedModule"
 
 
 def _replacement(name: str, module: nn.Module, form: Form, result: Acceleration) -> nn.Module:
