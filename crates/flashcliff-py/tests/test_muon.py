@@ -92,6 +92,8 @@ def test_states():
 
 @needs_muon
 def test_what_is_refused():
+    with pytest.raises(ValueError, match="Muon: expected at least one parameter or group, got none"):
+        optim.Muon([])
     stack = torch.nn.Parameter(torch.ones(4, 3, 5))
     with pytest.raises(ValueError, match=r"Muon: expected matrices, got .*\[4, 3, 5\]; give the option `axes`"):
         optim.Muon([stack])

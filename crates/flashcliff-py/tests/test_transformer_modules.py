@@ -294,6 +294,19 @@ def test_subclasses_by_class(subject):
     alike(one.results(), plain.results(), LIMIT)
 
 
+@pytest.mark.parametrize("kind", ["self", "cross"])
+def test_attention_may_drop_with_another_probability_than_its_block(kind):
+    """Its arguments are all of the layer's own."""
+    own, dropping = {"heads": 2}, {"heads": 2, "dropout": 0.25}
+    if kind == "self":
+        block = gt.Block((1, 3, 0), 4, 8, attention=dropping, dropout=0.5)
+        assert block.attention.dropout.p == 0.25
+    else:
+        block = gt.ConditionalBlock((1, 3, 0), 4, 8, 3, 5, attention=own, cross_attention=dropping, dropout=0.5)
+        assert (block.attention.dropout.p, block.crossattention.dropout.p) == (0.5, 0.25)
+    assert gt.GATransformer((1, 3, 0), 2, 2, 4, blocks=1, attention=dropping).blocks[0].attention.dropout.p == 0.25
+
+
 def test_a_scheduled_dropout(device, functions):
     net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.0)
     disturb(net.double()).to(device)

@@ -61,7 +61,7 @@ class Muon(_Base):  # type: ignore[misc]
 
     Raises:
         ValueError: for parameters of other numbers of axes than their group says, ``axes`` that are not an order of three; options out
-            of range.
+            of range; no parameters.
         flashcliff.UnsupportedError: for PyTorch before 2.9, which has no Muon.
 
     Example:
@@ -82,6 +82,8 @@ class Muon(_Base):  # type: ignore[misc]
                 "AdamW or Lion"
             )
         given = list(params)
+        if not given:
+            raise ValueError("Muon: expected at least one parameter or group, got none")
         # PyTorch's class takes matrices alone, so it checks the options with one.
         super().__init__([torch.empty(0, 0)], lr, weight_decay, **options)
         self.defaults["axes"] = None

@@ -63,7 +63,7 @@ class Block(WithNorms):
         affine: whether the norms have gains.
         activation: of the MLP's gates.
         scalar_activation: of the MLP's scalars.
-        dropout: probability of :class:`GradeDropout`.
+        dropout: probability of :class:`GradeDropout`; ``attention`` may have another one.
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
             norm; or ``"items"`` alone: all but PyTorch's attention and linear layers that run as dense matrix products.
         shared_norm: whether both norms are one module ``norm``, as in GATr; otherwise they are ``norm1`` and ``norm2``.
@@ -111,7 +111,7 @@ class Block(WithNorms):
 
         self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
-            self.geometry, channels, scalars, dropout=dropout, **(attention or {})
+            self.geometry, channels, scalars, **{"dropout": dropout, **(attention or {})}
         )
         self.mlp = mlp_of(
             self.geometry,
@@ -277,7 +277,7 @@ class ConditionalBlock(WithNorms):
 
         self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
-            self.geometry, channels, scalars, dropout=dropout, **(attention or {})
+            self.geometry, channels, scalars, **{"dropout": dropout, **(attention or {})}
         )
         self.crossattention = CrossAttention(
             self.geometry,
@@ -285,8 +285,7 @@ class ConditionalBlock(WithNorms):
             scalars,
             other_channels,
             other_scalars,
-            dropout=dropout,
-            **(cross_attention or {}),
+            **{"dropout": dropout, **(cross_attention or {})},
         )
         self.mlp = mlp_of(
             self.geometry,
