@@ -29,6 +29,18 @@ CALLS = {
         inputs = [draw(3, 8), draw(3, 8)]
         run = lambda x, y: x * y.sum() * _tables((1.0, 1.0, 1.0))["cayley"].sum((0, 1)).to(x.dtype)
     """,
+    "bases of traceless tensors": """
+        from flashcliff import nn
+        inputs = [draw(5, 3, 2), draw(3, 3, 3, 2)]
+        def run(t, full):
+            tensors = nn.SymmetricTraceless(3)
+            return tensors.full(t) * tensors.part(full).sum(0)
+    """,
+    "tables of traceless tensors in four dimensions": """
+        from flashcliff import nn
+        inputs = [draw(4, 3, 2), draw(4, 3, 2)]
+        run = lambda u, v: nn.SymmetricTraceless(4).outer(u, v)
+    """,
 }
 MODES = {
     "inference": "with torch.inference_mode(): run(*inputs)",

@@ -264,6 +264,23 @@ def test_vmap_and_compiled_functions():
     assert all(off(got, each) < 1e-13 for got, each in zip(compiled(*given), wanted))
 
 
+@pytest.mark.parametrize("dim", [3, 4])
+def test_compiled_functions_have_no_breaks(dim):
+    """Tables are known before a trace, in dimensions without operators too."""
+    own = nn.TracelessLayer((dim, 0, 0), 2).double()
+    sizes = 2**dim, *own.tensors.sizes.values()
+    given = [random(size, 3, 2, seed=size + at) for at, size in enumerate(sizes)]
+
+    def function(x, t2, t3):
+        x, t2, t3 = own(x, t2, t3)
+        return x, own.tensors.full(t2), own.tensors.part(own.tensors.full(t3), 3)
+
+    wanted = function(*given)
+    torch._dynamo.reset()
+    found = torch.compile(function, backend="aot_eager", fullgraph=WHOLE)(*given)
+    assert all(off(got, each) < 1e-13 for got, each in zip(found, wanted))
+
+
 def test_a_layer_sees_what_products_of_vectors_leave_out():
     """The square of the cosine of the angle between two vectors, from the sum of their tensors alone."""
     tensors = nn.SymmetricTraceless(3)

@@ -14,6 +14,7 @@ from torch.nn import Parameter
 
 from .. import functional as F
 from .._ops import checks
+from .._ops.kept import beside, for_later_calls
 from ..algebra import Algebra
 from ..operators import Multivector, Operator, PerChannel, Scalar, operator
 from ._module import AlgebraLike, CliffordModule, check_features, joined
@@ -74,7 +75,9 @@ class SymmetricTraceless:
         # In a plane both ranks have two components, so nothing could tell them apart.
         if dim < 3:
             raise ValueError(f"dim: expected at least 3, got {dim}")
-        self.sizes = {rank: len(_basis(dim, rank)) for rank in _RANKS}
+        # Known from here on: a trace of a call would make them again.
+        self._bases = {rank: _basis(dim, rank) for rank in _RANKS}
+        self.sizes = {rank: len(basis) for rank, basis in self._bases.items()}
         self._own = _products_of(dim)
 
     def __reduce__(self) -> Any:
@@ -83,11 +86,11 @@ class SymmetricTraceless:
 
     def basis(self, rank: int) -> Tensor:
         """The orthonormal basis of a rank in float64: ``[components, dim, dim]`` or ``[components, dim, dim, dim]``."""
-        return _basis(self.dim, self._rank("rank", rank)).clone()
+        return self._bases[self._rank("rank", rank)].clone()
 
     def full(self, t: Tensor) -> Tensor:
         """All components of tensors ``[components, *batch, channels]``: ``[dim, dim, *batch, channels]``, or with three axes of ``dim``."""
-        basis = _basis(self.dim, self._of("t", t)).to(t)
+        basis = beside(self._bases[self._of("t", t)], t).to(t)
         return torch.tensordot(basis, t, ([0], [0]))
 
     def part(self, full: Tensor, rank: int = 2) -> Tensor:
@@ -101,7 +104,7 @@ class SymmetricTraceless:
         if full.dim() < rank or tuple(full.shape[:rank]) != (self.dim,) * rank:
             expected = ", ".join([str(self.dim)] * rank)
             raise ValueError(f"full: expected [{expected}, *batch, channels], got {list(full.shape)}")
-        basis = _basis(self.dim, rank).to(full)
+        basis = beside(self._bases[rank], full).to(full)
         axes = list(range(rank))
         return torch.tensordot(basis, full, ([own + 1 for own in axes], axes))
 
@@ -336,6 +339,7 @@ class TracelessLayer(CliffordModule):
 
 
 @lru_cache
+@for_later_calls()
 def _basis(dim: int, rank: int) -> Tensor:
     """The orthonormal basis: tensors without equal indices, and mixtures of tensors with equal indices so that no trace is left."""
     found: list[Tensor] = []
@@ -375,6 +379,7 @@ def _without_sum(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 @lru_cache
+@for_later_calls()
 def _planes(dim: int) -> Tensor:
     """The antisymmetric matrices of the bivectors ``e_ij`` with ``i < j``."""
     found = torch.zeros(dim * (dim - 1) // 2, dim, dim, dtype=torch.float64)
@@ -398,6 +403,7 @@ _FORMULAS = {
 """The numbers of products by bases: of rank 1, 2 and 3, and of bivectors. Indices are ``a`` of the result, ``b`` and ``c`` of tensors."""
 
 
+@for_later_calls()
 def _numbers(dim: int, name: str) -> Tensor:
     """The numbers of a product, ``[result, x, y]``."""
     known = {
@@ -415,6 +421,7 @@ def _numbers(dim: int, name: str) -> Tensor:
 
 
 @lru_cache
+@for_later_calls()
 def _table(dim: int, name: str) -> Table:
     rows = []
     for row in _numbers(dim, name).tolist():
@@ -540,8 +547,8 @@ def _products_of(dim: int) -> dict[str, _Made]:
     for name in _FORMULAS:
         result, *sizes = _numbers(dim, name).shape
 
-        def function(x: Any, y: Any, name: str = name) -> list[Any]:
-            return [_applied(_table(dim, name), x, y)]
+        def function(x: Any, y: Any, table: Table = _table(dim, name)) -> list[Any]:
+            return [_applied(table, x, y)]
 
         found[name] = _Made(name, dim, function, sizes, [result])
     return found
@@ -562,9 +569,10 @@ class _Couplings:
 @lru_cache
 def _couplings_of(dim: int) -> tuple[_Made, _Made]:
     two, three, planes = (len(own) for own in (_basis(dim, 2), _basis(dim, 3), _planes(dim)))
+    tables = {name: _table(dim, name) for name in _FORMULAS}
 
     def of(name: str, x: Any, y: Any) -> list[Any]:
-        return _applied(_table(dim, name), x, y)
+        return _applied(tables[name], x, y)
 
     def of_multivectors(u: Any, t2: Any, s2: Any, t3: Any, s3: Any, w: Any) -> list[Any]:
         (squares,), (cubes,) = of("double_dot2", t2, s2), of("triple_dot", t3, s3)
