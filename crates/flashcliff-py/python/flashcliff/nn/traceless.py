@@ -403,7 +403,6 @@ _FORMULAS = {
 """The numbers of products by bases: of rank 1, 2 and 3, and of bivectors. Indices are ``a`` of the result, ``b`` and ``c`` of tensors."""
 
 
-@for_later_calls()
 def _numbers(dim: int, name: str) -> Tensor:
     """The numbers of a product, ``[result, x, y]``."""
     known = {
@@ -421,7 +420,6 @@ def _numbers(dim: int, name: str) -> Tensor:
 
 
 @lru_cache
-@for_later_calls()
 def _table(dim: int, name: str) -> Table:
     rows = []
     for row in _numbers(dim, name).tolist():
@@ -541,13 +539,16 @@ _PLACES = {1: (0,), 3: (1,), 5: (0, 1, 3), 7: (0, 1, 2)}
 
 
 @lru_cache
+@for_later_calls()
 def _products_of(dim: int) -> dict[str, _Made]:
     """All products of two tensors."""
     found = {}
     for name in _FORMULAS:
         result, *sizes = _numbers(dim, name).shape
 
-        def function(x: Any, y: Any, table: Table = _table(dim, name)) -> list[Any]:
+        table = _table(dim, name)
+
+        def function(x: Any, y: Any, table: Table = table) -> list[Any]:
             return [_applied(table, x, y)]
 
         found[name] = _Made(name, dim, function, sizes, [result])
@@ -567,6 +568,7 @@ class _Couplings:
 
 
 @lru_cache
+@for_later_calls()
 def _couplings_of(dim: int) -> tuple[_Made, _Made]:
     two, three, planes = (len(own) for own in (_basis(dim, 2), _basis(dim, 3), _planes(dim)))
     tables = {name: _table(dim, name) for name in _FORMULAS}
