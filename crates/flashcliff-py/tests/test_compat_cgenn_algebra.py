@@ -257,3 +257,32 @@ def test_state_dicts_of_other_algebras():
         algebra.load_state_dict(swapped)
     with pytest.raises(RuntimeError, match="size mismatch"):
         algebra.load_state_dict(cgenn.CliffordAlgebra((1.0, 1.0)).state_dict())
+
+
+@pytest.mark.parametrize("how", ["copied", "assigned", "without tables"])
+@pytest.mark.parametrize("metric", [(1.0, 1.0, 1.0), (-1.0, 1.0, 1.0)], ids=["ours", "reordered"])
+def test_modules_that_are_made_without_data(metric, how):
+    """A state dict brings back all that a module computes with, also what it does not store."""
+
+    def made():
+        algebra = cgenn.CliffordAlgebra(metric)
+        return torch.nn.Sequential(cgenn.MVLinear(algebra, 2, 3), cgenn.SteerableGeometricProductLayer(algebra, 3))
+
+    whole, x = made(), random(4, 2, 8)
+    state = whole.state_dict()
+    with torch.device("meta"):
+        module = made()
+    if how == "assigned":
+        module.load_state_dict(state, assign=True)
+    else:
+        module.to_empty(device="cpu")
+        for buffer in module.buffers():
+            buffer.zero_()
+        if how == "without tables":
+            state = {name: value for name, value in state.items() if name.rpartition(".")[2] not in TABLES}
+        module.load_state_dict(state)
+    assert torch.equal(module(x), whole(x))
+    algebra, y = module[0].algebra, random(4, 8)
+    for function in ("beta", "q", "norm"):
+        assert torch.equal(getattr(algebra, function)(y), getattr(whole[0].algebra, function)(y))
+    assert torch.equal(algebra.cayley, whole[0].algebra.cayley)

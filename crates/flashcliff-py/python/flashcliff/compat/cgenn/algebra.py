@@ -405,6 +405,7 @@ class CliffordAlgebra(torch.nn.Module):
         found = {name: state_dict[prefix + name] for name in tables if prefix + name in state_dict}
         if not found:
             # A layer without its own algebra wrote this state dict. The tables are constants.
+            self._restore(tables)
             return
         for name, value in found.items():
             table = tables[name]
@@ -423,6 +424,19 @@ class CliffordAlgebra(torch.nn.Module):
             unexpected_keys,
             error_msgs,
         )
+        self._restore(_OWN)
+
+    def _restore(self, names: Iterable[str]) -> None:
+        """Writes tables again that no state dict has. A module that was made on the device ``meta`` has lost them, and has the other
+        tables by now."""
+        for name in names:
+            own, table = getattr(self, name), _tables(self._squares)[name]
+            if own.device == self.cayley.device and not own.is_meta:
+                with torch.no_grad():
+                    own.copy_(table)
+            elif not self.cayley.is_meta:
+                floats = self.cayley.dtype if table.is_floating_point() else table.dtype
+                setattr(self, name, table.to(self.cayley.device, floats, copy=True))
 
 
 def metric_of(algebra: Algebra | CliffordAlgebra) -> list[float]:
