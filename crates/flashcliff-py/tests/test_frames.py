@@ -204,6 +204,20 @@ def test_predicted_frames_follow_momenta(scalars):
     alike([some[:, :4]], [fewer], 1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_frames_follow_momenta_under_autocast(dtype):
+    """Frames of momenta that were rounded to 16 bits would follow nothing."""
+    torch.manual_seed(0)
+    predict, boost = gt.FramePredictor(2), lorentz(seed=4)
+    p, s = momenta(3, 5), random(3, 5, 2).float()
+    with torch.autocast("cpu", dtype):
+        before, after = predict(p.float(), s), predict(moved(boost, p).float(), s)
+        vectors = gt.to_frames(p.float()[..., None], before)
+    assert before.dtype == vectors.dtype == torch.float32
+    alike([after.double() @ boost], [before.double()], 1e-3)
+    assert torch.equal(vectors, gt.to_frames(p.float()[..., None], before))
+
+
 def test_frames_are_the_orthonormal_systems_of_vectors():
     """The rows are the result of Gram and Schmidt in the metric, which needs no boost."""
     vectors = torch.stack((momenta(5), random(4, 5, seed=3), random(4, 5, seed=4)), dim=-1)

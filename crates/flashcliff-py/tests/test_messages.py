@@ -77,6 +77,17 @@ def conv_tensors(one=True):
 CONV = ("senders", "edges", "edges")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_brings_tensors_of_other_layers(dtype):
+    x, y, w = random(4, NODES, CHANNELS).float(), random(4, EDGES, 1, seed=1).float(), random(5, EDGES, CHANNELS, seed=2).to(dtype)
+    ends = "senders", "edges", "edges"
+    want = messages(weighted, GRAPH, x, y, w.float(), ends=ends)
+    with torch.autocast("cpu", dtype):
+        assert torch.equal(messages(weighted, GRAPH, x, y, w, ends=ends), want)
+    with pytest.raises(TypeError, match="one element type"):
+        messages(weighted, GRAPH, x, y, w, ends=ends)
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean", "root_count"])
 @pytest.mark.parametrize("one", [True, False])
 def test_sums_are_those_edge_by_edge(one, reduce):

@@ -198,6 +198,19 @@ def test_jets_do_not_see_each_other_and_edges_may_be_two_relations():
     assert torch.equal(got[0], wanted[0]) and not torch.allclose(got[1], wanted[1])
 
 
+@pytest.mark.parametrize("gates", [False, True])
+def test_autocast(gates):
+    """Maps of scalars have 16 bits, products and sums float32."""
+    model, given = tagger(gates=gates).float(), [x.detach().float() for x in particles()]
+    wanted = model(*given, graph(), Relation(GRAPHS, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(*given, graph(), Relation(GRAPHS, 2))
+    found.float().sum().backward()
+    assert (found.float() - wanted).abs().max() < 0.05 * wanted.abs().max()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert grads and all(g.isfinite().all() for g in grads)
+
+
 def test_state_dicts_are_those_of_cgenn():
     def batch_norm(name):
         own = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (72,))

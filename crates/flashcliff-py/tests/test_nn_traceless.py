@@ -265,6 +265,16 @@ def test_vmap_and_compiled_functions():
 
 
 @pytest.mark.parametrize("dim", [3, 4])
+def test_autocast(dim):
+    """Linear maps of scalars and tensors have 16 bits, products float32."""
+    own, given = layer(dim).float(), [x.float() for x in features(dim)]
+    wanted = own(*given)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = own(*given)
+    assert all(off(got.float(), each) < 0.05 * each.abs().max() for got, each in zip(found, wanted))
+
+
+@pytest.mark.parametrize("dim", [3, 4])
 def test_compiled_functions_have_no_breaks(dim):
     """Tables are known before a trace, in dimensions without operators too."""
     own = nn.TracelessLayer((dim, 0, 0), 2).double()

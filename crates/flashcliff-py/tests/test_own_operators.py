@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from releases import WHOLE
 from torch.autograd import gradcheck, gradgradcheck
 
 import flashcliff
@@ -271,6 +272,28 @@ def of_odd_grades(x: Multivector.of(7)):
 def test_what_is_no_operator_is_an_error_that_says_why(function, error, words):
     with pytest.raises(error, match=words.replace("(", r"\(")):
         operator(PLANE)(function)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_brings_tensors_of_other_layers(dtype):
+    """Under autocast some tensors have 16 bits and others do not: they are computed in float32, and gradients have their types."""
+
+    @operator(SPACE)
+    def scaled(x: Multivector, y: Multivector, w: PerChannel):
+        return w * (x * y)
+
+    x, y = two(SPACE)
+    given = [t.requires_grad_() for t in (x, y.to(dtype), torch.randn(4, 1))]
+    want = scaled(*(t.float() for t in given))
+    with torch.autocast("cpu", dtype):
+        assert torch.equal(scaled(*given), want)
+        compiled = torch.compile(scaled, backend="aot_eager", fullgraph=WHOLE)
+        assert torch.equal(compiled(*given), want)
+        assert scaled(*(t.double() for t in given)).dtype == torch.float64
+        grads = torch.autograd.grad(scaled(*given).sum(), given)
+    assert [g.dtype for g in grads] == [t.dtype for t in given]
+    with pytest.raises(TypeError, match="`y` must be f32"):
+        scaled(*given)
 
 
 def test_wrong_calls_say_what_was_expected():

@@ -361,6 +361,17 @@ def test_results_without_a_graph_are_detached():
     assert not given.positions.requires_grad and given.strain is None
 
 
+def test_autocast_changes_nothing():
+    """Energies and positions lose too much in 16 bits."""
+    model, given = make().float(), crystal().to(dtype=torch.float32)
+    want = derivatives(model, given, stress=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = derivatives(model, given, stress=True)
+        strained = given.replaced(strain=torch.full((1, 3, 3), 0.1)).vectors()
+    assert all(map(torch.equal, found, want))
+    assert strained.dtype == torch.float32
+
+
 def test_bits_repeat():
     model, given = make(dtype=torch.float32), crystal().to(dtype=torch.float32)
     first, again = (derivatives(model, given, stress=True) for _ in range(2))

@@ -48,6 +48,20 @@ def cast(op: Op, tensors: Sequence[Tensor | None], device: str) -> tuple[Tensor 
     )
 
 
+_NARROW = torch.bfloat16, torch.float16
+
+
+def alike(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The tensors of an operator that a user has written: under autocast some come from layers that it has cast to 16 bits, others do not.
+    They are computed in float32 then, as all are on the CPU."""
+    device = tensors[0].device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return tensors
+    if device != "cpu" and len({tensor.dtype for tensor in tensors}) == 1:
+        return tensors
+    return [tensor.float() if tensor.dtype in _NARROW else tensor for tensor in tensors]
+
+
 def _lanes(op, tensors, eligible, device):
     if op.autocast:
         return torch.get_autocast_dtype(device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _core
 from .. import _torch as _torch
-from . import derived
+from . import autocast, derived
 
 Argument = tuple[str, Any, bool]
 """The name of an argument, what was given for it, and whether it has a batch."""
@@ -39,8 +39,10 @@ def call(operator: str, of: str, given: Sequence[Argument]) -> list[Tensor]:
                 f"{operator}: `{name}` must be a torch.Tensor, got {type(value).__name__}, while another argument is one"
             )
     batch = next(tensor.shape[1:-1] for _, tensor, lane in given if lane)
+    tensors = autocast.alike([tensor for _, tensor, _ in given])
     flat = [
-        _flat(operator, name, tensor, batch) if lane else tensor for name, tensor, lane in given
+        _flat(operator, name, tensor, batch) if lane else tensor
+        for (name, _, lane), tensor in zip(given, tensors)
     ]
     return [
         output.reshape(output.shape[0], *batch, output.shape[-1])

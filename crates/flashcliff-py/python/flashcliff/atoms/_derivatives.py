@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._ops import checks
+from ..nn.transformer.geometry import without_autocast
 from ._structures import Structures
 
 
@@ -61,10 +62,12 @@ def derivatives(
         energies = energy(structures.replaced(positions=positions, strain=strain))
         _check(energies, structures.count)
         by = [positions] if strain is None else [positions, strain]
-        # An energy without neighbours does not depend on positions.
-        found = torch.autograd.grad(
-            energies.sum(), by, create_graph=create_graph, materialize_grads=True
-        )
+        # A backward pass has the types of the forward pass. Under autocast it would round to 16 bits what that had left alone.
+        with without_autocast(positions):
+            # An energy without neighbours does not depend on positions.
+            found = torch.autograd.grad(
+                energies.sum(), by, create_graph=create_graph, materialize_grads=True
+            )
         tensor = _by_volume(found[1], structures.cell) if stress else None
     results = energies, -found[0], tensor
     if not create_graph:

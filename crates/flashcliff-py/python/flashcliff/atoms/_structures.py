@@ -206,7 +206,8 @@ class Structures:
         if self.strain is None:
             return vectors
         strain = gather(self.strain, self.edge_structures, dim=0)
-        return vectors + (vectors.unsqueeze(1) @ strain).squeeze(1)
+        # A matrix product would have 16 bits under autocast.
+        return vectors + (vectors.unsqueeze(-1) * strain).sum(1)
 
     def replaced(
         self, *, positions: Tensor | None = None, strain: Tensor | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._ops import checks
+from .._ops import autocast, checks
 from .._ops import messages as _messages
 from .._ops.run import refuse_sparse_and_nested
 from .._ops.segments import REDUCTIONS
@@ -96,6 +96,8 @@ def messages(
     if len(tensors) != len(places):
         names = ", ".join(own for own, _ in operator.inputs)
         raise TypeError(f"{name}: expected {len(places)} tensors ({names}), got {len(tensors)}")
+    if all(isinstance(tensor, Tensor) for tensor in tensors):
+        tensors = tuple(autocast.alike(tensors))
     sizes = {0: receivers.count, 1: senders.count, _messages.ROWS: receivers.rows}
     channels = _check(operator, tensors, places, sizes)
     ones = tuple(

@@ -17,6 +17,7 @@ from ..operators import Multivector, PerChannel, PerItem, Scalar, operator
 from ._module import CliffordModule, check_count, check_features
 from .linear import MVLinear
 from .silu import MVSiLU
+from .transformer.geometry import without_autocast
 
 if TYPE_CHECKING:
     from ..atoms import Structures
@@ -56,7 +57,7 @@ class Potential(torch.nn.Module):
 
     Derivatives of every order exist, so forces can be trained (:func:`flashcliff.atoms.derivatives`). Sums have a fixed order:
     the same bits in every run. A pass waits for nothing, so whole steps can be captured. Elements are float32 or float64, the
-    same for positions and for parameters.
+    same for positions and for parameters, also under autocast: energies and positions lose too much in 16 bits.
 
     Shapes:
         - the energies ``[structures]``
@@ -152,10 +153,11 @@ class Potential(torch.nn.Module):
             raise ValueError(
                 f"species: expected numbers below {len(self.numbers)}, the elements {list(self.numbers)}, got {structures.elements - 1}"
             )
-        elements = _one_hot(structures.species, len(self.numbers), self.senders.dtype)
-        own = self._of_atoms(structures, elements)
-        energies = own * (elements @ self.scale) + elements @ self.shift
-        return segment_sum(energies, structures.structures, dim=0)
+        with without_autocast(structures.positions):
+            elements = _one_hot(structures.species, len(self.numbers), self.senders.dtype)
+            own = self._of_atoms(structures, elements)
+            energies = own * (elements @ self.scale) + elements @ self.shift
+            return segment_sum(energies, structures.structures, dim=0)
 
     def _of_atoms(self, structures: Structures, elements: Tensor) -> Tensor:
         """The energies of atoms before scale and shift, ``[atoms]``."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ....algebra import as_algebra
-from ..geometry import Geometry, GeometryLike, check_floating, constant
+from ..geometry import Geometry, GeometryLike, check_floating, constant, without_autocast
 
 __all__ = ["check_frames", "check_vectors", "from_frames", "to_frames", "vectors_of"]
 
@@ -29,9 +29,13 @@ def to_frames(vectors: Tensor, frames: Tensor) -> Tensor:
     Args:
         vectors: ``[dim, *batch, items, channels]``.
         frames: the matrices ``L``, ``[*batch, items, dim, dim]``.
+
+    Computed in the type of the vectors, also under autocast.
     """
     check_frames(frames, vectors)
-    moved = torch.matmul(frames.to(vectors.dtype), vectors.movedim(0, -2))
+    # Components of a boosted vector may be small differences of large numbers.
+    with without_autocast(vectors):
+        moved = torch.matmul(frames.to(vectors.dtype), vectors.movedim(0, -2))
     return moved.movedim(-2, 0)
 
 

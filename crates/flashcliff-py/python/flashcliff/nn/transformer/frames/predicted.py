@@ -119,7 +119,10 @@ class FramePredictor(nn.Module):
         total = p + q
         sizes = _inner(total, total).abs().clamp_min(_LEAST).sqrt()
         weights = logits.softmax(-2).to(total.dtype)
-        return polar_frames(torch.einsum("v...j,...jk->v...k", total / sizes, weights))
+        # Frames of momenta that were rounded to 16 bits follow no transformation.
+        with without_autocast(total):
+            vectors = torch.einsum("v...j,...jk->v...k", total / sizes, weights)
+        return polar_frames(vectors)
 
     def _pairs(self, inner: Tensor, scalars: Tensor | None) -> Tensor:
         """What the MLP sees of each pair of items."""
