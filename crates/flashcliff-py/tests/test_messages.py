@@ -5,6 +5,7 @@ import torch
 from nn_common import difference as off
 from nn_common import random
 from torch.func import grad, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from flashcliff import Algebra
 from flashcliff import functional as F
@@ -75,6 +76,22 @@ def conv_tensors(one=True):
 
 
 CONV = ("senders", "edges", "edges")
+
+
+def test_checkpoints_compute_messages_again():
+    x, y, w = (random(*sizes, seed=at).requires_grad_() for at, sizes in enumerate(((4, NODES, CHANNELS), (4, EDGES, 1), (5, EDGES, CHANNELS))))
+
+    def function(x, y, w):
+        found = messages(weighted, GRAPH, x, y, w, ends=("senders", "edges", "edges"))
+        return messages(weighted, GRAPH, found[:4], y, w, ends=("senders", "edges", "edges"))
+
+    want = torch.autograd.grad(function(x, y, w).sin().sum(), (x, y, w))
+    for reentrant in (False, True):
+        again = checkpoint(function, x, y, w, use_reentrant=reentrant)
+        again.sin().sum().backward()
+        for tensor, wanted_grad in zip((x, y, w), want):
+            assert torch.equal(tensor.grad, wanted_grad)
+            tensor.grad = None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from releases import WHOLE
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
 import flashcliff
 from flashcliff import functional as F
@@ -272,6 +273,20 @@ def of_odd_grades(x: Multivector.of(7)):
 def test_what_is_no_operator_is_an_error_that_says_why(function, error, words):
     with pytest.raises(error, match=words.replace("(", r"\(")):
         operator(PLANE)(function)
+
+
+@pytest.mark.parametrize("how", ["called", "registered"])
+def test_checkpoints_compute_operators_again(how):
+    x, y = (t.requires_grad_() for t in two(SPACE, torch.float64))
+
+    def function(x, y):
+        if how == "called":
+            return inner(x, y)
+        return torch.ops.flashcliff.derived([x, y], inner._key)[0]
+
+    want = torch.autograd.grad(function(x, y).sin().sum(), (x, y))
+    found = checkpoint(function, x, y, use_reentrant=False)
+    assert all(map(torch.equal, torch.autograd.grad(found.sin().sum(), (x, y)), want))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

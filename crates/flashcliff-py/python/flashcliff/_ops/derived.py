@@ -314,11 +314,12 @@ def _keep(ctx, inputs, output):
 
 
 def _gradients(ctx, grads):
-    needed = ctx.needs_input_grad[0]
+    # Within a checkpoint they can be asked for once.
+    tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[0]
     if isinstance(needed, bool):
-        needed = [needed] * len(ctx.saved_tensors)
+        needed = [needed] * len(tensors)
     needed = asked.of(ctx, needed)
-    return gradients(ctx.of, ctx.saved_tensors, grads, needed), None
+    return gradients(ctx.of, tensors, grads, needed), None
 
 
 _definition = torch.library.custom_op(

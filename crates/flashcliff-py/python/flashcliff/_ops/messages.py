@@ -73,7 +73,9 @@ class _Messages(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         count = len(ctx.form.ends)
-        tensors, relations = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        # Within a checkpoint they can be asked for once.
+        saved = ctx.saved_tensors
+        tensors, relations = saved[:count], saved[count:]
         needed = asked.of(ctx, ctx.needs_input_grad[1:])[:count]
         found = gradients(ctx.form, tensors, relations, grads, needed)
         return None, *found, *(None for _ in relations)
