@@ -323,3 +323,25 @@ def test_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("how", ["convert", "load"])
+def test_parameters_can_be_exchanged_in_place(how):
+    """PyTorch's way of conversion for tensors of subclasses wants that nobody else holds the parameters."""
+    net, given = network(), inputs()
+    want = gradients(net, given)
+    state = {name: 2 * value for name, value in net.state_dict().items()}
+    before = list(net.parameters())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        if how == "convert":
+            net.float()
+            assert net.linear_in.weight.dtype == torch.float32
+            net.double()
+        else:
+            net.load_state_dict(state)
+            net.load_state_dict({name: value / 2 for name, value in state.items()})
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert all(a is b for a, b in zip(net.parameters(), before, strict=True))
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(gradients(net, given), want, strict=True))

@@ -276,6 +276,10 @@ class _Kept:
                 self._list = native.loaded.Parameters(found)
         return Parameters(found, places, self._list)
 
+    def forget(self) -> None:
+        """Lets go of the parameters until the next call."""
+        self._list = None
+
 
 class Known:
     """The functions of a module as it is."""
@@ -320,6 +324,12 @@ class Known:
         if isinstance(found, str):
             raise Unready(found)
         return found
+
+    def forget_parameters(self) -> None:
+        """Lets go of the parameters until the next call."""
+        for found in self._functions.values():
+            if isinstance(found, _Function):
+                found.kept.forget()
 
     def leave(self, owner: nn.Module, why: str | None) -> None:
         """Notes why a call leaves the fast way, and logs it once for each class and reason; ``None`` if it does not."""
@@ -406,3 +416,12 @@ def known_of(owner: nn.Module) -> Known:
     if found is None:
         found = _KNOWN[owner] = Known(owner)
     return found
+
+
+def forget_parameters(owner: nn.Module) -> None:
+    """Lets go of the parameters of a module and of all modules within it. PyTorch can exchange tensors only if nobody else holds them
+    (``torch.__future__.set_swap_module_params_on_conversion``)."""
+    for module in owner.modules():
+        found = _KNOWN.get(module)
+        if found is not None:
+            found.forget_parameters()

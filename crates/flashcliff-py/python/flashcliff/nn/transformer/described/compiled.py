@@ -195,6 +195,14 @@ class Networked(nn.Module):
         super().__setstate__(state)
         self._networks = _networks_of(self)
 
+    def _apply(self, *given: Any, **options: Any) -> Any:
+        choice.forget_parameters(self)
+        return super()._apply(*given, **options)
+
+    def _load_from_state_dict(self, *given: Any, **options: Any) -> None:
+        choice.forget_parameters(self)
+        super()._load_from_state_dict(*given, **options)
+
 
 def _networks_of(owner: nn.Module) -> Networks | None:
     return Networks(owner) if SERVES else None
