@@ -368,8 +368,9 @@ LGATR = [
         reinsert_mv_channels=(1,), reinsert_s_channels=(1,), attention={"num_heads": 2, "multi_query": True}
     ),
     lgatr_network(dropout_prob=0.1, mlp={"num_layers_mlp": 3}),
-    # Without a gate the MLP is taken for one of 1.4.
-    lgatr_network(mlp={"num_layers_mlp": 1}, whole="1"),
+    # There is no gate, by which the versions could be told apart.
+    lgatr_network(mlp={"num_layers_mlp": 1}),
+    lgatr_network(mlp={"num_layers_mlp": 1}, dropout_prob=0.1),
     lgatr_network(mlp={"nonlinearity": "silu", "mlp_ratio": 2}),
     lgatr_network(mlp={"nonlinearity": "relu", "mlp_ratio": 1}),
     *(lgatr_network(primitives=group) for group in GROUPS),
@@ -392,6 +393,7 @@ LGATR = [
     conditional(primitives={"subgroup": False}),
     conditional(checkpoint_blocks=True),
     conditional(s_channels_cond=0, in_s_channels=0),
+    conditional(mlp={"num_layers_mlp": 1}),
     conditional(
         version="2",
         mlp={"nonlinearity": "silu", "mlp_ratio": 2, "num_layers_mlp": 3},
@@ -443,6 +445,7 @@ LGATR = [
         ],
     ),
     layer("GeoMLP", config={"mv_channels": 4, "s_channels": 8}, primitives={}),
+    layer("GeoMLP", config={"mv_channels": 4, "s_channels": 8, "num_layers_mlp": 1}, primitives={}),
     layer("LGATrBlock", 4, 8, attention={"num_heads": 2, "head_scale": True}, mlp={}, primitives={}),
     Row(
         "ConditionalLGATrBlock",

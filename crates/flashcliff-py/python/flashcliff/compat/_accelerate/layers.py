@@ -172,6 +172,8 @@ def _gates() -> list[Callable[[], nn.Module]]:
 def activation_of(gates: list[Any], said: str | None) -> tuple[str, bool]:
     """The activation that gates apply, found by runs, or that which a configuration says where none is found.
 
+    Without gates there is none, and the configuration tells the version: MLPs of lgatr 2.0 keep none.
+
     Returns:
         Its name in configurations, and whether scalars and multivectors have the same one, as in lgatr 2.0.
 
@@ -179,7 +181,7 @@ def activation_of(gates: list[Any], said: str | None) -> tuple[str, bool]:
         NotReplaced: they apply several, or one that is not known.
     """
     try:
-        found = {_activation(gate) for gate in gates} or {(said or "gelu", False)}
+        found = {_activation(gate) for gate in gates} or {(said or "gelu", said is None)}
     except NotReplaced:
         if said is None:
             raise
