@@ -81,6 +81,12 @@ def test_reinserted_channels_are_channels_of_the_input(package, options):
         package.LGATr(**SIZES, **options)
 
 
+@pytest.mark.parametrize("package", [lgatr, v1], ids=["2.0", "1.4"])
+def test_scalars_are_reinserted_into_scalars(package):
+    with pytest.raises(ValueError, match="reinsert_s_channels: expected none where the blocks have no scalars"):
+        package.LGATr(**{**SIZES, "hidden_s_channels": 0}, reinsert_s_channels=(0,))
+
+
 def boundaries(*lengths):
     return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 

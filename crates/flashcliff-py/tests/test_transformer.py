@@ -217,6 +217,11 @@ def test_reinserted_channels_are_channels_of_the_input(options):
         network((3, 0, 1), **options)
 
 
+def test_scalars_are_reinserted_into_scalars():
+    with pytest.raises(ValueError, match="reinsert_scalars: expected none where the blocks have no scalars"):
+        gt.GATransformer((3, 0, 1), 1, 1, 8, in_scalars=2, reinsert_scalars=(0,), blocks=1)
+
+
 def test_grade_dropout():
     drop = gt.GradeDropout((3, 0, 1), 0.25).double()
     x = torch.ones(16, 4000, 1).double()

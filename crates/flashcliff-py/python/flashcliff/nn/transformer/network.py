@@ -74,7 +74,7 @@ class GATransformer(Networked):
         blocks: how many blocks.
         attention: arguments of :class:`SelfAttention`, such as ``{"heads": 8}``.
         reinsert_channels: input channels that queries and keys of every block see.
-        reinsert_scalars: input scalars that they see.
+        reinsert_scalars: input scalars that they see; none where the blocks have no scalars.
         checkpoint_blocks: whether blocks are computed again in the backward pass, which needs less memory.
         mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout, shared_norm: as for :class:`Block`.
 
@@ -111,7 +111,9 @@ class GATransformer(Networked):
         super().__init__()
         self.geometry = geometry_of(geometry)
         self.reinsert_channels = indices_of("reinsert_channels", reinsert_channels, in_channels)
-        self.reinsert_scalars = indices_of("reinsert_scalars", reinsert_scalars, in_scalars)
+        self.reinsert_scalars = reinserted_scalars(
+            "reinsert_scalars", reinsert_scalars, in_scalars, hidden_scalars
+        )
         self.checkpoint_blocks = checkpoint_blocks
         # Known here, since wrappers of the first layer have no such attribute.
         self.in_channels = in_channels
@@ -219,6 +221,20 @@ def indices_of(name: str, given: Iterable[int] | None, count: int) -> tuple[int,
     found = tuple(checks.integer(name, index) for index in given or ())
     if not all(-count <= index < count for index in found):
         raise ValueError(f"{name}: expected indices below {count}, got {found}")
+    return found
+
+
+def reinserted_scalars(
+    name: str, given: Iterable[int] | None, inputs: int, hidden: int
+) -> tuple[int, ...]:
+    """Indices of input scalars that queries and keys of blocks with so many scalars see.
+
+    Raises:
+        ValueError: an index is out of range, or the blocks have no scalars, to which these would be added.
+    """
+    found = indices_of(name, given, inputs)
+    if found and not hidden:
+        raise ValueError(f"{name}: expected none where the blocks have no scalars, got {found}")
     return found
 
 

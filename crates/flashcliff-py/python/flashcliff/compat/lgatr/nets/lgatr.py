@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ....nn.transformer.network import indices_of
+from ....nn.transformer.network import indices_of, reinserted_scalars
 from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import MLPConfig, PrimitivesConfig, SelfAttentionConfig
@@ -106,7 +106,9 @@ class LGATr(Network):
             reinsert_channels=indices_of(
                 "reinsert_mv_channels", reinsert_mv_channels, in_mv_channels
             ),
-            reinsert_scalars=indices_of("reinsert_s_channels", reinsert_s_channels, in_s_channels),
+            reinsert_scalars=reinserted_scalars(
+                "reinsert_s_channels", reinsert_s_channels, in_s_channels, hidden_s_channels
+            ),
             affine=norm_elementwise_affine,
             dropout=dropout_prob,
             checkpoint_blocks=checkpoint_blocks,

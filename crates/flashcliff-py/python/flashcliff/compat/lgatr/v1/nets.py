@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....nn.transformer.network import indices_of
+from ....nn.transformer.network import indices_of, reinserted_scalars
 from ..._blades_last import Pair
 from ..._zero_scalars import add_empty, with_empty
 from ..nets.conditional import Conditional
@@ -75,7 +75,9 @@ class LGATr(Network):
             reinsert_channels=indices_of(
                 "reinsert_mv_channels", reinsert_mv_channels, in_mv_channels
             ),
-            reinsert_scalars=indices_of("reinsert_s_channels", reinsert_s_channels, in_s_channels or 0),
+            reinsert_scalars=reinserted_scalars(
+                "reinsert_s_channels", reinsert_s_channels, in_s_channels or 0, hidden_s_channels or 0
+            ),
             dropout=dropout_prob,
             checkpoint_blocks=checkpoint_blocks,
             shared_norm=True,
