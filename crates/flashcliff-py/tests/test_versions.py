@@ -71,12 +71,6 @@ def test_padding_for_older_releases(shape, pads, wanted, monkeypatch):
     assert grad.shape == x.shape and (grad == 1).all()
 
 
-def test_the_default_device():
-    assert releases.default_device() == torch.device("cpu")
-    with torch.device("meta"):
-        assert releases.default_device() == torch.device("meta")
-
-
 def test_metadata_says_the_same():
     project = Path(__file__).parents[1] / "pyproject.toml"
     found = re.findall(r'"torch>=([^"]*)"', project.read_text())

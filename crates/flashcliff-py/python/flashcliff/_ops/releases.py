@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._torch import is_before
 
-__all__ = ["TRACES_WHOLE", "default_device", "gradients_of", "padded"]
+__all__ = ["TRACES_WHOLE", "gradients_of", "padded"]
 
 TRACES_WHOLE: bool = hasattr(torch.library, "get_kernel")
 """Whether the compiler traces calls of operators whole. Before 2.9 it ends its traces there."""
@@ -23,11 +23,6 @@ def gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) -> 
         return torch.library.get_kernel(overload, key).call_boxed
     # Before 2.9 PyTorch cannot be asked for it, and makes it of the definition.
     return torch._library.autograd.make_autograd_impl(overload, definition)
-
-
-def default_device() -> torch.device:
-    """The device of tensors for which none is given. In 2.6 ``torch.get_default_device`` does not see ``with torch.device(...)``."""
-    return torch.empty(0).device
 
 
 def padded(x: Tensor, pads: Sequence[int]) -> Tensor:

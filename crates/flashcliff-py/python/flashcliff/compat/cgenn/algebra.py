@@ -16,8 +16,7 @@ from torch.autograd import forward_ad
 from ... import _core
 from ... import functional as F
 from ..._ops import checks
-from ..._ops.kept import for_later_calls
-from ..._ops.releases import default_device
+from ..._ops.kept import beside, for_later_calls
 from ..._order import Order, blades_of, order_of
 from ...algebra import Algebra
 
@@ -96,8 +95,9 @@ class CliffordAlgebra(torch.nn.Module):
         for name, table in _tables(squares).items():
             if name != "metric":
                 floats = torch.get_default_dtype() if table.is_floating_point() else table.dtype
-                # This makes a copy, on the device on which tensors are made by default.
-                table = table.to(default_device(), floats, copy=True)
+                # This makes a copy, on the device on which tensors are made by default, and fake where these are.
+                like = torch.empty(0)
+                table = beside(table, like).to(like.device, floats, copy=True)
                 self.register_buffer(name, table, persistent=name not in _OWN)
 
     # These are attributes of flashcliff.Algebra.

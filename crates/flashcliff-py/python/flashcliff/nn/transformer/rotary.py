@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..._ops.kept import for_later_calls
 from . import path
 from .described.description import Description
 from .described.draft import Undescribed
@@ -37,10 +38,12 @@ class RotaryEncoding(nn.Module):
         super().__init__()
         if channels % 2:
             raise ValueError(f"channels: expected an even number, got {channels}")
-        single = base ** (-torch.arange(0, channels, 2, device="cpu").float() / channels)
+        # Fake tensors would have no numbers.
+        with for_later_calls():
+            single = (base ** (-torch.arange(0, channels, 2).float() / channels)).tolist()
         self.register_buffer("inv_freq", base ** (-torch.arange(0, channels, 2).float() / channels))
         self.base = base
-        self._single = tuple(single.tolist())
+        self._single = tuple(single)
         self._double = tuple(float(base) ** (-c / channels) for c in range(0, channels, 2))
         self._last: _Found | None = None
 

@@ -166,9 +166,7 @@ class SlimLinear(nn.Module):
         self.weight_v = nn.Parameter(torch.empty(out_v_channels, in_v_channels))
         self.linear_s: nn.Linear | None = None
         if version.empty_scalars or (in_s_channels and out_s_channels):
-            self.linear_s = nn.utils.skip_init(
-                nn.Linear, in_s_channels, out_s_channels, bias=bias, device=self.weight_v.device
-            )
+            self.linear_s = _unset(in_s_channels, out_s_channels, bias, self.weight_v.device)
         self._reset(factors[initialization], version)
         # As in SlimRMSNorm, parameters without elements need no gradient.
         for parameter in self.parameters():
@@ -219,6 +217,14 @@ class SlimLinear(nn.Module):
         if self.linear_s is None:
             return out, scalars.new_zeros(*scalars.shape[:-1], self.out_s_channels)
         return out, self.linear_s(scalars)
+
+
+def _unset(inputs: int, outputs: int, bias: bool, device: torch.device) -> nn.Linear:
+    """A layer whose parameters are not set, as that of ``torch.nn.utils.skip_init``, which fails where tensors are fake."""
+    made = nn.Linear(inputs, outputs, bias=bias, device="meta")
+    for name, own in made.named_parameters():
+        setattr(made, name, nn.Parameter(torch.empty_like(own, device=device)))
+    return made
 
 
 @path.stands_for
