@@ -10,6 +10,7 @@ import torch
 from nn_common import difference as off
 from nn_common import random
 from releases import WHOLE
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flashcliff import Algebra, nn
 from flashcliff import functional as F
@@ -97,6 +98,29 @@ def test_parts_of_full_tensors(dim):
         assert off(tensors.full(part), symmetric_traceless(full)) < 1e-14
         assert off(part.square().sum(0), symmetric_traceless(full).flatten(0, rank - 1).square().sum(0)) < 1e-14
         assert off(tensors.part(tensors.full(part), rank), part) < 1e-15
+
+
+class Copies(TorchDispatchMode):
+    """Counts copies to another type or device."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += "copy" in function.name()
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_bases_are_copied_once(device, dtype):
+    tensors = nn.SymmetricTraceless(3)
+    t, full = torch.randn(5, 4, device=device, dtype=dtype), torch.randn(3, 3, 3, 4, device=device, dtype=dtype)
+    wanted = tensors.full(t), tensors.part(full, 3)
+    with Copies() as copies:
+        found = nn.SymmetricTraceless(3).full(t), tensors.part(full, 3)
+    assert not copies.count
+    assert all(own.dtype == dtype and torch.equal(own, other) for own, other in zip(found, wanted))
 
 
 @pytest.mark.parametrize("dim", DIMS)

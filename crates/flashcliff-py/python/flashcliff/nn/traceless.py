@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import Parameter
 
 from .. import functional as F
@@ -90,7 +91,7 @@ class SymmetricTraceless:
 
     def full(self, t: Tensor) -> Tensor:
         """All components of tensors ``[components, *batch, channels]``: ``[dim, dim, *batch, channels]``, or with three axes of ``dim``."""
-        basis = beside(self._bases[self._of("t", t)], t).to(t)
+        basis = self._beside(self._of("t", t), t)
         return torch.tensordot(basis, t, ([0], [0]))
 
     def part(self, full: Tensor, rank: int = 2) -> Tensor:
@@ -104,7 +105,7 @@ class SymmetricTraceless:
         if full.dim() < rank or tuple(full.shape[:rank]) != (self.dim,) * rank:
             expected = ", ".join([str(self.dim)] * rank)
             raise ValueError(f"full: expected [{expected}, *batch, channels], got {list(full.shape)}")
-        basis = beside(self._bases[rank], full).to(full)
+        basis = self._beside(rank, full)
         axes = list(range(rank))
         return torch.tensordot(basis, full, ([own + 1 for own in axes], axes))
 
@@ -154,6 +155,13 @@ class SymmetricTraceless:
         """
         self._of("t", t, 2)
         return self._call("turned", b, t)
+
+    def _beside(self, rank: int, like: Tensor) -> Tensor:
+        """The basis of a rank in the type of a tensor and on its device."""
+        if torch.compiler.is_compiling() or isinstance(like, FakeTensor):
+            return beside(self._bases[rank], like).to(like)
+        # A copy from the CPU in each call would wait for the GPU, and no CUDA graph could have it.
+        return _basis_on(self.dim, rank, like.dtype, like.device)
 
     def _rank(self, name: str, rank: Any) -> int:
         rank = checks.integer(name, rank)
@@ -356,6 +364,12 @@ def _basis(dim: int, rank: int) -> Tensor:
             own = (dim - 1) / math.sqrt(3) * _symmetric(dim, (i, i, i)) - _total(others)
             found.append(own / own.norm())
     return torch.stack(found)
+
+
+@lru_cache
+@for_later_calls()
+def _basis_on(dim: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _basis(dim, rank).to(device, dtype)
 
 
 def _symmetric(dim: int, indices: tuple[int, ...]) -> Tensor:
