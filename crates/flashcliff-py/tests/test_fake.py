@@ -20,7 +20,9 @@ def slim(package):
 
 
 def rotary():
-    net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=1, attention={"heads": 2, "rotary": True})
+    net = gt.GATransformer(
+        (1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=1, attention={"heads": 2, "rotary": True}
+    )
     return (16, 2, 5, 3), net(torch.randn(16, 2, 5, 2), torch.randn(2, 5, 3))
 
 

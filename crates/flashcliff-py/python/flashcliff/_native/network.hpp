@@ -7,13 +7,15 @@
 struct Passes {
     // (inputs, addresses of parameters, addresses of their gradients, kept, incoming) -> gradients of inputs
     PyObject* backward;
+    // incoming -> the places of parameters that have no gradient, if nothing reads some result
+    PyObject* idle;
     // (inputs and parameters, incoming) -> gradients of all, which can be differentiated again
     PyObject* again;
     // (number, inputs, parameters and kept, incoming) -> gradients of all in a graph of compiled autograd
     PyObject* traced;
 
-    Passes(PyObject* first, PyObject* second, PyObject* third)
-        : backward(Py_NewRef(first)), again(Py_NewRef(second)), traced(Py_NewRef(third)) {}
+    Passes(PyObject* first, PyObject* none, PyObject* second, PyObject* third)
+        : backward(Py_NewRef(first)), idle(Py_NewRef(none)), again(Py_NewRef(second)), traced(Py_NewRef(third)) {}
     Passes(const Passes&) = delete;
     Passes& operator=(const Passes&) = delete;
     ~Passes() {
@@ -21,6 +23,7 @@ struct Passes {
         if (Py_IsInitialized()) {
             const Locked lock;
             Py_DECREF(backward);
+            Py_DECREF(idle);
             Py_DECREF(again);
             Py_DECREF(traced);
         }
@@ -195,7 +198,26 @@ private:
             passes->backward, own.get(), from.get(), to.get(), left.get(), given.get(), nullptr));
         variable_list of_inputs = gradients_in(found.get(), inputs);
         std::move(of_inputs.begin(), of_inputs.end(), grads.begin());
+        if (std::any_of(incoming.begin(), incoming.end(), [](const at::Tensor& grad) { return !grad.defined(); })) {
+            leave_out_idle(given.get(), grads);
+        }
         return true;
+    }
+
+    // Drops the gradients of parameters that nothing depends on of which there is a gradient. They are zeros. Python's lock is held.
+    void leave_out_idle(PyObject* incoming, variable_list& grads) const {
+        Owned found(PyObject_CallFunctionObjArgs(passes->idle, incoming, nullptr));
+        Owned places(found ? PySequence_Tuple(found.get()) : nullptr);
+        if (!places) {
+            throw_python_error();
+        }
+        for (Py_ssize_t at = 0; at < PyTuple_Size(places.get()); ++at) {
+            const size_t place = PyLong_AsSize_t(PyTuple_GetItem(places.get(), at));
+            if (PyErr_Occurred()) {
+                throw_python_error();
+            }
+            grads.at(inputs + place).reset();
+        }
     }
 };
 
@@ -243,12 +265,12 @@ PyObject* network_wants(PyObject*, PyObject* arguments) {
     });
 }
 
-// `record_network(results, inputs, parameters, kept, (backward, again, traced), number)`: puts results into the graph of autograd, as
+// `record_network(results, inputs, parameters, kept, (backward, idle, again, traced), number)`: puts results into the graph of autograd, as
 // what a network makes of inputs and of `Parameters`.
 PyObject* record_network(PyObject*, PyObject* arguments) {
-    PyObject *results, *inputs, *parameters, *left, *backward, *again, *traced;
+    PyObject *results, *inputs, *parameters, *left, *backward, *idle, *again, *traced;
     long long number;
-    if (!PyArg_ParseTuple(arguments, "OOO!O(OOO)L", &results, &inputs, parameters_class, &parameters, &left, &backward, &again, &traced,
+    if (!PyArg_ParseTuple(arguments, "OOO!O(OOOO)L", &results, &inputs, parameters_class, &parameters, &left, &backward, &idle, &again, &traced,
             &number)) {
         return nullptr;
     }
@@ -258,7 +280,7 @@ PyObject* record_network(PyObject*, PyObject* arguments) {
             PyErr_SetString(PyExc_TypeError, "expected tensors");
             return nullptr;
         }
-        NodePointer node = make_node<Network, NodePointer>(std::make_shared<const Passes>(backward, again, traced));
+        NodePointer node = make_node<Network, NodePointer>(std::make_shared<const Passes>(backward, idle, again, traced));
         auto& network = static_cast<Network&>(*node);
         network.number = at::Tensor(at::detail::empty_cpu({}, at::kLong));
         *network.number.mutable_data_ptr<int64_t>() = number;

@@ -105,7 +105,8 @@ class SlimRMSNorm(nn.Module):
         if len(found) == 1:
             raise Undescribed("a norm has gains of vectors or of scalars alone")
         operator = norm_operator(float(self.epsilon), bool(found))
-        return network.lanes(operator, x, (v, s), (1, 1), found)
+        made = network.lanes(operator, x, (v, s), (1, 1), found)
+        return network.apart(made, (x,), (gains[:1], gains[1:]), (True, True))
 
     @in_float32
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
@@ -270,7 +271,7 @@ class SlimGLU(nn.Module):
             raise Undescribed("a gated linear unit has no scalars, or maps of other channels")
         activations = self.nonlinearity_v, self.nonlinearity
         operator = glu_operator(activations, float(self.gate_scale))
-        return network.lanes(operator, made, each, (1, 1))
+        return network.apart(network.lanes(operator, made, each, (1, 1)), (made,))
 
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         """From vectors ``[*batch, 4, in_v_channels]`` and scalars ``[*batch, in_s_channels]`` to ``out_v_channels``

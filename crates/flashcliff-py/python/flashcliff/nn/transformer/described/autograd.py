@@ -26,6 +26,7 @@ from .function import (
     apart,
     by_calls,
     gradients,
+    idle_of,
     inputs_of,
     wanted_of,
 )
@@ -59,7 +60,7 @@ def record(
             call.tensors,
             parameters.kept,
             kept,
-            (recorded.backward, recorded.again, recorded.traced),
+            (recorded.backward, recorded.idle, recorded.again, recorded.traced),
             recorded.number,
         )
     return found
@@ -98,6 +99,10 @@ class _Recorded:
         of_plan = self.wanted[: len(call.description.inputs)]
         return apart(call, tensors, [next(made) if want else None for want in of_plan])
 
+    def idle(self, incoming: Sequence[Tensor | None]) -> list[int]:
+        """The places of the parameters that have no gradient because nothing depends on them of which there is one."""
+        return list(idle_of(self.context.call.description.idle, incoming))
+
     def again(
         self, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
@@ -109,7 +114,10 @@ class _Recorded:
     ) -> list[Tensor | None]:
         """The gradients in a graph of compiled autograd, which serves other calls with another number."""
         made = iter(_gradients(number, tensors, incoming, self.wants))
-        return [next(made) if want else None for want in self.wants]
+        found = [next(made) if want else None for want in self.wants]
+        for at in self.idle(incoming):
+            found[self.context.inputs + at] = None
+        return found
 
 
 _NUMBERS = itertools.count()
@@ -126,7 +134,9 @@ def _run(
     own = _ALL[int(number)]
     count = len(wants)
     found = gradients(own.context.call, tensors[:count], own.wanted, tensors[count:], incoming)
-    return [g for g, want in zip(found, wants, strict=True) if want]  # type: ignore[misc]
+    pairs = zip(found, tensors[:count], wants, strict=True)
+    # A graph reads none of the others.
+    return [torch.empty_like(t) if g is None else g for g, t, want in pairs if want]  # type: ignore[arg-type]
 
 
 def _fake(

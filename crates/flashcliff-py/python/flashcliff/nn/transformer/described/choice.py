@@ -23,7 +23,7 @@ from .. import path
 from ..geometry import Geometry
 from . import compiled
 from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, variant_of
-from .description import Tokens, Variant
+from .description import Description, Tokens, Variant
 from .draft import Draft, Slot, Undescribed
 from .draws import draw_on
 from .function import ALIGNED, Parameters, apply, composes
@@ -388,6 +388,8 @@ class Known:
             if description.slots
             else _core.Slots([], [])
         )
+        if isinstance(description, Description):
+            description.ends(x)
         network = description.network.function(x.value)
         return _Function(description, network, x, len(parts), slots, _Kept())
 

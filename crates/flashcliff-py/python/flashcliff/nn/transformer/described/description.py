@@ -55,6 +55,19 @@ class Variant(NamedTuple):
         return Description(geometry, self, owner)
 
 
+class _Part(NamedTuple):
+    """What the multivectors, or the scalars, of a value are made of in the step that makes it."""
+
+    parameters: frozenset[int]
+    """Parameters, by their places among all."""
+    parts: tuple[tuple[int, int], ...]
+    """Multivectors, 0, and scalars, 1, of other values."""
+
+
+_OF_SCALARS = frozenset(("mvs2s.weight", "mvs2s.bias", "s2s.weight"))
+"""The parameters of a linear layer with which it makes scalars."""
+
+
 class Description(Draft):
     """A network of tokens in the making. Inputs are added when a layer asks for them.
 
@@ -71,6 +84,9 @@ class Description(Draft):
         self.variant = variant
         self._known: dict[str, Any] = {}
         self._components: dict[int, Tokens] = {}
+        self._parts: dict[tuple[int, int], _Part] = {}
+        self._before: dict[int, int] = {}
+        """For each value how many parameters there were when it was made. It depends on no others; inputs depend on none."""
         self.here = self._tokens("here", variant.channels, geometry)
 
     def extra(self) -> Tokens | None:
@@ -158,17 +174,24 @@ class Description(Draft):
             keeps_scalars,
         )
         scalars = x.channels[1] if keeps_scalars else sum(s for _, s in outputs)
-        return Tokens(value, (sum(mv for mv, _ in outputs), scalars), geometry)
+        found = Tokens(value, (sum(mv for mv, _ in outputs), scalars), geometry)
+        own: tuple[list[int], list[int]] = [], []
+        for name, number in (pair for layer in parameters for pair in layer.items()):
+            own[name in _OF_SCALARS].append(number)
+        crosses = [any(f"{n}.weight" in layer for layer in parameters) for n in ("s2mvs", "mvs2s")]
+        return self.apart(found, (x,), own, (crosses[0], crosses[1]))
 
     def norm(
         self, geometry: Geometry, x: Tokens, eps: float, gains: tuple[int | None, int | None]
     ) -> Tokens:
         of = core_geometry(geometry)
-        return x._replace(value=self._step(self.network.norm, of, x.value, x.channels, eps, gains))
+        found = x._replace(value=self._step(self.network.norm, of, x.value, x.channels, eps, gains))
+        return self.apart(found, (x,), (gains[:1], gains[1:]))
 
     def gate(self, x: Tokens, activations: tuple[str, str]) -> Tokens:
         of = core_geometry(x.geometry)
-        return x._replace(value=self._step(self.network.gate, of, x.value, x.channels, activations))
+        found = x._replace(value=self._step(self.network.gate, of, x.value, x.channels, activations))
+        return self.apart(found, (x,))
 
     def dropout(self, geometry: Geometry, module: nn.Module, x: Tokens) -> Tokens:
         """Dropout of grades by a module, in calls that drop. The class says which attribute is the probability (`drops`)."""
@@ -179,7 +202,8 @@ class Description(Draft):
             return x
         self.drop_count += 1
         of = core_geometry(geometry)
-        return x._replace(value=self._step(self.network.dropout, of, x.value, x.channels, p, place))
+        value = self._step(self.network.dropout, of, x.value, x.channels, p, place)
+        return self.apart(x._replace(value=value), (x,))
 
     def products(self, geometry: Geometry, x: Tokens, each: int) -> Tokens:
         """Products, and joins, of factors of so many channels each."""
@@ -292,7 +316,56 @@ class Description(Draft):
             return self.of_components(total, x.channels)
         if x.channels != y.channels:
             raise Undescribed("a residual has other channels than what it is added to")
-        return x._replace(value=self._step(self.network.sum, x.value, y.value))
+        found = x._replace(value=self._step(self.network.sum, x.value, y.value))
+        return self.apart(found, (x, y))
+
+    def _step(self, add: Any, *arguments: Any, **options: Any) -> Any:
+        found = super()._step(add, *arguments, **options)
+        self._before[found] = len(self.slots)
+        return found
+
+    def apart(
+        self,
+        result: Tokens,
+        of: Sequence[Tokens],
+        parameters: Sequence[Sequence[int | None]] = ((), ()),
+        crosses: tuple[bool, bool] = (False, False),
+    ) -> Tokens:
+        """Notes what the parts of a step's result are made of, and returns it. Without a note each is made of all that came before.
+
+        Args:
+            result: the result of the step.
+            of: values whose multivectors its multivectors are made of, and whose scalars its scalars are made of.
+            parameters: parameters that its multivectors, and that its scalars, are made with.
+            crosses: whether its multivectors are made of scalars too, and its scalars of multivectors.
+        """
+        places = {number: at for at, number in enumerate(self._parameters.values())}
+        for part in (0, 1):
+            own = frozenset(places[number] for number in parameters[part] if number is not None)
+            read = (part, 1 - part) if crosses[part] else (part,)
+            parts = tuple((x.value, which) for x in of for which in read)
+            self._parts[result.value, part] = _Part(own, parts)
+        return result
+
+    def ends(self, result: Tokens) -> None:
+        """Notes which parameters the multivectors of a result do not depend on, and which its scalars do not depend on."""
+        every = frozenset(range(len(self.slots)))
+        self.idle = tuple(every - self._reached(result.value, part) for part in (0, 1))
+
+    def _reached(self, value: int, part: int) -> set[int]:
+        """The parameters that the multivectors, or the scalars, of a value may depend on."""
+        found: set[int] = set()
+        left, seen = [(value, part)], {(value, part)}
+        while left:
+            at = left.pop()
+            known = self._parts.get(at)
+            if known is None:
+                found.update(range(self._before.get(at[0], 0)))
+                continue
+            found |= known.parameters
+            left += [own for own in known.parts if own not in seen]
+            seen.update(known.parts)
+        return found
 
 
 @functools.cache

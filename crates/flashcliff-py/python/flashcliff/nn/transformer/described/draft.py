@@ -56,6 +56,8 @@ class Draft:
         """The type that attention asks for, if it asks for one."""
         self.without_gradients = False
         """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
+        self.idle: tuple[frozenset[int], ...] = ()
+        """For each part of the result the parameters on which it does not depend, by their places among all."""
         self._parameters: dict[tuple[int, str], int] = {}
 
     def call(self, module: Any, x: Any, *more: Any) -> Any:

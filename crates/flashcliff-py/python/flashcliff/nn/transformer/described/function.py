@@ -36,6 +36,7 @@ __all__ = [
     "by_layers",
     "composes",
     "gradients",
+    "idle_of",
     "inputs_of",
     "wanted_of",
 ]
@@ -188,7 +189,22 @@ def gradients(
     run = Run(call, inputs_of(call, tensors[:inputs]), tensors[inputs:], wanted)
     made = iter(run.backward(result, left, incoming))
     found = [next(made) if want else None for want in wanted]
+    for at in idle_of(call.description.idle, incoming):
+        found[of_plan + at] = None
     return [*apart(call, tensors, found), *found[of_plan:]]
+
+
+def idle_of(idle: Sequence[frozenset[int]], incoming: Sequence[Tensor | None]) -> frozenset[int]:
+    """The parameters, by their places, that nothing depends on of which there is a gradient.
+
+    They have none, as by calls of layers: zeros would make optimisers change them.
+
+    Args:
+        idle: for each part of the result the parameters on which it does not depend.
+        incoming: the gradients of the parts of the result.
+    """
+    read = [own for own, g in zip(idle, incoming) if g is not None]
+    return frozenset.intersection(*read) if read else frozenset()
 
 
 def inputs_of(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:

@@ -20,7 +20,7 @@ from .call import Call, Rows, Types
 from .description import Tokens
 from .draft import Draft
 from .draws import draw_of
-from .function import TYPES, AnyCall, Run, inputs_of
+from .function import TYPES, AnyCall, Run, idle_of, inputs_of
 from .graphs import MessageCall, rows_of
 from .messages import Multivectors
 
@@ -43,6 +43,8 @@ class _Entry(NamedTuple):
     function: _core.NetworkFunction
     description: Inputs
     output: Tokens | Multivectors
+    idle: tuple[frozenset[int], ...]
+    """For each part of the result the parameters on which it does not depend."""
 
     def rows(self, tensors: Tensors, lists: Sequence[Tensor]) -> tuple[Any, ...]:
         """The rows of a call; symbols in a trace."""
@@ -117,7 +119,7 @@ def entered(
     told = draft.network.steps(), output
     name = _NAMES.get(told)
     if name is None:
-        entry = _Entry(function, Inputs(tuple(draft.inputs), relations), output)
+        entry = _Entry(function, Inputs(tuple(draft.inputs), relations), output, draft.idle)
         name = _name(entry, str(draft.network), len(draft.slots))
         _ENTRIES[name], _NAMES[told] = entry, name
     return name
@@ -144,7 +146,8 @@ def _name(entry: _Entry, text: str, parameters: int) -> str:
     of_items = [name == "here" for name in entry.description.inputs]
     wanted = [*of_items, *[False] * parameters]
     kept = _kept(entry, torch.float32, torch.device("cpu"), wanted)
-    told = _core.__version__, text, entry.description, repr(entry.output), kept
+    idle = [sorted(own) for own in entry.idle]
+    told = _core.__version__, text, entry.description, repr(entry.output), idle, kept
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     same = sum(name.startswith(digest) for name in _ENTRIES)
     return f"{digest}_{same}" if same else digest
@@ -304,6 +307,8 @@ def _gradients(ctx: Any, gradient: Tensor | None, gradient_s: Tensor | None, *_:
         made = iter(_BACKWARD(ctx.network, gradient, gradient_s, *more))
         of_tensors, of_parameters = _asked(ctx.given, ctx.wanted)
         found = [next(made) if want else None for want in (*of_tensors, *of_parameters)]
+        for at in idle_of(_entry(ctx.network).idle, (gradient, gradient_s)):
+            found[ctx.inputs + at] = None
     of = found[: ctx.inputs], None, found[ctx.inputs :]
     return None, *of, None, None, None, [None] * len(lists)
 

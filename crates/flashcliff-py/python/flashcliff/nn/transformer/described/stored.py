@@ -27,6 +27,8 @@ class Ends(NamedTuple):
     inputs: Sequence[str]
     slots: Sequence[Slot]
     """The parameters of the call."""
+    idle: tuple[frozenset[int], ...] = ()
+    """As of :class:`~.draft.Draft`: there is one result, which depends on all."""
 
 
 class StoredCall(NamedTuple):
