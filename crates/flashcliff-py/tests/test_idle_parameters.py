@@ -44,7 +44,7 @@ def test_they_have_none(name, used, path, functions):
 
 @results
 def test_layers_whose_parts_never_meet(used):
-    """Behind the last attention of a slim network its vectors do not depend on the scalars of its gated units."""
+    """After the last attention of a slim network its vectors do not depend on the scalars of its gated units."""
     found = without(gradients(SUBJECTS["LGATrSlim"](), used))
     part = ("weight_v", "linear_s.weight")[1 - used]
     assert {
@@ -91,7 +91,7 @@ def test_compiled_networks(used):
 
 @pytest.mark.native
 def test_compiled_autograd():
-    """Losses on different results have graphs of their own."""
+    """Losses on different results have separate graphs."""
     torch._dynamo.reset()
     net = network()
 
