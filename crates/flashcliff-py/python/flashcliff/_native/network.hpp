@@ -212,7 +212,7 @@ private:
             throw_python_error();
         }
         for (Py_ssize_t at = 0; at < PyTuple_Size(places.get()); ++at) {
-            const size_t place = PyLong_AsSize_t(PyTuple_GetItem(places.get(), at));
+            const auto place = PyLong_AsUnsignedLongLong(PyTuple_GetItem(places.get(), at));
             if (PyErr_Occurred()) {
                 throw_python_error();
             }
