@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::device::DeviceArgs;
 use crate::error::Error;
-use crate::output::{Align, Overwrite, Table, grouped, print};
+use crate::output::{self, Align, Overwrite, Table, grouped, print};
 use crate::shell;
 use crate::train::{
     ForceErrors, Program, SamplesArgs, TaskName, Trained, error_on, number, table_of_forces,
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     let json = args.json.as_deref().map(create).transpose()?;
     let report = Report::measure(args)?;
     if let Some(file) = json {
-        file.commit((serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
+        file.commit(output::json(&report)?.as_bytes())?;
     }
     print(&report.text())
 }

@@ -5,9 +5,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flashcliff_candle::output_file::OutputFile;
+use serde::Serialize;
 
 use crate::error::Error;
 use crate::streams;
+
+/// The text of a file of JSON.
+///
+/// # Errors
+/// It does not fail for the reports of this program.
+pub(crate) fn json(report: &impl Serialize) -> Result<String, Error> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
+}
 
 /// Whether files that exist are replaced.
 #[derive(Args, Clone, Copy, Debug)]

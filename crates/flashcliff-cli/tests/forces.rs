@@ -102,7 +102,7 @@ fn forces_are_learned_and_move_atoms() {
     }
     assert!(number(best, "cosine") > 0.98 && number(trivial, "cosine") == 0.0);
 
-    // The same errors, digit by digit.
+    // `eval` finds the same errors, digit by digit.
     let weights = "run/best.safetensors";
     let text = folder.stdout(&format!("eval forces {weights} --json eval.json"));
     assert!(text.contains("test, no force and mean energy"), "{text}");

@@ -30,7 +30,7 @@ pub struct Machine {
     pub seconds_per_call: f64,
 }
 
-/// What a page says besides what a plan knows itself.
+/// The parts of a page that its plan does not know.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'a> {
     /// The device, and how it computes; empty for a plan for the CPU.

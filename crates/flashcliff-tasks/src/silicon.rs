@@ -46,14 +46,16 @@ pub const IMAGES: usize = 27;
 pub const ROW: usize = 4;
 /// Targets of an atom: its force, and the weighted mean energy of an atom of its sample.
 pub const TARGETS: usize = 4;
-/// What energies of atoms are multiplied by among the targets.
+/// The factor of energies of atoms among the targets.
 pub const ENERGY_WEIGHT: f64 = 5.0;
 /// The largest elements of the strain.
 pub const STRAIN: f64 = 0.03;
 /// The largest move of an atom along an axis, in Angstrom.
 pub const SHAKE: f64 = 0.3;
-/// The unit of energies, in eV. The crystal at rest has -2 of it for each atom.
+/// The unit of energies, in eV.
 pub const EPSILON: f64 = 2.1683;
+/// The energy of an atom of the crystal at rest, in eV.
+pub const ENERGY_AT_REST: f64 = -2.0 * EPSILON;
 /// The unit of lengths, in Angstrom.
 pub const SIGMA: f64 = 2.0951;
 /// The distance from which on atoms do not see each other, in Angstrom.
@@ -329,7 +331,7 @@ fn write(crystal: &Crystal, inputs: &mut [f64], targets: &mut [f64]) {
         row[3] = atom;
     }
     let (energy, forces) = crystal.energy_and_forces();
-    let mean = energy / ATOMS as f64 + 2.0 * EPSILON;
+    let mean = energy / ATOMS as f64 - ENERGY_AT_REST;
     for (row, force) in targets.chunks_exact_mut(TARGETS).zip(forces) {
         row[..3].copy_from_slice(&force);
         row[3] = ENERGY_WEIGHT * mean;

@@ -22,7 +22,7 @@ pub(super) const ROW: usize = 4;
 const NUMBERS: usize = 4;
 /// Targets of a sample.
 pub(super) const TARGETS: usize = NUMBERS * ATOMS;
-/// What the mean energy of an atom is multiplied by among the predictions.
+/// The factor of the mean energy of an atom among the predictions.
 const ENERGY_WEIGHT: f64 = 5.0;
 /// The places of the atoms of a cubic cell, in quarters of the lattice constant.
 const CORNERS: [[i32; 3]; 8] = [
@@ -185,7 +185,7 @@ pub struct Neighbourhoods {
 }
 
 impl Neighbourhoods {
-    /// Of a crystal of so many atoms, by edges: receiver, sender, and the number of a translation,
+    /// The neighbourhoods of a crystal of so many atoms, by edges: receiver, sender, and the number of a translation,
     /// by which the sender is moved. An edge that is longer than the cut-off changes nothing.
     ///
     /// # Errors

@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use candle_core::DType;
 use clap::{Args, ValueEnum};
-use flashcliff_tasks::silicon::{Crystal, EPSILON};
+use flashcliff_tasks::silicon::{Crystal, ENERGY_AT_REST};
 use serde::Serialize;
 
 use crate::device::DeviceArgs;
 use crate::error::Error;
-use crate::output::{Overwrite, grouped, print};
+use crate::output::{self, Overwrite, grouped, print};
 use crate::shell;
 use crate::train::{Program, TaskName, Trained, number};
 
@@ -84,7 +84,7 @@ enum Precision {
     F64,
 }
 
-/// What is measured.
+/// The results of a simulation.
 #[derive(Debug, Serialize)]
 struct Report {
     program: Program,
@@ -125,7 +125,6 @@ pub(crate) fn run(args: &DynamicsArgs) -> Result<(), Error> {
         ("--temperature", args.temperature),
         ("--skin", args.skin),
     ];
-    // A temperature of zero leaves the crystal at rest.
     let fits = |own: f64| own.is_finite() && own > 0.0;
     if let Some((option, got)) = positive.into_iter().find(|(_, own)| !fits(*own)) {
         return Err(Error::OutOfRange {
@@ -138,7 +137,7 @@ pub(crate) fn run(args: &DynamicsArgs) -> Result<(), Error> {
     let json = args.json.as_deref().map(create).transpose()?;
     let report = Report::measure(args)?;
     if let Some(file) = json {
-        file.commit((serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
+        file.commit(output::json(&report)?.as_bytes())?;
     }
     print(&report.text())
 }
@@ -175,7 +174,7 @@ impl Report {
         let apart: f64 = pairs.map(|(x, y)| (x - y).abs()).sum();
         let per_atom = 1e3 / atoms as f64;
         // The network counts from the crystal at rest.
-        let true_energy = energy + 2.0 * EPSILON * atoms as f64;
+        let true_energy = energy - ENERGY_AT_REST * atoms as f64;
         Ok(Self {
             program: Program::new(args.device.name(), None),
             weights: args.weights.clone(),

@@ -184,7 +184,7 @@ fn velocities(atoms: usize, settings: Settings) -> Vec<Vector> {
     let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
     let spread = (2.0 * BOLTZMANN * settings.temperature / MASS).sqrt();
     let mut normal = || {
-        // By Box and Muller, from numbers above 0.
+        // The method of Box and Muller, whose first number is above 0.
         let (radius, angle) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
         spread * (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
     };

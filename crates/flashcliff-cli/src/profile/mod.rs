@@ -20,7 +20,7 @@ use flashcliff_bench::cpu::Cpu;
 
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
-use crate::output::{Overwrite, print};
+use crate::output::{self, Overwrite, print};
 use crate::train::{Play, PrecisionName, Rehearsal, TaskName};
 
 use report::Report;
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
         DeviceName::Cuda(ordinal) => on_gpu(play, ordinal, &rehearsal, &steps)?,
     };
     if let Some(file) = json {
-        file.commit(report.json()?.as_bytes())?;
+        file.commit(output::json(&report)?.as_bytes())?;
     }
     if let Some(file) = trace {
         file.commit(trace::chrome(&steps.sampled.timeline, name)?.as_bytes())?;

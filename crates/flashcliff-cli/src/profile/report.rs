@@ -107,14 +107,6 @@ impl Report {
         }
     }
 
-    /// The report as JSON.
-    ///
-    /// # Errors
-    /// It does not fail in practice.
-    pub(super) fn json(&self) -> Result<String, Error> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
     /// The report as a table, with what the columns do not say.
     pub(super) fn text(&self) -> String {
         let mut table = Table::new(&[

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::device::DeviceArgs;
 use crate::error::Error;
-use crate::output::{Align, Overwrite, Table, print};
+use crate::output::{self, Align, Overwrite, Table, print};
 use crate::shell;
 use crate::train::{Program, TaskName, Trained, number};
 
@@ -176,7 +176,7 @@ fn run_in<const D: usize>(args: &RolloutArgs, motion: Motion) -> Result<(), Erro
     };
     out.commit(picture::draw(task, walk.trajectories())?.as_bytes())?;
     if let Some(file) = json {
-        file.commit((serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
+        file.commit(output::json(&report)?.as_bytes())?;
     }
     print(&report.text(args))
 }

@@ -7,6 +7,7 @@ use flashcliff_candle::output_file::{self, OutputFile};
 use super::lock::Lock;
 use super::metrics::Metrics;
 use crate::error::Error;
+use crate::output;
 
 const STATE: &str = "state.safetensors";
 const BEST: &str = "best.safetensors";
@@ -88,7 +89,7 @@ impl Folder {
     /// # Errors
     /// A file that cannot be written.
     pub(super) fn write_metrics(&self, metrics: &Metrics) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(metrics)? + "\n";
+        let text = output::json(metrics)?;
         Ok(output_file::write(
             self.path.join(METRICS),
             text.as_bytes(),

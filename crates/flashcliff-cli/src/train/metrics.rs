@@ -104,11 +104,11 @@ pub(super) struct Errors {
 /// Errors of energies and forces on the test set.
 #[derive(Debug, Serialize)]
 pub(super) struct Forces {
-    /// With the weights after the last step.
+    /// The errors with the weights after the last step.
     pub(super) last: ForceErrors,
-    /// With the best weights.
+    /// The errors with the best weights.
     pub(super) best: ForceErrors,
-    /// Of no force, and of the mean energy of the training set.
+    /// The errors of no force, and of the mean energy of the training set.
     pub(super) trivial: ForceErrors,
 }
 

@@ -74,7 +74,7 @@ pub struct Potential {
     pub hidden: usize,
     /// The mean number of neighbours, by whose root sums are divided. Default: 16.
     pub neighbours: f64,
-    /// What energies are multiplied by: the size of forces. Default: 1.
+    /// The factor of energies: the size of forces. Default: 1.
     pub scale: f64,
 }
 
