@@ -243,6 +243,7 @@ fn kernels_read_row_values_and_collect_totals() {
     let walker = cuda::Walker {
         lanes: 1,
         bytes: 4,
+        wide: 0,
         keeps: true,
     };
     let single = cuda::strided(&with_rows(), walker).expect("room");

@@ -54,7 +54,8 @@ impl Network {
                 got: wanted.len(),
             });
         }
-        let is_wide = wide(self);
+        // Tokens that are results are wide, whatever kernels take.
+        let is_wide = wide(self, results, None)?;
         let mut network = self.clone();
         let mut seeds = Vec::with_capacity(results.len());
         for &result in results {

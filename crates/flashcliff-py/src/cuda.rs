@@ -133,7 +133,11 @@ impl Devices {
         let specs = operator.outputs().iter();
         Ok(RunPlan {
             outputs: specs.map(|spec| spec.shape(&dims)).collect(),
-            workspace: on_gpu.run_strided_workspace_bytes(&dims, dtypes)?,
+            workspace: on_gpu.run_strided_workspace_bytes(
+                &dims,
+                dtypes,
+                cuda::WideTensors::default(),
+            )?,
             is_large: false,
         })
     }
@@ -163,7 +167,7 @@ impl Devices {
             on_gpu.run_strided(
                 std::ptr::with_exposed_provenance_mut(gpu.stream),
                 &dims,
-                dtypes(operator, run.inputs),
+                (dtypes(operator, run.inputs), cuda::WideTensors::default()),
                 &inputs,
                 &outputs,
                 workspace,

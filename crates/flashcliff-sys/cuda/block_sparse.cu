@@ -54,7 +54,7 @@ FC_INLINE float2 rounded(float2 v) { return make_float2(rounded(v.x), rounded(v.
 
 // Copies a word, or writes zeros where there is none.
 template <int Bytes>
-FC_INLINE void copy_or_zero(float *to, const float *from, bool there) {
+FC_INLINE void copy_or_zero(float *to, const void *from, bool there) {
   const int size = there ? Bytes : 0;
   if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size) : "memory");
@@ -64,6 +64,52 @@ FC_INLINE void copy_or_zero(float *to, const float *from, bool there) {
 }
 template <int Left>
 FC_INLINE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory"); }
+
+// Four neighbouring numbers of a row, as they are copied to shared memory: a word of 16 or 8 bytes. Numbers of 16 bits need no rounding
+// to TF32.
+template <class S> constexpr int kWordBytes = 4 * int(sizeof(S));
+template <class S>
+FC_INLINE float4 read_word(const float *from, int dtype) {
+  if constexpr (sizeof(S) == 4) return read4(from);
+  const float2 v = read2(from);
+  const uint32_t bits[2] = {__float_as_uint(v.x), __float_as_uint(v.y)};
+  float wide[4];
+  if (dtype == FC_BF16) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) wide[2 * i] = __uint_as_float(bits[i] << 16), wide[2 * i + 1] = __uint_as_float(bits[i] & 0xffff0000u);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) wide[i] = widen(Bits16{uint16_t(bits[i / 2] >> 16 * (i % 2))}, FC_F16);
+  }
+  return make_float4(wide[0], wide[1], wide[2], wide[3]);
+}
+template <class S>
+FC_INLINE float4 as_factor(float4 v) {
+  if constexpr (sizeof(S) == 4) return rounded(v);
+  return v;
+}
+
+// Two numbers in 16 bits, the first one below.
+FC_INLINE uint32_t narrowed(float low, float high, int dtype) {
+  uint32_t bits;
+  if (dtype == FC_BF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  }
+  return bits;
+}
+
+// Writes four neighbouring numbers from an element on.
+FC_INLINE void write_word(void *to, int64_t element, float4 v, int dtype) {
+  if (dtype == FC_F32) {
+    write4(static_cast<float *>(to) + element, v);
+  } else {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(static_cast<Bits16 *>(to) + element), "r"(narrowed(v.x, v.y, dtype)),
+                 "r"(narrowed(v.z, v.w, dtype))
+                 : "memory");
+  }
+}
 
 // The first of four neighbouring columns of units; -1 where there is no unit.
 FC_INLINE int four_columns(const int32_t *units, int count, int at) {
@@ -215,24 +261,24 @@ FC_INLINE void read_block(float (&b)[2][4], const float *block) {
 }
 
 // The rows of a CTA, which is one of some of its group. Kept: all weights stay in shared memory; else they come in steps.
-template <int Pairs, bool Transposed, bool Kept>
+template <class S, int Pairs, bool Transposed, bool Kept>
 FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place, int ctas, float *rows, float *weights, const float *bias,
                                const int *outputs, const int *inputs) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
   const int64_t tiles = (call.rows + kRows - 1) / kRows, by8 = 8 * call.x_stride;
-  float *const own = rows + warp * kStages * kStep + lane * 4;
+  float *const own = rows + warp * kStages * kStep + lane * kWordBytes<S> / 4;
   // What is copied next.
   int64_t next = place;
   int next_step = 0, next_slot = 0;
   int64_t first = next * kRows + warp * kOwn + g;
-  const float *from = call.x + first * call.x_stride;
+  const S *from = static_cast<const S *>(call.x) + first * call.x_stride;
   int there = rows_behind(call.rows, first);
   const auto begin = [&] {
     if (next < tiles) {
       const int column = inputs[4 * next_step + t];
       float *const to = own + next_slot * kStep;
 #pragma unroll
-      for (int i = 0; i < 2 * kTiles; i++) copy_or_zero<16>(to + i * 128, from + i * by8 + max(column, 0), column >= 0 && 8 * i < there);
+      for (int i = 0; i < 2 * kTiles; i++) copy_or_zero<kWordBytes<S>>(to + i * 128, from + i * by8 + max(column, 0), column >= 0 && 8 * i < there);
       if constexpr (!Kept) {
         for (int p = warp; p < Pairs; p += kWarps) {
           copy_block<Transposed>(weights + (next_slot * Pairs + p) * kBlock, call, inputs + 4 * next_step, outputs + 4 * p);
@@ -272,10 +318,10 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
       if constexpr (!Kept) __syncthreads();
       float4 x[2 * kTiles];
 #pragma unroll
-      for (int i = 0; i < 2 * kTiles; i++) x[i] = read4(own + slot * kStep + i * 128);
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = read_word<S>(own + slot * kStep + i * 128, call.x_dtype);
       begin();
 #pragma unroll
-      for (int i = 0; i < 2 * kTiles; i++) x[i] = rounded(x[i]);
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = as_factor<S>(x[i]);
       const float *const of_step = weights + (Kept ? step : slot) * Pairs * kBlock;
 #pragma unroll
       for (int p = 0; p < Pairs; p++) {
@@ -300,7 +346,7 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
     }
     const int64_t row = tile * kRows + warp * kOwn + g;
     const int rest = rows_behind(call.rows, row);
-    float *const to = call.out + row * call.out_stride;
+    const int64_t to = row * call.out_stride;
 #pragma unroll
     for (int p = 0; p < Pairs; p++) {
       const int column = outputs[4 * p + t];
@@ -311,14 +357,14 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
         for (int half = 0; half < 2; half++) {
           const float *const even = sums[m][2 * p] + 2 * half, *const odd = sums[m][2 * p + 1] + 2 * half;
           const float4 value = added(make_float4(even[0], odd[0], even[1], odd[1]), more);
-          if (column >= 0 && 16 * m + 8 * half < rest) write4(to + (16 * m + 8 * half) * call.out_stride + column, value);
+          if (column >= 0 && 16 * m + 8 * half < rest) write_word(call.out, to + (16 * m + 8 * half) * call.out_stride + column, value, call.out_dtype);
         }
       }
     }
   }
 }
 
-template <bool Transposed>
+template <class S, bool Transposed>
 __global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_constant__ Product product) {
   const fc_block_sparse &call = product.call;
   const int group = group_of(product.parts, int(blockIdx.x));
@@ -342,9 +388,9 @@ __global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_c
   const auto go = [&](auto count) {
     constexpr int Pairs = decltype(count)::value;
     if (steps * Pairs <= kKept) {
-      go_through_rows<Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+      go_through_rows<S, Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     } else {
-      go_through_rows<Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+      go_through_rows<S, Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     }
   };
   switch (pairs) {
@@ -379,8 +425,8 @@ struct Weights {
   Parts parts;
 };
 
-// Words: the words of outputs that a thread has of a row.
-template <int Words>
+// Words: the words of outputs that a thread has of a row. X, G: the types of rows and of gradients.
+template <class X, class G, int Words>
 FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, int place, int ctas, float *partial, float *of_bias_to) {
   constexpr int kStepNumbers = 2 * (1 + Words) * 128;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
@@ -391,7 +437,8 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
   // Tables of units are older than the kernels before this one.
   take_turn();
   // Lanes of equal t copy neighbouring words, and lanes of two g read at once: so lanes wait for no banks, neither to copy nor to read.
-  float *const own = shared + warp * kWeightStages * kStepNumbers + (8 * t + (g ^ 2 * t)) * 4;
+  float *const own = shared + warp * kWeightStages * kStepNumbers;
+  const int place_of_x = (8 * t + (g ^ 2 * t)) * kWordBytes<X> / 4, place_of_g = (8 * t + (g ^ 2 * t)) * kWordBytes<G> / 4;
   const int64_t start = int64_t(place) * kRowsAtOnce + warp * kRowsOfStep, turn = int64_t(ctas) * kRowsAtOnce;
   int64_t next = start;
   int next_slot = 0;
@@ -402,11 +449,11 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
       for (int k = 0; k < 2; k++) {
         const int64_t row = next + 4 * k + t;
         const bool there = row < call.rows;
-        copy_or_zero<16>(at + k * 128, call.x + row * call.x_stride + max(input, 0), there && input >= 0);
-        const float *const gradient = call.gradient + row * call.gradient_stride;
+        copy_or_zero<kWordBytes<X>>(at + k * 128 + place_of_x, static_cast<const X *>(call.x) + row * call.x_stride + max(input, 0), there && input >= 0);
+        const G *const gradient = static_cast<const G *>(call.gradient) + row * call.gradient_stride;
 #pragma unroll
         for (int i = 0; i < Words; i++) {
-          copy_or_zero<16>(at + (2 * (1 + i) + k) * 128, gradient + max(outputs[i], 0), there && outputs[i] >= 0);
+          copy_or_zero<kWordBytes<G>>(at + (2 * (1 + i) + k) * 128 + place_of_g, gradient + max(outputs[i], 0), there && outputs[i] >= 0);
         }
       }
       next += turn;
@@ -428,18 +475,19 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
     const float *const at = own + slot * kStepNumbers;
     float4 words[1 + Words][2];
 #pragma unroll
-    for (int i = 0; i < 1 + Words; i++) {
+    for (int k = 0; k < 2; k++) {
+      words[0][k] = read_word<X>(at + k * 128 + place_of_x, call.x_dtype);
 #pragma unroll
-      for (int k = 0; k < 2; k++) words[i][k] = read4(at + (2 * i + k) * 128);
+      for (int i = 1; i < 1 + Words; i++) words[i][k] = read_word<G>(at + (2 * i + k) * 128 + place_of_g, call.gradient_dtype);
     }
     begin();
     if (++slot == kWeightStages) slot = 0;
-    const float4 above = rounded(words[0][0]), below = rounded(words[0][1]);
+    const float4 above = as_factor<X>(words[0][0]), below = as_factor<X>(words[0][1]);
     const float left[2][4] = {{above.x, above.y, below.x, below.y}, {above.z, above.w, below.z, below.w}};
 #pragma unroll
     for (int i = 0; i < Words; i++) {
       if (has_bias) of_bias[i] = added(of_bias[i], added(words[1 + i][0], words[1 + i][1]));
-      const float4 low = rounded(words[1 + i][0]), high = rounded(words[1 + i][1]);
+      const float4 low = as_factor<G>(words[1 + i][0]), high = as_factor<G>(words[1 + i][1]);
       const float right[4][2] = {{low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -500,6 +548,7 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
   }
 }
 
+template <class X, class G>
 __global__ void __launch_bounds__(kThreads, kWeightCtasOfOne) weights_kernel(const __grid_constant__ Weights weights) {
   const fc_block_sparse_gradient &call = weights.call;
   const int group = group_of(weights.parts, int(blockIdx.x));
@@ -508,9 +557,9 @@ __global__ void __launch_bounds__(kThreads, kWeightCtasOfOne) weights_kernel(con
   float *const partial = call.partials + int64_t(blockIdx.x) * kNumbers;
   float *const of_bias = call.partials + int64_t(gridDim.x) * kNumbers + int64_t(blockIdx.x) * kColumns;
   if (part.output_count > kSumUnits) {
-    sum_rows<2>(call, part, place, ctas, partial, of_bias);
+    sum_rows<X, G, 2>(call, part, place, ctas, partial, of_bias);
   } else {
-    sum_rows<1>(call, part, place, ctas, partial, of_bias);
+    sum_rows<X, G, 1>(call, part, place, ctas, partial, of_bias);
   }
 }
 
@@ -547,10 +596,14 @@ bool good(const fc_block_groups &groups) {
          (groups.count == 0 || (groups.groups != nullptr && groups.sizes != nullptr && groups.units != nullptr));
 }
 
-// Whether rows can be read by 16 bytes.
-bool good(const void *rows, int64_t stride) {
-  return rows != nullptr && reinterpret_cast<uintptr_t>(rows) % 16 == 0 && stride >= 0 && stride % 4 == 0;
+// Whether rows can be read by four elements.
+bool good(const void *rows, int64_t stride, fc_dtype dtype = FC_F32) {
+  const uintptr_t bytes = dtype == FC_F32 ? 16 : 8;
+  return dtype != FC_F64 && rows != nullptr && reinterpret_cast<uintptr_t>(rows) % bytes == 0 && stride >= 0 && stride % 4 == 0;
 }
+
+// Whether the kernels for few rows serve a call of some types.
+bool are_few(int64_t rows, fc_dtype a, fc_dtype b) { return rows <= kFewRows && a == FC_F32 && b == FC_F32; }
 
 template <class Kernel, class Arguments>
 int run(Kernel *kernel, dim3 ctas, size_t bytes, void *stream, const Arguments &arguments) {
@@ -567,7 +620,7 @@ int multiprocessors(int &count) {
   return int(error != cudaSuccess ? error : cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 }
 
-template <bool Transposed>
+template <class S, bool Transposed>
 int product(const fc_block_sparse &call, void *stream) {
   Product product;
   product.call = call;
@@ -581,12 +634,13 @@ int product(const fc_block_sparse &call, void *stream) {
       const double inputs = part.input_count, outputs = part.output_count;
       return inputs + outputs + inputs * outputs / 6 + 6;
     });
-    const int error = run(product_kernel<Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
+    const int error = run(product_kernel<S, Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
     if (error != 0) return error;
   }
   return 0;
 }
 
+template <class X, class G>
 int gradients(const fc_block_sparse_gradient &call, void *stream) {
   Weights weights;
   weights.call = call;
@@ -597,7 +651,7 @@ int gradients(const fc_block_sparse_gradient &call, void *stream) {
     const int ctas = share(weights.parts, call.groups, first, tiles, kWeightCtas, [](const Part &part) {
       return part.input_count + part.output_count + 2.0;
     });
-    int error = run(weights_kernel, dim3(unsigned(ctas)), kBytes, stream, weights);
+    int error = run(weights_kernel<X, G>, dim3(unsigned(ctas)), kBytes, stream, weights);
     if (error == 0) error = run(sums_kernel, dim3(unsigned(weights.parts.count), kTurns), 0, stream, weights);
     if (error != 0) return error;
   }
@@ -610,12 +664,16 @@ int gradients(const fc_block_sparse_gradient &call, void *stream) {
 extern "C" int fc_block_sparse_product(const fc_block_sparse *call, void *stream) {
   if (call == nullptr || call->rows < 0 || !fc::good(call->groups)) return FC_ERROR_BAD_CALL;
   if (call->rows == 0 || call->groups.count == 0) return 0;
-  if (!fc::good(call->x, call->x_stride) || !fc::good(call->weights, call->weights_stride) || !fc::good(call->out, call->out_stride) ||
+  if (!fc::good(call->x, call->x_stride, call->x_dtype) || !fc::good(call->weights, call->weights_stride) ||
+      !fc::good(call->out, call->out_stride, call->out_dtype) ||
       (call->bias != nullptr && !fc::good(call->bias, 0))) {
     return FC_ERROR_BAD_CALL;
   }
-  if (call->rows <= fc::kFewRows) return fc::few_rows_product(*call, stream);
-  return call->transposed ? fc::product<true>(*call, stream) : fc::product<false>(*call, stream);
+  if (fc::are_few(call->rows, call->x_dtype, call->out_dtype)) return fc::few_rows_product(*call, stream);
+  if (call->x_dtype == FC_F32) {
+    return call->transposed ? fc::product<float, true>(*call, stream) : fc::product<float, false>(*call, stream);
+  }
+  return call->transposed ? fc::product<fc::Bits16, true>(*call, stream) : fc::product<fc::Bits16, false>(*call, stream);
 }
 
 extern "C" int64_t fc_block_sparse_partials(int64_t rows, int64_t groups) {
@@ -628,10 +686,12 @@ extern "C" int fc_block_sparse_weights(const fc_block_sparse_gradient *call, voi
   if (call->groups.count == 0) return 0;
   if (!fc::good(call->to, call->to_stride)) return FC_ERROR_BAD_CALL;
   if (call->of_bias != nullptr && !fc::good(call->of_bias, 0)) return FC_ERROR_BAD_CALL;
-  if (call->rows > 0 && (!fc::good(call->x, call->x_stride) || !fc::good(call->gradient, call->gradient_stride))) {
+  if (call->rows > 0 && (!fc::good(call->x, call->x_stride, call->x_dtype) || !fc::good(call->gradient, call->gradient_stride, call->gradient_dtype))) {
     return FC_ERROR_BAD_CALL;
   }
-  if (call->rows <= fc::kFewRows) return fc::few_rows_weights(*call, stream);
+  if (fc::are_few(call->rows, call->x_dtype, call->gradient_dtype)) return fc::few_rows_weights(*call, stream);
   if (!fc::good(call->partials, 0)) return FC_ERROR_BAD_CALL;
-  return fc::gradients(*call, stream);
+  const bool wide_x = call->x_dtype == FC_F32, wide_gradient = call->gradient_dtype == FC_F32;
+  if (wide_x) return wide_gradient ? fc::gradients<float, float>(*call, stream) : fc::gradients<float, fc::Bits16>(*call, stream);
+  return wide_gradient ? fc::gradients<fc::Bits16, float>(*call, stream) : fc::gradients<fc::Bits16, fc::Bits16>(*call, stream);
 }

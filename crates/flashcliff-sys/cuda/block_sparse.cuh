@@ -29,8 +29,7 @@ struct Group {
 
 }  // namespace
 
-// Up to so many rows, the kernels for few rows are faster.
-constexpr int64_t kFewRows = 768;
+constexpr int64_t kFewRows = FC_BLOCK_FEW_ROWS;
 
 // The kernels for few rows, of calls that have been checked.
 int few_rows_product(const fc_block_sparse &call, void *stream);

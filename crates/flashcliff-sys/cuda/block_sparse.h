@@ -2,8 +2,8 @@
  *
  *   out = bias + x w        x [rows, inputs], w [inputs, outputs], out [rows, outputs]
  *
- * Columns are counted in units of FC_UNIT. Groups of output units share the input units that they depend on; a table has them. f32 in
- * memory, products rounded to TF32, sums in f32.
+ * Columns are counted in units of FC_UNIT. Groups of output units share the input units that they depend on; a table has them. Matrices
+ * are f32, rows f32 or of 16 bits; products are rounded to TF32, which has all bits of f16 and bf16, and sums are f32.
  *
  * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
  * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. Results are the
@@ -23,6 +23,8 @@ extern "C" {
 #define FC_GROUP_UNITS 8
 /* The most input units of a group of fc_block_sparse_weights. */
 #define FC_GROUP_INPUTS 4
+/* Up to so many rows, kernels for few rows are faster. They take f32. */
+#define FC_BLOCK_FEW_ROWS 768
 /* The numbers that describe a group. */
 #define FC_GROUP_NUMBERS 5
 
@@ -38,12 +40,13 @@ typedef struct fc_block_groups {
 } fc_block_groups;
 
 typedef struct fc_block_sparse {
-  const float *x;       /* [rows, inputs], with a stride of rows */
+  const void *x;        /* [rows, inputs], with a stride of rows */
   const float *weights; /* [inputs, outputs], with a stride of rows */
   const float *bias;    /* [outputs], or null */
-  float *out;           /* [rows, outputs], with a stride of rows */
+  void *out;            /* [rows, outputs], with a stride of rows */
   int64_t rows, x_stride, weights_stride, out_stride; /* strides are multiples of 4 */
   int32_t transposed;   /* whether `weights` are [outputs, inputs] */
+  fc_dtype x_dtype, out_dtype; /* f32, bf16 or f16; f32 up to FC_BLOCK_FEW_ROWS rows */
   fc_block_groups groups;
 } fc_block_sparse;
 
@@ -51,12 +54,13 @@ typedef struct fc_block_sparse {
 int fc_block_sparse_product(const fc_block_sparse *call, void *stream);
 
 typedef struct fc_block_sparse_gradient {
-  const float *x;        /* [rows, inputs] */
-  const float *gradient; /* [rows, outputs] */
+  const void *x;         /* [rows, inputs] */
+  const void *gradient;  /* [rows, outputs] */
   float *partials;       /* [fc_block_sparse_partials] */
   float *to;             /* [inputs, outputs] */
   float *of_bias;        /* [outputs], or null: the gradient of the bias, of the outputs that groups have */
   int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4 */
+  fc_dtype x_dtype, gradient_dtype; /* as in fc_block_sparse */
   fc_block_groups groups; /* with at most FC_GROUP_INPUTS inputs each */
 } fc_block_sparse_gradient;
 

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_product_kernel(const __grid_c
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int64_t row = start + 8 * i + g;
-      rows[i] = row < call.rows ? call.x + row * call.x_stride + 2 * t : nullptr;
+      rows[i] = row < call.rows ? static_cast<const float *>(call.x) + row * call.x_stride + 2 * t : nullptr;
     }
     const int column = four_columns(outputs.units, outputs.count, g);
     const float *const matrix = column < 0 ? nullptr
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_product_kernel(const __grid_c
   if (column < 0 || start + row >= call.rows) return;
   const float4 bias = call.bias == nullptr ? nothing() : read4(call.bias + column);
   const float4 sum = added(total(sums_of_warps, warps, row, at), bias);
-  *reinterpret_cast<float4 *>(call.out + (start + row) * call.out_stride + column) = sum;
+  *reinterpret_cast<float4 *>(static_cast<float *>(call.out) + (start + row) * call.out_stride + column) = sum;
 }
 
 // ---- the gradients of the matrix and of the bias ----
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) few_weights_kernel(const __grid_c
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const int row_of_inputs = four_columns(group.inputs, group.input_count, g);
   const int column = four_columns(outputs.units, outputs.count, g);
-  const float *const x = row_of_inputs < 0 ? nullptr : call.x + row_of_inputs;
-  const float *const gradient = column < 0 ? nullptr : call.gradient + column;
+  const float *const x = row_of_inputs < 0 ? nullptr : static_cast<const float *>(call.x) + row_of_inputs;
+  const float *const gradient = column < 0 ? nullptr : static_cast<const float *>(call.gradient) + column;
   float sums[2][4][4] = {};
   float4 of_bias = nothing();
 #pragma unroll 1

@@ -472,7 +472,9 @@ template <bool Backward>
 int launch_heads(HeadsCall &call, void *stream) {
   const fc_item_split &split = call.split;
   if (!good(&split.items) || split.count < 1 || split.count > FC_ITEM_PARTS) return FC_ERROR_BAD_CALL;
-  if (!good_features(split.items.dtype, split.features)) return FC_ERROR_BAD_CALL;
+  // Only these kernels read items of 16 bits and write features of f32.
+  const bool widens = element_bytes(split.items.dtype) == 2 && split.features == FC_F32;
+  if (!widens && !good_features(split.items.dtype, split.features)) return FC_ERROR_BAD_CALL;
   int64_t widest = 0, most_heads = 0;
   call.joined = 4;
   for (int i = 0; i < split.count; i++) {
@@ -516,7 +518,7 @@ int launch_heads(HeadsCall &call, void *stream) {
       return run(type, type);
     } else {
       Bits16 *const narrow = nullptr;
-      if (split.items.dtype != FC_F32) return run(narrow, narrow);
+      if (split.items.dtype != FC_F32) return split.features == FC_F32 ? run(narrow, type) : run(narrow, narrow);
       return split.features == FC_F32 ? run(type, type) : run(type, narrow);
     }
   });

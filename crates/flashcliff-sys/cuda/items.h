@@ -83,7 +83,7 @@ typedef enum fc_head_norm {
 /* Parts that are split at once. The channels and scalars of `items` are those of one head. */
 typedef struct fc_item_split {
   fc_items items;
-  fc_dtype features;    /* the type of features: that of the items, or one of 16 bits for items of f32 */
+  fc_dtype features;    /* the type of features: that of the items, or one of 16 bits for items of f32, or f32 for items of 16 bits */
   fc_item_part parts[FC_ITEM_PARTS];
   int32_t count;
   fc_head_norm norm;    /* not with distances */

@@ -226,7 +226,7 @@ int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
 bool fits(const fc_kernel *kernel, const fc_call *call) {
   const auto stores = [&](int dtype) { return kernel->is_f64 ? dtype == FC_F64 : dtype == FC_F32 || dtype == FC_BF16 || dtype == FC_F16; };
   return stores(call->lane_dtype) && (kernel->shape.params == 0 || stores(call->param_dtype)) && call->batch >= 0 &&
-         call->channels >= 0 && call->scalars >= 0 && (!call->strided || kernel->pointwise || kernel->walks) && (call->column_sums == nullptr || kernel->shape.sums_columns());
+         call->channels >= 0 && call->scalars >= 0 && (!call->strided || kernel->pointwise || kernel->walks) && call->wide == kernel->wide && (call->column_sums == nullptr || kernel->shape.sums_columns());
 }
 
 // Fills in the arguments that do not depend on how rows are cut.

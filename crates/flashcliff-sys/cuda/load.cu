@@ -52,6 +52,7 @@ extern "C" int fc_load(const fc_image *image, const fc_kernel **result) {
   kernel->is_f64 = image->is_f64;
   kernel->pointwise = image->pointwise;
   kernel->walks = image->walks;
+  kernel->wide = image->wide;
   for (int width = 0; width < 2; width++) kernel->tiles[width] = image->tiles[width];
   static_cast<fc_shape &>(kernel->shape) = image->shape;
   for (int i = 0; i < FC_VARIANTS; i++) {

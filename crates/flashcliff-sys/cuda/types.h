@@ -10,6 +10,9 @@
 #define FC_MAX_TENSORS 12
 #define FC_MAX_PARAMS 8
 
+/* The bit of the first output in a set of lane tensors, of which bit i stands for input i. */
+#define FC_FIRST_OUTPUT 16
+
 /* The most lane tensors that the copy engine fetches: those of second derivatives. Programs that read more copy by their threads. */
 #define FC_MAX_MAPS 5
 

@@ -52,14 +52,16 @@ void fill_walk(const fc_kernel *kernel, const fc_call *call, Walk *a) {
 }
 
 // Whether so many neighbouring channels of all tensors can be read at once.
-bool takes_lanes(const Shape &shape, const Walk &a, int lanes) {
+bool takes_lanes(const fc_kernel *kernel, const Walk &a, int lanes) {
+  const Shape &shape = kernel->shape;
   const auto whole = [&](int64_t n) { return n % lanes == 0; };
-  const auto fits = [&](const void *p, const fc_strides &strides) {
-    return aligned(p, lanes * dtype_bytes(a.lane_dtype)) && whole(strides.component) && whole(strides.batch);
+  const auto fits = [&](const void *p, const fc_strides &strides, int bit) {
+    const int bytes = kernel->wide >> bit & 1 ? (kernel->is_f64 ? 8 : 4) : dtype_bytes(a.lane_dtype);
+    return aligned(p, lanes * bytes) && whole(strides.component) && whole(strides.batch);
   };
   bool all = whole(a.channels[0]) && whole(a.channels[1]);
-  for (int i = 0; i < shape.inputs; i++) all = all && fits(a.inputs[i], a.input_strides[i]);
-  for (int i = 0; i < shape.outputs; i++) all = all && fits(a.outputs[i], a.output_strides[i]);
+  for (int i = 0; i < shape.inputs; i++) all = all && fits(a.inputs[i], a.input_strides[i], i);
+  for (int i = 0; i < shape.outputs; i++) all = all && fits(a.outputs[i], a.output_strides[i], FC_FIRST_OUTPUT + i);
   return all;
 }
 
@@ -121,7 +123,7 @@ int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, WalkC
   Walk &a = cut->a;
   fill_walk(kernel, call, &a);
   const int lanes = kernel->shape.lanes;
-  if (!takes_lanes(kernel->shape, a, lanes)) return FC_ERROR_BAD_CALL;
+  if (!takes_lanes(kernel, a, lanes)) return FC_ERROR_BAD_CALL;
   cut->has_sums = false;
   for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
   cut->registers = compiled[0].registers;

@@ -2,6 +2,7 @@
 
 pub const FC_MAX_TENSORS: u32 = 12;
 pub const FC_MAX_PARAMS: u32 = 8;
+pub const FC_FIRST_OUTPUT: u32 = 16;
 pub const FC_MAX_MAPS: u32 = 5;
 pub const FC_VARIANTS: u32 = 5;
 pub const FC_ERROR_BAD_CALL: u32 = 100001;
@@ -38,6 +39,7 @@ pub const FC_ATTENTION_ALIGNED: u32 = 4;
 pub const FC_UNIT: u32 = 8;
 pub const FC_GROUP_UNITS: u32 = 8;
 pub const FC_GROUP_INPUTS: u32 = 4;
+pub const FC_BLOCK_FEW_ROWS: u32 = 768;
 pub const FC_GROUP_NUMBERS: u32 = 5;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
@@ -222,10 +224,13 @@ pub struct fc_call {
     pub strided: i32,
     pub input_strides: [fc_strides; 12usize],
     pub output_strides: [fc_strides; 12usize],
+    /** The lane tensors with elements of the arithmetic type (f32 or f64) in place of lane_dtype, a set of bits: bit i is input i, bit
+ FC_FIRST_OUTPUT + i output i. Those of the kernel; none of kernels that do not walk.*/
+    pub wide: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 792usize];
+    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 800usize];
     ["Alignment of fc_call"][::core::mem::align_of::<fc_call>() - 8usize];
     [
         "Offset of field: fc_call::inputs",
@@ -282,6 +287,9 @@ const _: () = {
     [
         "Offset of field: fc_call::output_strides",
     ][::core::mem::offset_of!(fc_call, output_strides) - 600usize];
+    [
+        "Offset of field: fc_call::wide",
+    ][::core::mem::offset_of!(fc_call, wide) - 792usize];
 };
 /// How a call would be run; for tests, benchmarks and tuning.
 #[repr(C)]
@@ -344,6 +352,8 @@ pub struct fc_image {
     pub walks: i32,
     /// then the most tiles of channels and of scalar channels of a row; 0: any number
     pub tiles: [i32; 2usize],
+    /// and the lane tensors of the arithmetic type, as in fc_call
+    pub wide: u32,
     pub is_f64: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -369,8 +379,11 @@ const _: () = {
         "Offset of field: fc_image::tiles",
     ][::core::mem::offset_of!(fc_image, tiles) - 312usize];
     [
+        "Offset of field: fc_image::wide",
+    ][::core::mem::offset_of!(fc_image, wide) - 320usize];
+    [
         "Offset of field: fc_image::is_f64",
-    ][::core::mem::offset_of!(fc_image, is_f64) - 320usize];
+    ][::core::mem::offset_of!(fc_image, is_f64) - 324usize];
 };
 impl Default for fc_image {
     fn default() -> Self {
@@ -1928,7 +1941,7 @@ pub struct fc_head_norm(pub ::core::ffi::c_uint);
 #[derive(Debug, Copy, Clone)]
 pub struct fc_item_split {
     pub items: fc_items,
-    /// the type of features: that of the items, or one of 16 bits for items of f32
+    /// the type of features: that of the items, or one of 16 bits for items of f32, or f32 for items of 16 bits
     pub features: fc_dtype,
     pub parts: [fc_item_part; 3usize],
     pub count: i32,
@@ -2403,13 +2416,13 @@ impl Default for fc_block_groups {
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_sparse {
     /// \[rows, inputs\], with a stride of rows
-    pub x: *const f32,
+    pub x: *const ::core::ffi::c_void,
     /// \[inputs, outputs\], with a stride of rows
     pub weights: *const f32,
     /// \[outputs\], or null
     pub bias: *const f32,
     /// \[rows, outputs\], with a stride of rows
-    pub out: *mut f32,
+    pub out: *mut ::core::ffi::c_void,
     /// strides are multiples of 4
     pub rows: i64,
     /// strides are multiples of 4
@@ -2420,11 +2433,15 @@ pub struct fc_block_sparse {
     pub out_stride: i64,
     /// whether `weights` are \[outputs, inputs\]
     pub transposed: i32,
+    /// f32, bf16 or f16; f32 up to FC_BLOCK_FEW_ROWS rows
+    pub x_dtype: fc_dtype,
+    /// f32, bf16 or f16; f32 up to FC_BLOCK_FEW_ROWS rows
+    pub out_dtype: fc_dtype,
     pub groups: fc_block_groups,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_sparse"][::core::mem::size_of::<fc_block_sparse>() - 104usize];
+    ["Size of fc_block_sparse"][::core::mem::size_of::<fc_block_sparse>() - 112usize];
     [
         "Alignment of fc_block_sparse",
     ][::core::mem::align_of::<fc_block_sparse>() - 8usize];
@@ -2456,8 +2473,14 @@ const _: () = {
         "Offset of field: fc_block_sparse::transposed",
     ][::core::mem::offset_of!(fc_block_sparse, transposed) - 64usize];
     [
+        "Offset of field: fc_block_sparse::x_dtype",
+    ][::core::mem::offset_of!(fc_block_sparse, x_dtype) - 68usize];
+    [
+        "Offset of field: fc_block_sparse::out_dtype",
+    ][::core::mem::offset_of!(fc_block_sparse, out_dtype) - 72usize];
+    [
         "Offset of field: fc_block_sparse::groups",
-    ][::core::mem::offset_of!(fc_block_sparse, groups) - 72usize];
+    ][::core::mem::offset_of!(fc_block_sparse, groups) - 80usize];
 };
 impl Default for fc_block_sparse {
     fn default() -> Self {
@@ -2472,9 +2495,9 @@ impl Default for fc_block_sparse {
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_sparse_gradient {
     /// \[rows, inputs\]
-    pub x: *const f32,
+    pub x: *const ::core::ffi::c_void,
     /// \[rows, outputs\]
-    pub gradient: *const f32,
+    pub gradient: *const ::core::ffi::c_void,
     /// \[fc_block_sparse_partials\]
     pub partials: *mut f32,
     /// \[inputs, outputs\]
@@ -2489,6 +2512,10 @@ pub struct fc_block_sparse_gradient {
     pub gradient_stride: i64,
     /// multiples of 4
     pub to_stride: i64,
+    /// as in fc_block_sparse
+    pub x_dtype: fc_dtype,
+    /// as in fc_block_sparse
+    pub gradient_dtype: fc_dtype,
     /// with at most FC_GROUP_INPUTS inputs each
     pub groups: fc_block_groups,
 }
@@ -2496,7 +2523,7 @@ pub struct fc_block_sparse_gradient {
 const _: () = {
     [
         "Size of fc_block_sparse_gradient",
-    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 104usize];
+    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 112usize];
     [
         "Alignment of fc_block_sparse_gradient",
     ][::core::mem::align_of::<fc_block_sparse_gradient>() - 8usize];
@@ -2528,8 +2555,14 @@ const _: () = {
         "Offset of field: fc_block_sparse_gradient::to_stride",
     ][::core::mem::offset_of!(fc_block_sparse_gradient, to_stride) - 64usize];
     [
+        "Offset of field: fc_block_sparse_gradient::x_dtype",
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, x_dtype) - 72usize];
+    [
+        "Offset of field: fc_block_sparse_gradient::gradient_dtype",
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, gradient_dtype) - 76usize];
+    [
         "Offset of field: fc_block_sparse_gradient::groups",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 72usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 80usize];
 };
 impl Default for fc_block_sparse_gradient {
     fn default() -> Self {

@@ -32,6 +32,8 @@ pub struct Walker {
     pub lanes: usize,
     /// The bytes of an element of lanes: 4 or 2 in `f32` arithmetic, 8 in `f64`.
     pub bytes: usize,
+    /// The lane tensors whose elements have the type of the arithmetic instead: a set of bits, as kernels have it.
+    pub wide: u32,
     /// Whether a row stays in registers, instead of being read again in each pass.
     pub keeps: bool,
 }
@@ -52,11 +54,15 @@ impl Walker {
     }
 
     pub(super) fn expression(self, key: &str) -> String {
-        let Self { lanes, bytes, .. } = self;
+        let Self {
+            lanes, bytes, wide, ..
+        } = self;
         let [channels, scalars] = KEPT_TILES;
         match self.keeps {
-            true => format!("&fc::kept_kernel<{key}, {lanes}, {bytes}, {channels}, {scalars}>"),
-            false => format!("&fc::walk_kernel<{key}, {lanes}, {bytes}>"),
+            true => {
+                format!("&fc::kept_kernel<{key}, {lanes}, {bytes}, {wide}, {channels}, {scalars}>")
+            }
+            false => format!("&fc::walk_kernel<{key}, {lanes}, {bytes}, {wide}>"),
         }
     }
 }
@@ -105,16 +111,22 @@ impl Walkers {
         })
     }
 
-    /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes. Channels, strides
-    /// and addresses are multiples of `whole` elements.
+    /// The kernel for rows of so many channels and scalar channels, of elements of so many bytes but for tensors that
+    /// are `wide`. Channels, strides and addresses are multiples of `whole` elements.
     ///
     /// A row stays in registers if that is possible. If the row is too long, a thread takes more channels; if `whole`
     /// is not a multiple of its channels, fewer.
-    pub fn choose(&self, channels: [usize; 2], whole: usize, bytes: usize) -> Walker {
+    pub fn choose(
+        &self,
+        channels: [usize; 2],
+        whole: usize,
+        (bytes, wide): (usize, u32),
+    ) -> Walker {
         let all: &[usize] = if self.is_f64 { &[1] } else { &[1, 2, 4] };
         let walker = |lanes, keeps| Walker {
             lanes,
             bytes,
+            wide,
             keeps,
         };
         let up_to = |most: usize| {
@@ -157,7 +169,7 @@ mod tests {
     /// The channels of a thread, and whether rows stay in registers.
     fn chosen(walkers: Walkers, channels: usize, whole: usize) -> (usize, bool) {
         let bytes = if walkers.is_f64 { 8 } else { 4 };
-        let walker = walkers.choose([channels, 0], whole, bytes);
+        let walker = walkers.choose([channels, 0], whole, (bytes, 0));
         (walker.lanes, walker.keeps)
     }
 

@@ -37,6 +37,7 @@ use flashcliff::cuda::{
 };
 use flashcliff::{Device, Dtype};
 
+use crate::network::Set;
 use crate::plan::{self, Plan, Saves, Target};
 use crate::relation;
 use crate::{Error, Network, Rows, Value};
@@ -135,6 +136,12 @@ impl Gpu {
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<Self, Error> {
+        let rows = rows.into();
+        let takes_16_bits = |step: &crate::tokens::Step, set: Set| {
+            let rows = rows.seen_from(set);
+            let sizes = tokens::sizes(step, rows, types, precision)?;
+            tokens::take_16_bits(step, &sizes)
+        };
         let saved_len = |saves: &Saves<'_>, [lanes, params]: [Dtype; 2]| match saves {
             Saves::Operator(operator, dims) => {
                 let own = operator.on_cuda(device)?.with_precision(precision);
@@ -142,7 +149,7 @@ impl Gpu {
             }
             Saves::Step(step, rows, set) => {
                 let rows = rows.seen_from(*set);
-                let sizes = tokens::sizes(step, rows, [lanes, params], precision)?;
+                let sizes = tokens::sizes(step, rows, types, precision)?;
                 tokens::kept(step, &sizes)
             }
         };
@@ -160,8 +167,9 @@ impl Gpu {
                 cuda::join(operators, dims, cuda::Dtypes { lanes, params })
             }),
             fuses: joining.is_some().then_some(&fuses),
+            takes_16_bits: Some(&takes_16_bits),
         };
-        let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
+        let plan = Plan::new(network, stages, rows, types, &saved_len, target)?;
         let steps = Steps::new(&plan, joining, device, precision)?;
         let of_stage = |stage| {
             let operators = Operators::new(&plan, stage, device, precision)?;

@@ -25,7 +25,7 @@ use gathered::Gathered;
 use joined::Joined;
 pub(crate) use joined::Joins;
 use residual::Residuals;
-pub(crate) use types::wide;
+pub(crate) use types::{Takes16Bits, wide};
 
 use crate::Error;
 use crate::network::{Extent, Maker, Network, Node, Rows, Set, Value, sizes};
@@ -103,6 +103,8 @@ pub struct Plan {
     pub(crate) calls: Vec<Call>,
     /// The place of each value; `None` for values of nodes without a call.
     pub(crate) spots: Vec<Option<Spot>>,
+    /// Whether each value has the type of the model.
+    wide: Vec<bool>,
     pub(crate) outputs: Vec<Value>,
     /// The calls that run chunk by chunk.
     pub(crate) parts: Vec<Part>,
@@ -134,6 +136,8 @@ pub(crate) struct Target<'a> {
     pub(crate) joins: Option<Joins>,
     /// Which steps run together as a [chain](Chains).
     pub(crate) fuses: Option<&'a Fuses<'a>>,
+    /// Which [steps](types) have kernels for tokens of 16 bits.
+    pub(crate) takes_16_bits: Option<&'a Takes16Bits<'a>>,
 }
 
 /// The number of elements that a node saves for its gradient, for its sizes, and for the types of its result and of its
@@ -190,6 +194,7 @@ impl Network {
             adds: false,
             joins: None,
             fuses: None,
+            takes_16_bits: None,
         };
         Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
@@ -218,6 +223,7 @@ impl Plan {
         room::check(network, rows)?;
         let mut plan = Self {
             spots: vec![None; network.values.len()],
+            wide: vec![true; network.values.len()],
             network: Arc::new(network.clone()),
             rows,
             types,
@@ -235,7 +241,10 @@ impl Plan {
         for outputs in stages {
             plan.add_stage(outputs, &mut done, target)?;
         }
-        let wide = wide(&plan.network);
+        if types[0] != types[1] {
+            plan.wide = wide(&plan.network, &plan.outputs, target.takes_16_bits)?;
+        }
+        let wide = plan.wide.clone();
         let mut shapes = plan.shapes(&wide, saved_len)?;
         if target.has_chunks {
             plan.gathered = Gathered::apart(&plan);
@@ -433,6 +442,15 @@ impl Plan {
 
     pub(crate) fn node(&self, call: usize) -> &Node {
         &self.network.nodes[self.calls[call].node]
+    }
+
+    /// Whether the tokens that a step reads, and the tokens that it writes, have the type of the model, by its node.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn wide_ends(&self, node: usize) -> [bool; 2] {
+        let Node {
+            inputs, outputs, ..
+        } = &self.network.nodes[node];
+        [inputs[0], outputs[0]].map(|end| self.wide[end.0])
     }
 
     /// The set of the items that a step works on, by its node.

@@ -1,13 +1,25 @@
 //! The values that have the type of the model.
 
-use crate::network::{Maker, Network};
+use crate::network::{Maker, Network, Set};
+use crate::tokens::Step;
 use crate::work::Work;
+use crate::{Error, Value};
+
+/// Whether kernels have tokens of 16 bits that a step on items of a set reads, and tokens that it writes.
+pub(crate) type Takes16Bits<'a> = dyn Fn(&Step, Set) -> Result<[bool; 2], Error> + 'a;
 
 /// For each value, whether it has the type of the model, also where features have another: inputs that are not
 /// features, parameters and what is made of parameters alone, what a squared error reads and writes, and sums that
 /// operators save. Computed values of an operator have one type, and so have values that are added, and values in the
 /// memory of others. A gradient has the type of its value.
-pub(crate) fn wide(network: &Network) -> Vec<bool> {
+///
+/// Tokens have the type of the model too, but for those between steps that take 16 bits: sums of tokens, which pass
+/// whole networks, keep their digits, and so do outputs.
+pub(crate) fn wide(
+    network: &Network,
+    outputs: &[Value],
+    takes_16_bits: Option<&Takes16Bits<'_>>,
+) -> Result<Vec<bool>, Error> {
     let of_parameters = of_parameters(network);
     let mut wide: Vec<bool> = network
         .values
@@ -17,7 +29,7 @@ pub(crate) fn wide(network: &Network) -> Vec<bool> {
         .collect();
     network.features.iter().for_each(|own| wide[own.0] = false);
     for node in &network.nodes {
-        match node.work {
+        match &node.work {
             Work::SquaredError => {
                 let ends = node.inputs.iter().chain(&node.outputs);
                 ends.for_each(|end| wide[end.0] = true);
@@ -29,25 +41,108 @@ pub(crate) fn wide(network: &Network) -> Vec<bool> {
             _ => {}
         }
     }
+    let of_steps = Tokens::new(network);
+    of_steps.widen(network, outputs, takes_16_bits, &mut wide)?;
     let is_computed = |value: usize| {
         matches!(network.values[value].maker, Maker::Node(_)) && !of_parameters[value]
     };
+    let groups = groups(network).into_iter().map(|group| {
+        let computed = group.into_iter().filter(|&value| is_computed(value));
+        computed.collect::<Vec<usize>>()
+    });
+    let groups: Vec<Vec<usize>> = groups.chain(of_steps.alike).collect();
     loop {
         let mut changed = false;
-        for group in groups(network) {
-            let own: Vec<usize> = group
-                .into_iter()
-                .filter(|&value| is_computed(value))
-                .collect();
-            let count = own.iter().filter(|&&value| wide[value]).count();
-            if count > 0 && count < own.len() {
-                own.iter().for_each(|&value| wide[value] = true);
+        for group in &groups {
+            let count = group.iter().filter(|&&value| wide[value]).count();
+            if count > 0 && count < group.len() {
+                group.iter().for_each(|&value| wide[value] = true);
                 changed = true;
             }
         }
         if !changed {
-            return wide;
+            return Ok(wide);
         }
+    }
+}
+
+/// The tokens of steps.
+struct Tokens {
+    /// Tokens that one kernel reads or writes as one type: of a step, of the same step that runs again, and of its gradient.
+    alike: Vec<Vec<usize>>,
+    /// Values that are tokens of a step, in its forward pass.
+    are_tokens: Vec<bool>,
+}
+
+impl Tokens {
+    fn new(network: &Network) -> Self {
+        let (mut alike, mut are_tokens) = (Vec::new(), vec![false; network.values.len()]);
+        for node in &network.nodes {
+            let origin = &network.nodes[node.origin];
+            match (&node.work, &origin.work) {
+                (Work::Step(_), _) => {
+                    let ends = [node.inputs[0].0, node.outputs[0].0];
+                    ends.iter().for_each(|&end| are_tokens[end] = true);
+                    alike.push(vec![ends[0], origin.inputs[0].0]);
+                    alike.push(vec![ends[1], origin.outputs[0].0]);
+                }
+                (Work::Gradient(gradient), Work::Step(step)) => {
+                    let count = match step.gradient_reads_tokens() {
+                        true => step.inputs().len(),
+                        false => 0,
+                    };
+                    alike.push(vec![node.inputs[count + 1].0, origin.outputs[0].0]);
+                    if gradient.wanted[0] {
+                        alike.push(vec![node.outputs[0].0, origin.inputs[0].0]);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { alike, are_tokens }
+    }
+
+    /// Widens the tokens that steps do not take in 16 bits, or that other nodes read or write; sums of tokens; outputs; and
+    /// what steps read and write beside tokens.
+    fn widen(
+        &self,
+        network: &Network,
+        outputs: &[Value],
+        takes_16_bits: Option<&Takes16Bits<'_>>,
+        wide: &mut [bool],
+    ) -> Result<(), Error> {
+        let is_token = |own: &&Value| self.are_tokens[own.0];
+        let mut all: Vec<usize> = outputs.iter().filter(is_token).map(|own| own.0).collect();
+        for node in &network.nodes {
+            let origin = &network.nodes[node.origin];
+            match (&node.work, &origin.work) {
+                (Work::Step(step), _) => {
+                    let set = network.set_of(node.outputs[0]).unwrap_or(Set::Items);
+                    let taken = takes_16_bits.map_or(Ok([false; 2]), |taken| taken(step, set))?;
+                    let ends = [node.inputs[0], node.outputs[0]].into_iter().zip(taken);
+                    all.extend(ends.filter(|(_, taken)| !taken).map(|(end, _)| end.0));
+                    all.extend(node.inputs[1..].iter().map(|own| own.0));
+                }
+                (Work::Gradient(gradient), Work::Step(_)) => {
+                    let first = usize::from(gradient.wanted[0]);
+                    all.extend(node.outputs[first..].iter().map(|own| own.0));
+                }
+                (Work::Gradient(_), _) => {}
+                (work, _) => {
+                    let ends = node.inputs.iter().chain(&node.outputs);
+                    let tokens: Vec<usize> =
+                        ends.clone().filter(is_token).map(|own| own.0).collect();
+                    match work {
+                        Work::ScaledSum(_) if !tokens.is_empty() => {
+                            all.extend(ends.map(|own| own.0));
+                        }
+                        _ => all.extend(tokens),
+                    }
+                }
+            }
+        }
+        all.into_iter().for_each(|value| wide[value] = true);
+        Ok(())
     }
 }
 
@@ -132,7 +227,7 @@ mod tests {
     #[test]
     fn values_that_are_added_have_one_type() {
         for network in networks() {
-            let wide = wide(&network);
+            let wide = wide(&network, &[], None).unwrap();
             let sums = network
                 .nodes
                 .iter()
@@ -150,7 +245,7 @@ mod tests {
     #[test]
     fn features_of_simplices_have_the_type_of_features() {
         let [simplices, ..] = networks();
-        let wide = wide(&simplices);
+        let wide = wide(&simplices, &[], None).unwrap();
         let operators = simplices
             .nodes
             .iter()

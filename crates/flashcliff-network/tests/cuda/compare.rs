@@ -187,22 +187,32 @@ pub(crate) struct There<'a, T> {
 
 impl<'a, T: DeviceElement + Element> There<'a, T> {
     pub(crate) fn new(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
-        Self::of(whole, &[&whole.outputs], precision)
+        Self::of(whole, &[&whole.outputs], (<T as Element>::DTYPE, precision))
+    }
+
+    /// With another type of features.
+    fn with_features(whole: &'a Whole<'a>, features: Dtype) -> Self {
+        Self::of(whole, &[&whole.outputs], (features, MatmulPrecision::Tf32))
     }
 
     /// The result in one stage, the gradients in another.
     pub(crate) fn in_two_stages(whole: &'a Whole<'a>, precision: MatmulPrecision) -> Self {
         let (result, gradients) = whole.outputs.split_at(1);
-        Self::of(whole, &[result, gradients], precision)
+        let dtype = <T as Element>::DTYPE;
+        Self::of(whole, &[result, gradients], (dtype, precision))
     }
 
-    fn of(whole: &'a Whole<'a>, stages: &[&[Value]], precision: MatmulPrecision) -> Self {
+    fn of(
+        whole: &'a Whole<'a>,
+        stages: &[&[Value]],
+        (features, precision): (Dtype, MatmulPrecision),
+    ) -> Self {
         let (case, stream) = (whole.case, device().new_stream().unwrap());
         let gpu = Gpu::new(
             &whole.network,
             stages,
             case.rows,
-            [<T as Element>::DTYPE; 2],
+            [features, <T as Element>::DTYPE],
             device(),
             precision,
         )
@@ -498,6 +508,33 @@ pub(crate) fn compare_values_in_tf32(name: &str, case: &Case) -> Vec<String> {
     let plan = there.gpu.plan();
     let busy = (0..plan.call_count()).filter(|&call| !plan.is_idle(call));
     busy.map(|call| plan.work(call).name().to_owned()).collect()
+}
+
+/// Compares plans whose tokens between steps have 16 bits. The bound follows from the change of exact results by one rounding to
+/// the type.
+pub(crate) fn compare_in_16_bits(name: &str, case: &Case) {
+    for (features, rounding) in [(Dtype::Bf16, 1.0 / 256.0), (Dtype::F16, TF32 / 2.0)] {
+        let name = format!("{name}, {features}");
+        let whole = Whole::new::<f32>(case, Keep::All);
+        let expected = whole.on_cpu(case.scales());
+        let bound = ROUNDINGS * whole.change_by_rounding(rounding);
+        let mut there = There::<f32>::with_features(&whole, features);
+        let got = there.eager();
+        assert_close(&got, &expected, bound, &name);
+        assert_same(&there.eager(), &got, &format!("{name}, again"));
+        compare_kernels(&name, &mut there);
+        let (_, captured) = there.captured();
+        assert_same(&captured, &got, &format!("{name}, captured"));
+        let wide = There::<f32>::new(&whole, MatmulPrecision::Tf32);
+        let [narrow, wide] = [&there, &wide].map(|own| own.gpu.plan().arena_bytes());
+        assert!(
+            4 * narrow < 3 * wide,
+            "{name}: {narrow} bytes, {wide} in f32"
+        );
+        let again = Whole::new::<f32>(case, Keep::BetweenBlocks);
+        let got = There::<f32>::with_features(&again, features).eager();
+        assert_close(&got, &expected, bound, &format!("{name}, computed again"));
+    }
 }
 
 /// The distance of numbers of TF32 from 1 on: 10 bits of fraction.

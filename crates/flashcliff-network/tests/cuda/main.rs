@@ -16,6 +16,7 @@ mod gathered;
 mod graphs;
 mod kernels;
 mod messages;
+mod narrow;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
 mod networks;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     gathered::add(&mut tests);
     kernels::add(&mut tests);
     messages::add(&mut tests);
+    narrow::add(&mut tests);
     refused::add(&mut tests);
     residual::add(&mut tests);
     second::add(&mut tests);

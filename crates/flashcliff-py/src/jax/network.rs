@@ -105,7 +105,7 @@ impl Target {
             })?;
             function.planned(&Key {
                 rows,
-                dtype,
+                types: [dtype; 2],
                 wanted: wanted.clone(),
                 gpu,
             })?

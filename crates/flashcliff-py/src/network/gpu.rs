@@ -25,7 +25,7 @@ impl OnGpu {
         network: &Network,
         stages: &[&[Value]],
         rows: Rows,
-        dtype: Dtype,
+        types: [Dtype; 2],
         (ordinal, tf32): (usize, bool),
     ) -> Result<Self, Error> {
         let device = DEVICES.device(ordinal)?;
@@ -33,7 +33,7 @@ impl OnGpu {
             true => MatmulPrecision::Tf32,
             false => MatmulPrecision::Highest,
         };
-        let gpu = Gpu::new(network, stages, rows, [dtype; 2], &device, precision)?;
+        let gpu = Gpu::new(network, stages, rows, types, &device, precision)?;
         Ok(Self {
             replays: Replays::default(),
             gpu,
@@ -67,7 +67,7 @@ impl OnGpu {
         stage: usize,
         given: &Given,
     ) -> Result<(), Error> {
-        let (ordinal, dtype) = (self.device.ordinal(), self.plan().types()[0]);
+        let (ordinal, dtype) = (self.device.ordinal(), self.plan().types()[1]);
         // SAFETY: the caller promises it.
         let tensor = |address: usize, shape: &[usize]| unsafe {
             Tensor::from_raw(address as u64, dtype, shape, ordinal)

@@ -35,7 +35,8 @@ pub(super) type PyGpu = (usize, bool);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) rows: Rows,
-    pub(crate) dtype: Dtype,
+    /// The types of features between operators, and of all else.
+    pub(crate) types: [Dtype; 2],
     /// For each input and parameter whether its gradient is computed.
     pub(crate) wanted: Vec<bool>,
     pub(crate) gpu: Option<PyGpu>,
@@ -44,7 +45,7 @@ pub(crate) struct Key {
 impl Key {
     pub(super) fn new(
         rows: &[usize],
-        dtype: &str,
+        [features, dtype]: [&str; 2],
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
     ) -> PyResult<Self> {
@@ -55,7 +56,7 @@ impl Key {
         }
         Ok(Self {
             rows: rows_of(rows)?,
-            dtype: dtype_of(dtype)?,
+            types: [dtype_of(features)?, dtype_of(dtype)?],
             wanted,
             gpu,
         })
@@ -118,7 +119,7 @@ impl NetworkFunction {
 
     pub(crate) fn planned(&self, key: &Key) -> Result<Planned, Error> {
         let own = self.network.differentiated(&[self.output], &key.wanted)?;
-        let (network, stages, types) = (own.network(), own.stages(), [key.dtype; 2]);
+        let (network, stages, types) = (own.network(), own.stages(), key.types);
         let sizes = |&value: &Value| -> Vec<usize> {
             let axes = self.network.shape(value).unwrap_or_default().iter();
             axes.map(|axis| axis.size(key.rows)).collect()
@@ -133,7 +134,7 @@ impl NetworkFunction {
                 None => On::Cpu(Box::new(network.plan_stages(&stages, key.rows, types)?)),
                 #[cfg(feature = "cuda")]
                 Some(gpu) => On::Gpu(Box::new(super::gpu::OnGpu::new(
-                    network, &stages, key.rows, key.dtype, gpu,
+                    network, &stages, key.rows, types, gpu,
                 )?)),
                 // Refused before.
                 #[cfg(not(feature = "cuda"))]
@@ -169,8 +170,9 @@ impl NetworkFunction {
 
 #[pymethods]
 impl NetworkFunction {
-    /// The plan for so many rows; for each input and then each parameter whether its gradient is wanted.
-    #[pyo3(signature = (rows, dtype, wanted, gpu))]
+    /// The plan for so many rows; for each input and then each parameter whether its gradient is wanted. On a GPU
+    /// features between operators may have another type.
+    #[pyo3(signature = (rows, dtype, wanted, gpu, features=None))]
     fn plan(
         &self,
         py: Python<'_>,
@@ -178,8 +180,9 @@ impl NetworkFunction {
         dtype: &str,
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
+        features: Option<&str>,
     ) -> PyResult<NetworkPlan> {
-        let key = Key::new(&rows, dtype, wanted, gpu)?;
+        let key = Key::new(&rows, [features.unwrap_or(dtype), dtype], wanted, gpu)?;
         let planned = detached(py, || self.plans.get(key, |key| self.planned(key)))?;
         Ok(NetworkPlan(planned))
     }

@@ -128,7 +128,7 @@ impl Function {
             on: match gpu {
                 #[cfg(feature = "cuda")]
                 Some(gpu) => On::Gpu(Box::new(super::gpu::OnGpu::new(
-                    network, &stages, rows, dtype, gpu,
+                    network, &stages, rows, [dtype; 2], gpu,
                 )?)),
                 _ => On::Cpu(Box::new(network.plan_stages(&stages, rows, [dtype; 2])?)),
             },
@@ -290,8 +290,8 @@ impl StoredNetwork {
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
     ) -> PyResult<NetworkPlan> {
-        let key = Key::new(&rows, dtype, wanted, gpu)?;
-        let make = |key: &Key| self.function.planned(key.rows, key.dtype, key.gpu);
+        let key = Key::new(&rows, [dtype; 2], wanted, gpu)?;
+        let make = |key: &Key| self.function.planned(key.rows, key.types[1], key.gpu);
         let planned = detached(py, || self.plans.get(key, make))?;
         Ok(NetworkPlan(planned))
     }

@@ -11,9 +11,9 @@
 namespace fc {
 
 // `Channels` and `Scalars` are the tiles of the channels and of the scalar channels.
-template <class P, class Scalar, int N, int Bytes, int Channels, int Scalars>
-struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
-  using Row = StridedRow<P, Scalar, N, Bytes>;
+template <class P, class Scalar, int N, int Bytes, uint32_t Wide, int Channels, int Scalars>
+struct KeptRow : StridedRow<P, Scalar, N, Bytes, Wide> {
+  using Row = StridedRow<P, Scalar, N, Bytes, Wide>;
   using typename Row::T;
   using typename Row::V;
   using Row::a;
@@ -232,10 +232,10 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes> {
   }
 };
 
-template <class P, class T, int N, int Bytes, int Channels, int Scalars>
+template <class P, class T, int N, int Bytes, uint32_t Wide, int Channels, int Scalars>
 __global__ void __launch_bounds__(kWalkThreads) kept_kernel(const __grid_constant__ Walk a) {
   take_turn();
-  KeptRow<P, T, N, Bytes, Channels, Scalars> c(a);
+  KeptRow<P, T, N, Bytes, Wide, Channels, Scalars> c(a);
   const int64_t rows = blockDim.x / a.threads_per_row;
   // All threads of a warp take equally many rows, because they meet in sums.
   for (int64_t first = blockIdx.x * rows; first < a.batch; first += gridDim.x * rows) {

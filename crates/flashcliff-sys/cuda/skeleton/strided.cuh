@@ -12,8 +12,9 @@ namespace fc {
 
 extern __shared__ __align__(16) unsigned char partial_sums[];
 
-// Bytes is the size of an element of lanes.
-template <class P, class Scalar, int N, int Bytes>
+// Bytes is the size of an element of lanes. Wide has a bit for each tensor with elements of the arithmetic's type instead, as `fc_call`
+// has them.
+template <class P, class Scalar, int N, int Bytes, uint32_t Wide>
 struct StridedRow {
   using T = Scalar;
   using V = Lanes<T, N>;
@@ -22,6 +23,8 @@ struct StridedRow {
   static constexpr int kSums = P::kShape.sums;
   static constexpr int kOutputs = P::kShape.outputs;
   static constexpr int kTotals = P::kShape.totals;
+  static __host__ __device__ constexpr int bytes_of_input(int at) { return Wide >> at & 1 ? int(sizeof(Scalar)) : Bytes; }
+  static __host__ __device__ constexpr int bytes_of_output(int at) { return bytes_of_input(FC_FIRST_OUTPUT + at); }
 
   // Static members cannot be indexed in device code; constant expressions can.
   enum Of { kInputs, kParams, kOfSums };
@@ -75,7 +78,7 @@ struct StridedRow {
 
   template <int Slot, int K>
   FC_INLINE void read(int64_t channel, V (&values)[K]) const {
-    with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+    with_storage<T, bytes_of_input(Slot)>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const fc_strides strides = a.input_strides[Slot];
       const S *p = static_cast<const S *>(a.inputs[Slot]) + row * strides.batch + channel;
@@ -87,7 +90,7 @@ struct StridedRow {
   template <int Slot, int K>
   FC_INLINE void write(int64_t channel, const V (&values)[K]) const {
     if (!active || a.outputs[Slot] == nullptr) return;
-    with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+    with_storage<T, bytes_of_output(Slot)>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const fc_strides strides = a.output_strides[Slot];
       S *p = static_cast<S *>(a.outputs[Slot]) + row * strides.batch + channel;
@@ -102,7 +105,7 @@ struct StridedRow {
   template <int Slot>
   FC_INLINE T row_value() const {
     T value = T(0);
-    with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+    with_storage<T, bytes_of_input(Slot)>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       value = widen(static_cast<const S *>(a.inputs[Slot])[row * a.input_strides[Slot].batch], a.lane_dtype);
     });
@@ -132,7 +135,7 @@ struct StridedRow {
         T sum = row_totals[Total];
         for (int d = a.threads_per_row / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
         if (active && lane == 0) {
-          with_storage<T, Bytes>(a.lane_dtype, [&](auto *type) {
+          with_storage<T, bytes_of_output(kOutputs + Total)>(a.lane_dtype, [&](auto *type) {
             using S = typename Element<decltype(type)>::Type;
             S *const to = static_cast<S *>(a.outputs[kOutputs + Total]) + row * a.output_strides[kOutputs + Total].batch;
             *to = Narrow<S, T>::from(sum, a.lane_dtype);

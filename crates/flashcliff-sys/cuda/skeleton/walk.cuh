@@ -11,9 +11,9 @@
 
 namespace fc {
 
-template <class P, class Scalar, int N, int Bytes>
-struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
-  using Row = StridedRow<P, Scalar, N, Bytes>;
+template <class P, class Scalar, int N, int Bytes, uint32_t Wide>
+struct WalkContext : StridedRow<P, Scalar, N, Bytes, Wide> {
+  using Row = StridedRow<P, Scalar, N, Bytes, Wide>;
   using typename Row::T;
   using typename Row::V;
   using Row::a;
@@ -136,10 +136,10 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes> {
   }
 };
 
-template <class P, class T, int N, int Bytes>
+template <class P, class T, int N, int Bytes, uint32_t Wide>
 __global__ void __launch_bounds__(kWalkThreads) walk_kernel(const __grid_constant__ Walk a) {
   take_turn();
-  WalkContext<P, T, N, Bytes> c(a);
+  WalkContext<P, T, N, Bytes, Wide> c(a);
   c.clear();
   const int64_t rows = blockDim.x / a.threads_per_row;
   // All threads of a warp walk equally many rows, because they meet in sums.

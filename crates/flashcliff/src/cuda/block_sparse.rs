@@ -1,19 +1,24 @@
 //! Products with block-sparse matrices, such as the matrices of equivariant linear maps.
 
+use std::ffi::c_void;
+
 use flashcliff_sys as sys;
 
+use super::dtype::code;
 use super::items::Target;
 use super::tensor::pointer;
-use crate::Error;
 use crate::cuda::Address;
+use crate::{Dtype, Error};
 
-/// Rows of `f32` in device memory: an address that is a multiple of 16 bytes, and the elements from a row to the next, a multiple of 4.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Rows in device memory: an address that is a multiple of four elements, and the elements from a row to the next, a multiple of 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The address.
     pub elements: Address,
     /// The elements from a row to the next.
     pub stride: usize,
+    /// `f32`; more than [`FEW_ROWS`] rows may have 16 bits, matrices may not.
+    pub dtype: Dtype,
 }
 
 /// Groups of output units that depend on the same input units. A unit is [`UNIT`] neighbouring columns.
@@ -32,6 +37,8 @@ pub struct Groups {
 
 /// The columns of a unit.
 pub const UNIT: usize = sys::FC_UNIT as usize;
+/// Calls of more rows take rows of 16 bits too.
+pub const FEW_ROWS: usize = sys::FC_BLOCK_FEW_ROWS as usize;
 /// The most output units of a group.
 pub const GROUP_UNITS: usize = sys::FC_GROUP_UNITS as usize;
 /// The numbers that describe a group.
@@ -50,8 +57,8 @@ impl Groups {
     }
 }
 
-/// `out = bias + x w`: rows times a matrix, of which only the blocks of groups are not zero. Factors are rounded to TF32 and sums are in
-/// `f32`.
+/// `out = bias + x w`: rows times a matrix, of which only the blocks of groups are not zero. Factors are rounded to TF32, which has
+/// all bits of 16-bit types, and sums are in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// The rows `[rows, inputs]`.
@@ -81,7 +88,7 @@ pub struct Product {
 /// call on the stream writes the device's numbers of groups: they are read before it has ended.
 pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error> {
     let raw = sys::fc_block_sparse {
-        x: pointer::<f32>(product.x.elements).cast_const(),
+        x: pointer::<c_void>(product.x.elements).cast_const(),
         weights: pointer::<f32>(product.weights.elements).cast_const(),
         bias: pointer::<f32>(product.bias).cast_const(),
         out: pointer(product.out.elements),
@@ -90,6 +97,8 @@ pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error>
         weights_stride: product.weights.stride as i64,
         out_stride: product.out.stride as i64,
         transposed: product.transposed.into(),
+        x_dtype: code(product.x.dtype),
+        out_dtype: code(product.out.dtype),
         groups: product.groups.raw(),
     };
     target.launch("fc_block_sparse_product", |stream| {
@@ -133,8 +142,8 @@ pub fn partials(rows: usize, groups: usize) -> usize {
 /// The contract of [`product`] holds.
 pub unsafe fn weights(target: Target<'_>, weights: Weights) -> Result<(), Error> {
     let raw = sys::fc_block_sparse_gradient {
-        x: pointer::<f32>(weights.x.elements).cast_const(),
-        gradient: pointer::<f32>(weights.gradient.elements).cast_const(),
+        x: pointer::<c_void>(weights.x.elements).cast_const(),
+        gradient: pointer::<c_void>(weights.gradient.elements).cast_const(),
         partials: pointer(weights.partials),
         to: pointer(weights.to.elements),
         of_bias: pointer(weights.of_bias),
@@ -142,6 +151,8 @@ pub unsafe fn weights(target: Target<'_>, weights: Weights) -> Result<(), Error>
         x_stride: weights.x.stride as i64,
         gradient_stride: weights.gradient.stride as i64,
         to_stride: weights.to.stride as i64,
+        x_dtype: code(weights.x.dtype),
+        gradient_dtype: code(weights.gradient.dtype),
         groups: weights.groups.raw(),
     };
     target.launch("fc_block_sparse_weights", |stream| {

@@ -103,7 +103,7 @@ pub use half;
 pub use library::load_library;
 pub use memory::{Address, Memory, MemoryMut};
 pub(crate) use operator::OnCuda;
-pub use operator::{Evaluation, Operator, StridedTensor, StridedWorkspace};
+pub use operator::{Evaluation, Operator, StridedTensor, StridedWorkspace, WideTensors};
 pub use packing::{
     JoinedBackward, JoinedForward, MOST_JOINED, Packed, PackedBackward, PackedGradient, Packing,
     join,

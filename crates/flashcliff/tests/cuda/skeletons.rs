@@ -51,6 +51,7 @@ fn plan(program: &Program, batch: i64, channels: i64) -> sys::fc_plan {
         strided: 0,
         input_strides: Default::default(),
         output_strides: Default::default(),
+        wide: 0,
     };
     let mut plan = sys::fc_plan::default();
     // SAFETY: the kernel is one of the library; only sizes and alignments of the call are read.

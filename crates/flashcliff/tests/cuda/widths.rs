@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
-use flashcliff::cuda::{Array, Dtypes, StridedTensor, StridedWorkspace};
+use flashcliff::cuda::{Array, Dtypes, StridedTensor, StridedWorkspace, WideTensors};
 use flashcliff::{Algebra, Dims, Dtype, Error, Operator};
 
 use crate::device::device;
@@ -92,9 +92,26 @@ fn with_strides(op: &Operator, dims: Dims) {
     let want = results::<f64>(op, &dims, &inputs);
     for (dtype, within) in [(Dtype::F64, 1e-12), (Dtype::F32, 2e-5)] {
         for gap in [0, 3] {
-            let got = strided(op, &dims, &inputs, dtype, gap);
+            let got = strided(op, &dims, &inputs, (dtype, WideTensors::default()), gap);
             near(op, &got, &want, within, &format!("{dims:?}"));
         }
+    }
+    // Tensors of two types: wide ones keep all digits.
+    let eighths = |x: &f64| (x * 8.0).round() / 8.0;
+    let of_two = |(at, own): (usize, &Vec<f64>)| match at % 2 {
+        0 => own.iter().map(eighths).collect(),
+        _ => own.clone(),
+    };
+    let inputs: Vec<Vec<f64>> = inputs.iter().enumerate().map(of_two).collect();
+    let want = results::<f64>(op, &dims, &inputs);
+    for outputs in [0, !0] {
+        let wide = WideTensors {
+            inputs: 0xaaaa_aaaa,
+            outputs,
+        };
+        let got = strided(op, &dims, &inputs, (Dtype::Bf16, wide), 4);
+        let within = if outputs == 0 { 1e-2 } else { 2e-5 };
+        near(op, &got, &want, within, &format!("{dims:?}, {wide:?}"));
     }
 }
 
@@ -166,25 +183,41 @@ fn strided(
     op: &Operator,
     dims: &Dims,
     inputs: &[Vec<f64>],
-    dtype: Dtype,
+    (dtype, wide): (Dtype, WideTensors),
     gap: usize,
 ) -> Vec<Vec<f64>> {
     let stream = device().new_stream().expect("a stream");
     let on_gpu = op.on_cuda(device()).expect("kernels can be compiled");
     assert!(on_gpu.takes_strides());
-    let dtypes = Dtypes::uniform(dtype);
-    let given = inputs.iter().zip(op.inputs());
+    let dtypes = Dtypes {
+        lanes: dtype,
+        params: if dtype.bytes() == 2 {
+            Dtype::F32
+        } else {
+            dtype
+        },
+    };
+    let type_of = |is_parameter: bool, set: u32, at: usize| match is_parameter || set >> at & 1 != 0
+    {
+        true => dtypes.params,
+        false => dtype,
+    };
+    let given = inputs.iter().zip(op.inputs()).enumerate();
     let given: Vec<Rows> = given
-        .map(|(values, spec)| Rows::new(&stream, dtype, spec.shape(dims), values, gap))
+        .map(|(at, (values, spec))| {
+            let own = type_of(spec.is_parameter(), wide.inputs, at);
+            Rows::new(&stream, own, spec.shape(dims), values, gap)
+        })
         .collect();
-    let made = op.outputs().iter().map(|spec| {
+    let made = op.outputs().iter().enumerate().map(|(at, spec)| {
         let shape = spec.shape(dims);
         let nothing = vec![f64::NAN; shape.iter().product()];
-        Rows::new(&stream, dtype, shape, &nothing, gap)
+        let own = type_of(spec.is_parameter(), wide.outputs, at);
+        Rows::new(&stream, own, shape, &nothing, gap)
     });
     let made: Vec<Rows> = made.collect();
     let bytes = on_gpu
-        .run_strided_workspace_bytes(dims, dtypes)
+        .run_strided_workspace_bytes(dims, dtypes, wide)
         .expect("a size");
     let workspace = Array::zeros(&stream, Dtype::F32, &[bytes.div_ceil(4)]).expect("memory");
     let read: Vec<StridedTensor> = given.iter().map(|rows| rows.tensor(&stream)).collect();
@@ -195,8 +228,16 @@ fn strided(
         bytes,
     };
     // SAFETY: the tensors hold what their strides reach, until they are read back below.
-    let done =
-        unsafe { on_gpu.run_strided(stream.cu_stream(), dims, dtypes, &read, &written, space) };
+    let done = unsafe {
+        on_gpu.run_strided(
+            stream.cu_stream(),
+            dims,
+            (dtypes, wide),
+            &read,
+            &written,
+            space,
+        )
+    };
     done.expect("a launch");
     made.iter().map(|rows| rows.values(&stream)).collect()
 }

@@ -52,6 +52,20 @@ pub(super) fn kept(step: &tokens::Attention, sizes: &Sizes) -> usize {
     bytes / sizes.dtype.bytes()
 }
 
+/// Whether the tokens of a step, and its result, may have 16 bits. Differences of positions would lose their digits, and
+/// kernels of attention write results as tokens of `f32`.
+pub(super) fn take_16_bits(step: &tokens::Attention) -> [bool; 2] {
+    [step.head.points.is_none(), false]
+}
+
+/// The sizes with the type of the tokens of an input: a context is wide.
+fn of_side(sizes: &Sizes, side: usize) -> Sizes {
+    match side {
+        0 => sizes.end(0),
+        _ => *sizes,
+    }
+}
+
 /// The numbers of features of queries and keys, and of values.
 pub(super) fn features(step: &tokens::Attention) -> [usize; 2] {
     [Part::Query, Part::Value].map(|part| step.head.features(part))
@@ -138,6 +152,7 @@ impl Heads {
         [weights, of_weights]: [CUdeviceptr; 2],
     ) -> Vec<ItemPart> {
         let (step, head) = (&self.step, &self.step.head);
+        let ends = of_side(sizes, side);
         let set = |blades: &mut dyn Iterator<Item = usize>| {
             blades.fold(0_u32, |set, blade| set | 1 << blade)
         };
@@ -160,7 +175,7 @@ impl Heads {
             };
             let weighs = distances == Some(Distances::Query);
             ItemPart {
-                items: sizes.part(head.blades, [all, own, before.and(place.first)], x),
+                items: ends.part(head.blades, [all, own, before.and(place.first)], x),
                 features: features[place.part as usize],
                 width: self.widths[usize::from(place.part == Part::Value)],
                 weights: if weighs { weights } else { 0 },
@@ -206,7 +221,7 @@ impl Heads {
         let sizes = &site.sizes;
         for (side, x) in self.inputs(given) {
             let parts = self.parts(sizes, (side, x), features, [given.parameters, 0]);
-            let of_items = sizes.items_of(side, self.step.head.channels());
+            let of_items = of_side(sizes, side).items_of(side, self.step.head.channels());
             let (target, split) = (site.target(), self.split(sizes));
             // SAFETY: parts are different channels of packed rows, each with its own features; the caller promises the rest.
             unsafe { self.items.heads(target, of_items, split, &parts) }?;
@@ -239,7 +254,7 @@ impl Heads {
             let parts = self.parts(sizes, (side, x), features, weights);
             let places = self.parts(sizes, (side, to), features, weights);
             let places: Vec<ItemTensor> = places.iter().map(|part| part.items).collect();
-            let of_items = sizes.items_of(side, self.step.head.channels());
+            let of_items = of_side(sizes, side).items_of(side, self.step.head.channels());
             let (target, split) = (site.target(), self.split(sizes));
             // SAFETY: as in `write`, and there is a number for each row and weight.
             unsafe {

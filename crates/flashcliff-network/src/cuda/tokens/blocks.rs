@@ -58,9 +58,7 @@ impl Blocks {
         let Layout {
             inputs, outputs, ..
         } = layout;
-        let is_whole = |side: usize| side > 0 && side.is_multiple_of(UNIT);
-        let is_tf32 = sizes.dtype == Dtype::F32 && sizes.precision == MatmulPrecision::Tf32;
-        if !is_tf32 || !is_whole(inputs) || !is_whole(outputs) {
+        if !serve(layout, sizes) {
             return Ok(None);
         }
         let units = units_of([inputs, outputs], is_filled);
@@ -82,8 +80,7 @@ impl Blocks {
         let few: Vec<Group> = few.collect();
         Ok(Some(Self {
             layout,
-            makes_rows: sizes.rows() <= FEW_ROWS
-                || ELEMENTS * filled * UNIT * UNIT <= inputs * outputs,
+            makes_rows: makes_rows(layout, filled, sizes),
             backward: Grouped::new(&alike(&units), constants)?,
             forward: Grouped::new(&forward, constants)?,
             weights: Grouped::new(&few, constants)?,
@@ -94,6 +91,24 @@ impl Blocks {
     /// Whether products that make rows leave out zeros.
     pub(super) fn makes_rows(&self) -> bool {
         self.makes_rows
+    }
+
+    /// Whether tokens on both sides of a map with such a matrix may have 16 bits.
+    pub(super) fn take_16_bits(
+        layout: Layout,
+        is_filled: impl Fn(usize) -> bool,
+        sizes: &Sizes,
+    ) -> bool {
+        if !serve(layout, sizes) || sizes.rows() <= block_sparse::FEW_ROWS {
+            return false;
+        }
+        let units = units_of([layout.inputs, layout.outputs], is_filled);
+        let filled = units
+            .iter()
+            .flatten()
+            .filter(|is_filled| **is_filled)
+            .count();
+        makes_rows(layout, filled, sizes)
     }
 
     /// The elements of the matrix and of its bias that products read, in order.
@@ -123,15 +138,16 @@ impl Blocks {
         site: &Site<'_>,
         [x, matrix, to]: [CUdeviceptr; 3],
     ) -> Result<(), Error> {
+        let (sizes, layout) = (&site.sizes, self.layout);
         let Layout {
             inputs, outputs, ..
-        } = self.layout;
+        } = layout;
         let product = Product {
-            x: rows(x, inputs),
-            weights: rows(matrix, outputs),
-            bias: site.sizes.after(matrix, self.layout.bias),
-            out: rows(to, outputs),
-            rows: site.sizes.rows(),
+            x: rows(x, inputs, sizes.end_dtype(0)),
+            weights: rows(matrix, outputs, sizes.dtype),
+            bias: sizes.after(matrix, layout.bias),
+            out: rows(to, outputs, sizes.end_dtype(1)),
+            rows: sizes.rows(),
             transposed: false,
             groups: self.forward.at(site),
         };
@@ -148,15 +164,16 @@ impl Blocks {
         site: &Site<'_>,
         [g, matrix, to]: [CUdeviceptr; 3],
     ) -> Result<(), Error> {
+        let (sizes, layout) = (&site.sizes, self.layout);
         let Layout {
             inputs, outputs, ..
-        } = self.layout;
+        } = layout;
         let product = Product {
-            x: rows(g, outputs),
-            weights: rows(matrix, outputs),
+            x: rows(g, outputs, sizes.end_dtype(1)),
+            weights: rows(matrix, outputs, sizes.dtype),
             bias: 0,
-            out: rows(to, inputs),
-            rows: site.sizes.rows(),
+            out: rows(to, inputs, sizes.end_dtype(0)),
+            rows: sizes.rows(),
             transposed: true,
             groups: self.backward.at(site),
         };
@@ -173,16 +190,17 @@ impl Blocks {
         site: &Site<'_>,
         [x, g, to, partials]: [CUdeviceptr; 4],
     ) -> Result<(), Error> {
+        let (sizes, layout) = (&site.sizes, self.layout);
         let Layout {
             inputs, outputs, ..
-        } = self.layout;
+        } = layout;
         let weights = Weights {
-            x: rows(x, inputs),
-            gradient: rows(g, outputs),
+            x: rows(x, inputs, sizes.end_dtype(0)),
+            gradient: rows(g, outputs, sizes.end_dtype(1)),
             partials,
-            to: rows(to, outputs),
-            of_bias: site.sizes.after(to, self.layout.bias),
-            rows: site.sizes.rows(),
+            to: rows(to, outputs, sizes.dtype),
+            of_bias: sizes.after(to, layout.bias),
+            rows: sizes.rows(),
             groups: self.weights.at(site),
         };
         // SAFETY: the units belong to the matrix; the caller promises the rest.
@@ -190,8 +208,24 @@ impl Blocks {
     }
 }
 
-fn rows(elements: CUdeviceptr, stride: usize) -> Rows {
-    Rows { elements, stride }
+fn rows(elements: CUdeviceptr, stride: usize, dtype: Dtype) -> Rows {
+    Rows {
+        elements,
+        stride,
+        dtype,
+    }
+}
+
+/// Whether the kernels serve a matrix.
+fn serve(layout: Layout, sizes: &Sizes) -> bool {
+    let is_whole = |side: usize| side > 0 && side.is_multiple_of(UNIT);
+    let is_tf32 = sizes.dtype == Dtype::F32 && sizes.precision == MatmulPrecision::Tf32;
+    is_tf32 && is_whole(layout.inputs) && is_whole(layout.outputs)
+}
+
+/// Whether products that make rows leave out zeros, of a matrix with so many blocks.
+fn makes_rows(layout: Layout, blocks: usize, sizes: &Sizes) -> bool {
+    sizes.rows() <= FEW_ROWS || ELEMENTS * blocks * UNIT * UNIT <= layout.inputs * layout.outputs
 }
 
 impl Grouped {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace};
-use flashcliff::{Device, Dims, Dtype};
+use flashcliff::cuda::{Dtypes, Operator, StridedTensor, StridedWorkspace, WideTensors};
+use flashcliff::{Device, Dims};
 
 use super::constants::Constants;
 use super::sums::Ways;
@@ -46,6 +46,10 @@ impl Kind {
     }
 }
 
+impl Kind {
+    const ALL: [Self; 4] = [Self::Forward, Self::OfSums, Self::Gradient, Self::Adding];
+}
+
 /// The kinds of operators that calls of a step run.
 pub(super) type Kinds = [bool; 4];
 
@@ -64,53 +68,59 @@ pub(super) fn kinds(plan: &Plan) -> HashMap<usize, Kinds> {
 
 /// Compiles the kernels of all steps that are operators, each once, at the same time. What cannot be compiled says so
 /// when its step is made ready.
-pub(super) fn compile(steps: &[(usize, &Step, Kinds)], device: &Device, dtype: Dtype) {
-    let mut operators: Vec<(&flashcliff::Operator, Dims)> = Vec::new();
-    for (_, step, kinds) in steps {
+pub(super) fn compile(steps: &[(&Step, Kinds, Sizes)], device: &Device) {
+    type Own<'a> = (&'a flashcliff::Operator, Dims, (Dtypes, WideTensors));
+    let mut operators: Vec<Own<'_>> = Vec::new();
+    for (step, kinds, sizes) in steps {
         let Step::Lanes(step) = step else { continue };
-        let own = step.operators(*kinds).into_iter().flatten();
-        // Kernels depend on the channels, not on the rows.
-        operators.extend(own.map(|operator| (operator, step.dims(1))));
+        for (kind, operator) in Kind::ALL.into_iter().zip(step.operators(*kinds)) {
+            // Kernels depend on the channels, not on the rows.
+            operators.extend(operator.map(|own| (own, step.dims(1), step.types(kind, sizes))));
+        }
     }
-    let key = |(operator, dims): &(&flashcliff::Operator, Dims)| {
+    let key = |(operator, dims, (_, wide)): &Own<'_>| {
         let program = operator.program().map(std::ptr::from_ref);
-        (program, dims.in_channels, dims.scalar_channels)
+        let sets = [wide.inputs, wide.outputs];
+        (program, dims.in_channels, dims.scalar_channels, sets)
     };
     operators.sort_by_key(key);
     operators.dedup_by_key(|own| key(own));
     std::thread::scope(|scope| {
-        for (operator, dims) in operators {
+        for (operator, dims, (dtypes, wide)) in operators {
             scope.spawn(move || {
                 let own = operator.on_cuda(device)?;
-                own.prepare_strided(&dims, Dtypes::uniform(dtype))
+                own.prepare_strided(&dims, dtypes, wide)
             });
         }
     });
 }
 
-/// An operator that is compiled, with the bytes of its workspace.
+/// An operator that is compiled, with the types of its tensors and the bytes of its workspace.
 #[derive(Debug)]
 struct Kernel {
     operator: Operator,
+    types: (Dtypes, WideTensors),
     bytes: usize,
 }
 
 impl Kernel {
     fn new(
-        operator: &flashcliff::Operator,
+        (operator, kind): (&flashcliff::Operator, Kind),
         step: &tokens::Lanes,
         device: &Device,
         sizes: &Sizes,
     ) -> Result<Self, Error> {
-        let (dims, dtypes) = (step.dims(sizes.rows()), Dtypes::uniform(sizes.dtype));
+        let (dims, types) = (step.dims(sizes.rows()), step.types(kind, sizes));
+        let (dtypes, wide) = types;
         let own = operator.on_cuda(device)?;
         if !own.takes_strides() {
             return Err(not_served(operator.name(), "an operator of one kernel"));
         }
-        own.prepare_strided(&dims, dtypes)?;
-        let bytes = own.run_strided_workspace_bytes(&dims, dtypes)?;
+        own.prepare_strided(&dims, dtypes, wide)?;
+        let bytes = own.run_strided_workspace_bytes(&dims, dtypes, wide)?;
         Ok(Self {
             operator: own,
+            types,
             bytes,
         })
     }
@@ -127,6 +137,46 @@ impl tokens::Lanes {
         ];
         std::array::from_fn(|at| all[at].filter(|_| kinds[at]))
     }
+
+    /// The types of the tensors of an operator. Numbers of rows are wide.
+    fn types(&self, kind: Kind, sizes: &Sizes) -> (Dtypes, WideTensors) {
+        let [reads_wide, writes_wide] = sizes.wide;
+        if reads_wide && writes_wide {
+            return (Dtypes::uniform(sizes.dtype), WideTensors::default());
+        }
+        let of_input = |place: &Place| reads_wide || matches!(place, Place::Rows);
+        let is_token = |place: &&Place| matches!(place, Place::Multivectors(_) | Place::Scalars(_));
+        let inputs = self.inputs.iter().map(of_input);
+        let outputs = self.outputs.iter().map(|_| writes_wide);
+        let tokens = self.inputs.iter().filter(is_token).map(of_input);
+        let (read, written): (Vec<bool>, Vec<bool>) = match kind {
+            Kind::Forward => (inputs.collect(), outputs.collect()),
+            Kind::OfSums => (
+                inputs.chain(tokens.clone()).collect(),
+                outputs.chain(tokens).collect(),
+            ),
+            Kind::Gradient | Kind::Adding => {
+                let all = inputs.clone().chain(outputs).zip(&self.gradient_reads);
+                let read = all.filter(|(_, is_read)| **is_read).map(|(own, _)| own);
+                let adds = matches!(kind, Kind::Adding);
+                let more = tokens.filter(|_| adds);
+                (read.chain(more).collect(), inputs.collect())
+            }
+        };
+        let set = |all: Vec<bool>| {
+            let bits = all.iter().enumerate();
+            bits.fold(0, |set, (at, own)| set | u32::from(*own) << at)
+        };
+        let dtypes = Dtypes {
+            lanes: sizes.features,
+            params: sizes.dtype,
+        };
+        let wide = WideTensors {
+            inputs: set(read),
+            outputs: set(written),
+        };
+        (dtypes, wide)
+    }
 }
 
 impl Lanes {
@@ -139,9 +189,9 @@ impl Lanes {
     ) -> Result<Self, Error> {
         let ways = parts.map(|parts| Ways::of_parameters(parts, sizes, constants));
         let mut kernels = [const { None }; 4];
-        for (kernel, operator) in kernels.iter_mut().zip(step.operators(kinds)) {
-            let own = operator.map(|operator| Kernel::new(operator, step, device, sizes));
-            *kernel = own.transpose()?;
+        for (kind, operator) in Kind::ALL.into_iter().zip(step.operators(kinds)) {
+            let own = operator.map(|own| Kernel::new((own, kind), step, device, sizes));
+            kernels[kind as usize] = own.transpose()?;
         }
         Ok(Self {
             kernels,
@@ -155,10 +205,10 @@ impl Lanes {
         [given.x, given.other, given.flat(self.ways)]
     }
 
-    /// A tensor among the packed rows of all, of one number for each row, or among parameters; the latter have no strides.
+    /// A tensor among the packed rows of an end, of one number for each row, or among parameters; the latter have no strides.
     fn tensor(
         &self,
-        sizes: &Sizes,
+        (sizes, end): (&Sizes, usize),
         all: Channels,
         place: Place,
         [tokens, other, parameters]: [CUdeviceptr; 3],
@@ -167,12 +217,12 @@ impl Lanes {
         let row_stride = all.width_over(blades);
         let (address, blade_stride) = match place {
             Place::Multivectors(at) => (
-                sizes.after(tokens, at * each.multivectors),
+                sizes.end(end).after(tokens, at * each.multivectors),
                 all.multivectors,
             ),
             Place::Scalars(at) => {
                 let first = blades * all.multivectors + at * each.scalars;
-                (sizes.after(tokens, first), row_stride)
+                (sizes.end(end).after(tokens, first), row_stride)
             }
             Place::Rows => {
                 return StridedTensor {
@@ -202,7 +252,7 @@ impl Lanes {
         addresses: [CUdeviceptr; 3],
     ) -> impl Iterator<Item = StridedTensor> {
         let places = self.step.inputs.iter();
-        places.map(move |&place| self.tensor(sizes, self.step.input(), place, addresses))
+        places.map(move |&place| self.tensor((sizes, 0), self.step.input(), place, addresses))
     }
 
     /// The tensors of an input that are among tokens, in memory like that of the tokens.
@@ -214,7 +264,7 @@ impl Lanes {
 
     fn outputs(&self, sizes: &Sizes, tokens: CUdeviceptr) -> impl Iterator<Item = StridedTensor> {
         let places = self.step.outputs.iter();
-        places.map(move |&place| self.tensor(sizes, self.step.output(), place, [tokens, 0, 0]))
+        places.map(move |&place| self.tensor((sizes, 1), self.step.output(), place, [tokens, 0, 0]))
     }
 
     /// # Safety
@@ -227,18 +277,19 @@ impl Lanes {
         outputs: &[Option<StridedTensor>],
         workspace: CUdeviceptr,
     ) -> Result<(), Error> {
-        let Some(Kernel { operator, bytes }) = &self.kernels[kind as usize] else {
+        let Some(own) = &self.kernels[kind as usize] else {
             unreachable!("the plan of the call is the one that the step was made ready for");
         };
         let workspace = StridedWorkspace {
             address: workspace,
-            bytes: *bytes,
+            bytes: own.bytes,
         };
         let dims = self.step.dims(site.sizes.rows());
-        let dtypes = Dtypes::uniform(site.sizes.dtype);
         // SAFETY: the caller promises it.
-        let done =
-            unsafe { operator.run_strided(site.stream, &dims, dtypes, inputs, outputs, workspace) };
+        let done = unsafe {
+            own.operator
+                .run_strided(site.stream, &dims, own.types, inputs, outputs, workspace)
+        };
         Ok(done?)
     }
 }

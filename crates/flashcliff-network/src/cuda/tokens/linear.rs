@@ -25,6 +25,19 @@ pub(super) fn kept(step: &tokens::Linear, sizes: &Sizes) -> Result<usize, Error>
     Ok(layout.packed() + table.weights.len())
 }
 
+/// Whether the tokens of a step may have 16 bits.
+pub(super) fn takes_16_bits(step: &tokens::Linear, sizes: &Sizes) -> Result<bool, Error> {
+    let layout = Layout::of(step, sizes.dtype);
+    let sources = matrix::sources(step, layout)?;
+    let is_filled = |at: usize| is_filled(sources[at]);
+    Ok(Blocks::take_16_bits(layout, is_filled, sizes))
+}
+
+/// Whether the matrix has an element: where there is a constant 0, it has none.
+fn is_filled((parameter, factor): (Option<usize>, f64)) -> bool {
+    parameter.is_some() || factor != 0.0
+}
+
 fn table_of(
     step: &tokens::Linear,
     layout: Layout,
@@ -77,9 +90,7 @@ impl Linear {
             return Err(not_served("equivariant_linear", &expected));
         }
         let places = sums::places(parts.unwrap_or(&[count]));
-        // The matrix has no element where there is a constant 0.
-        let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
-        let blocks = Blocks::new(layout, is_filled, sizes, constants)?;
+        let blocks = Blocks::new(layout, |at| is_filled(sources[at]), sizes, constants)?;
         let of_chain = is_chained.then(|| table_of(step, layout, &sources));
         // Products that leave out zeros read no element outside of blocks, so none is written.
         let read = match &blocks {

@@ -202,27 +202,40 @@ fn ready(
     })
 }
 
-/// The sizes of a plan, for types that a step has kernels for: dropout for all.
+/// The sizes of a step whose tokens are wide, for types that it has kernels for: dropout for all.
 pub(super) fn sizes(
     step: &Step,
     batch: crate::Rows,
     [features, model]: [Dtype; 2],
     precision: MatmulPrecision,
 ) -> Result<Sizes, Error> {
+    let is_narrow = features != model && features.bytes() == 2 && model == Dtype::F32;
     let is_wide = matches!(model, Dtype::F32 | Dtype::F64);
-    match features == model && (is_wide || matches!(step, Step::Dropout(_))) {
+    match is_narrow || features == model && (is_wide || matches!(step, Step::Dropout(_))) {
         true => Ok(Sizes {
             batch,
             dtype: model,
+            features,
+            wide: [true; 2],
             precision,
         }),
         false => Err(not_served(
             "steps of transformers",
             &format!(
-                "features and a model of f32, or both of f64, got features of {features} and a model of {model}"
+                "a model of f32 with features of f32 or 16 bits, or both of f64, got features of {features} and a model of {model}"
             ),
         )),
     }
+}
+
+/// Whether the tokens that a step reads, and the tokens that it writes, may have 16 bits.
+pub(super) fn take_16_bits(step: &Step, sizes: &Sizes) -> Result<[bool; 2], Error> {
+    Ok(match step {
+        Step::Linear(step) => [linear::takes_16_bits(step, sizes)?; 2],
+        Step::Lanes(_) => [true; 2],
+        Step::Attention(step) => attention::take_16_bits(step),
+        _ => [false; 2],
+    })
 }
 
 impl Steps {
@@ -245,10 +258,20 @@ impl Steps {
             let kinds = *kinds.get(&plan.node(call).origin)?;
             Some((call, step_of(plan.work(call))?, kinds))
         });
-        let steps: Vec<(usize, &Step, Kinds)> = steps.collect();
-        lanes::compile(&steps, device, plan.types()[1]);
-        for &own in &steps {
-            made.add(plan, own, device, precision)?;
+        let sized = steps.map(|(call, step, kinds)| {
+            let origin = plan.node(call).origin;
+            let batch = plan.batch().seen_from(plan.set_of_node(origin));
+            let of_all = sizes(step, batch, plan.types(), precision)?;
+            let wide = plan.wide_ends(origin);
+            Ok::<_, Error>((call, (step, kinds, Sizes { wide, ..of_all })))
+        });
+        let (calls, steps): (Vec<usize>, Vec<(&Step, Kinds, Sizes)>) = sized
+            .collect::<Result<Vec<_>, Error>>()?
+            .into_iter()
+            .unzip();
+        lanes::compile(&steps, device);
+        for (&call, &own) in calls.iter().zip(&steps) {
+            made.add(plan, call, own, device)?;
         }
         if made.ready.is_empty() {
             return Ok(None);
@@ -268,16 +291,14 @@ impl Steps {
     fn add(
         &mut self,
         plan: &Plan,
-        (call, step, kinds): (usize, &Step, Kinds),
+        call: usize,
+        (step, kinds, sizes): (&Step, Kinds, Sizes),
         device: &Device,
-        precision: MatmulPrecision,
     ) -> Result<(), Error> {
         let origin = plan.node(call).origin;
         let Entry::Vacant(place) = self.ready.entry(origin) else {
             return Ok(());
         };
-        let batch = plan.batch().seen_from(plan.set_of_node(origin));
-        let sizes = sizes(step, batch, plan.types(), precision)?;
         let parts = plan.gathered.matrix_of(call).map(|own| &own.parts);
         let lens = parts.map(|parts| {
             let lens = parts.iter().map(|&part| Ok(plan.spot(part)?.len()));

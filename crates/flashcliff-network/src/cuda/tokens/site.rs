@@ -11,17 +11,37 @@ use crate::network::Set;
 use crate::tokens::Channels;
 use crate::{Error, Rows};
 
-/// The rows and the types of a plan.
+/// The rows and the types of a step in a plan.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Sizes {
     pub(in crate::cuda) batch: Rows,
+    /// The type of the model, which all has but tokens that are not wide.
     pub(in crate::cuda) dtype: Dtype,
+    /// The type of tokens that are not wide.
+    pub(in crate::cuda) features: Dtype,
+    /// Whether the tokens that the step reads, and the tokens that it writes, are wide.
+    pub(in crate::cuda) wide: [bool; 2],
     pub(in crate::cuda) precision: MatmulPrecision,
 }
 
 impl Sizes {
     pub(super) fn rows(&self) -> usize {
         self.batch.count()
+    }
+
+    /// The sizes with the type of the tokens that are read (0), or written (1).
+    pub(super) fn end(&self, at: usize) -> Self {
+        Self {
+            dtype: self.end_dtype(at),
+            ..*self
+        }
+    }
+
+    pub(super) fn end_dtype(&self, at: usize) -> Dtype {
+        match self.wide[at] {
+            true => self.dtype,
+            false => self.features,
+        }
     }
 
     /// The bytes of so many elements.

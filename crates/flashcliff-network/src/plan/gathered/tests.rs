@@ -56,6 +56,7 @@ fn plan_with(
         adds: gathers,
         joins,
         fuses,
+        takes_16_bits: None,
     };
     Plan::new(network, stages, rows, [Dtype::F32; 2], &saved_len, target).unwrap()
 }

@@ -127,6 +127,7 @@ pub(crate) fn kernels(
             pointwise: single.shape.is_pointwise.into(),
             walks: single.tiles.is_some().into(),
             tiles: single.tiles.unwrap_or_default().map(number),
+            wide: walker.map_or(0, |walker| walker.wide),
             is_f64: is_f64.into(),
         };
         for (kernel, code) in single.kernels.iter().zip(&codes) {

@@ -23,7 +23,7 @@ use crate::operator::{Dims, Pass, each};
 pub use evaluate::Evaluation;
 pub(crate) use implementation::OnCuda;
 pub(crate) use launch::{Given, Member};
-pub use strided::{StridedTensor, StridedWorkspace};
+pub use strided::{StridedTensor, StridedWorkspace, WideTensors};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
 ///

@@ -29,6 +29,16 @@ impl StridedTensor {
     }
 }
 
+/// The tensors of a run with strides that have elements of `f32` where others have 16 bits: sets of bits, of which bit
+/// `i` stands for input or output `i` of the operator. Parameters and their gradients have the type of the parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WideTensors {
+    /// Inputs.
+    pub inputs: u32,
+    /// Outputs.
+    pub outputs: u32,
+}
+
 /// The workspace of a run on tensors with strides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StridedWorkspace {
@@ -48,10 +58,16 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::workspace_bytes`]; [`Error::UnsupportedOnCuda`] for operators that are not one kernel.
-    pub fn run_strided_workspace_bytes(&self, dims: &Dims, dtypes: Dtypes) -> Result<usize, Error> {
+    pub fn run_strided_workspace_bytes(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        wide: WideTensors,
+    ) -> Result<usize, Error> {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
-        self.one_kernel()?.strided_workspace_bytes(dims, dtypes)
+        self.one_kernel()?
+            .strided_workspace_bytes(dims, (dtypes, wide))
     }
 
     /// Does the work that only the first [`Self::run_strided`] of such sizes would do: compiles the kernel, and loads
@@ -60,10 +76,15 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::run_strided_workspace_bytes`].
-    pub fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+    pub fn prepare_strided(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        wide: WideTensors,
+    ) -> Result<(), Error> {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
-        self.one_kernel()?.prepare_strided(dims, dtypes)
+        self.one_kernel()?.prepare_strided(dims, (dtypes, wide))
     }
 
     /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and
@@ -84,7 +105,7 @@ impl Operator {
         &self,
         stream: RawStream,
         dims: &Dims,
-        dtypes: Dtypes,
+        (dtypes, wide): (Dtypes, WideTensors),
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
         workspace: StridedWorkspace,
@@ -93,7 +114,7 @@ impl Operator {
         let lanes = self.one_kernel()?;
         self.operator.check_count("inputs", inputs.len())?;
         self.device.make_current()?;
-        let needed = lanes.strided_workspace_bytes(dims, dtypes)?;
+        let needed = lanes.strided_workspace_bytes(dims, (dtypes, wide))?;
         if workspace.bytes < needed {
             return Err(Error::WorkspaceTooSmall {
                 operator: self.operator.name().to_owned(),
@@ -102,7 +123,7 @@ impl Operator {
             });
         }
         // SAFETY: the caller promises it, and the context is current.
-        unsafe { lanes.run_strided(stream, dims, dtypes, inputs, outputs, workspace) }
+        unsafe { lanes.run_strided(stream, dims, (dtypes, wide), inputs, outputs, workspace) }
     }
 
     fn one_kernel(&self) -> Result<&Lanes, Error> {

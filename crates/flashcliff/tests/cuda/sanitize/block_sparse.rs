@@ -56,15 +56,24 @@ const LONG: Case = Case {
 };
 
 pub(super) fn run() {
-    // Few rows have separate kernels.
-    for rows in [1, 70, 800, 8200] {
-        for transposed in [false, true] {
-            call(&SHORT, rows, transposed);
-        }
-    }
+    let wide = [Dtype::F32; 3];
     for transposed in [false, true] {
+        // Few rows have separate kernels.
+        for rows in [1, 70, 800, 8200] {
+            call(&SHORT, rows, transposed, wide);
+        }
         for case in [&MIDDLE, &LONG] {
-            call(case, 1000, transposed);
+            call(case, 1000, transposed, wide);
+        }
+        // Results are whole numbers that f16 has.
+        for (x, rest) in [
+            (Dtype::Bf16, Dtype::F16),
+            (Dtype::F16, Dtype::F32),
+            (Dtype::F32, Dtype::F16),
+            (Dtype::F32, Dtype::Bf16),
+        ] {
+            call(&SHORT, 8200, transposed, [x, Dtype::F16, rest]);
+            call(&LONG, 1000, transposed, [x, Dtype::F16, rest]);
         }
     }
 }
@@ -77,7 +86,8 @@ fn is_in_a_group(case: &Case, input: usize, output: usize) -> bool {
         .any(|(inputs, outputs)| has(inputs, input) && has(outputs, output))
 }
 
-fn call(case: &Case, rows: usize, transposed: bool) {
+/// The types are of rows, of the result, and of its gradient.
+fn call(case: &Case, rows: usize, transposed: bool, types: [Dtype; 3]) {
     let most = |of: fn(&(&[i32], &[i32])) -> usize| case.groups.iter().map(of).max();
     assert!(most(|(_, outputs)| outputs.len()) <= Some(GROUP_UNITS));
     let has_gradients = most(|(inputs, _)| inputs.len()) <= Some(GROUP_INPUTS);
@@ -85,10 +95,10 @@ fn call(case: &Case, rows: usize, transposed: bool) {
     let [inputs, outputs] = case.units.map(|units| units * UNIT);
     // The rows of the input lie further apart than they are wide.
     let stride = inputs + 4;
-    let x = bench.integers(rows * stride);
+    let x = bench.whole(types[0], rows * stride);
     let matrix = bench.integers(inputs * outputs);
     let bias = bench.integers(outputs);
-    let gradient = bench.integers(rows * outputs);
+    let gradient = bench.whole(types[2], rows * outputs);
     let (mut table, mut units) = (Vec::new(), Vec::new());
     for (from, to) in case.groups {
         for part in [from, to] {
@@ -106,22 +116,30 @@ fn call(case: &Case, rows: usize, transposed: bool) {
         units: units.address(),
         count: case.groups.len(),
     };
-    let lines = |elements: u64, stride: usize| Rows { elements, stride };
+    let lines = |elements: u64, stride: usize, dtype: Dtype| Rows {
+        elements,
+        stride,
+        dtype,
+    };
     // Results of no group keep what they are.
     let untouched = 7.0;
-    let out = bench.given(Dtype::F32, vec![untouched; rows * outputs]);
+    let out = bench.given(types[1], vec![untouched; rows * outputs]);
     let to = bench.given(Dtype::F32, vec![untouched; inputs * outputs]);
     let of_bias = bench.given(Dtype::F32, vec![untouched; outputs]);
     let parts = bench.result(Dtype::F32, partials(rows, case.groups.len()));
-    let x_rows = lines(x.address(), stride);
+    let x_rows = lines(x.address(), stride, types[0]);
     // SAFETY: each tensor is an allocation that has what its rows and units reach, and lives until results were read, as do the
     // numbers of groups.
     unsafe {
         let own = Product {
             x: x_rows,
-            weights: lines(matrix.address(), if transposed { inputs } else { outputs }),
+            weights: lines(
+                matrix.address(),
+                if transposed { inputs } else { outputs },
+                Dtype::F32,
+            ),
             bias: bias.address(),
-            out: lines(out.address(), outputs),
+            out: lines(out.address(), outputs, types[1]),
             rows,
             transposed,
             groups,
@@ -129,9 +147,9 @@ fn call(case: &Case, rows: usize, transposed: bool) {
         product(bench.target(), own).expect("a call");
         let own = Weights {
             x: x_rows,
-            gradient: lines(gradient.address(), outputs),
+            gradient: lines(gradient.address(), outputs, types[2]),
             partials: parts.address(),
-            to: lines(to.address(), outputs),
+            to: lines(to.address(), outputs, Dtype::F32),
             of_bias: of_bias.address(),
             rows,
             groups,
@@ -144,7 +162,7 @@ fn call(case: &Case, rows: usize, transposed: bool) {
     if !reads_back() {
         return;
     }
-    let what = format!("{rows} rows, transposed {transposed}");
+    let what = format!("{rows} rows of {types:?}, transposed {transposed}");
     let [got, of_matrix, of_bias] = [&out, &to, &of_bias].map(|made| bench.read(made, &what));
     let weight = |input: usize, output: usize| {
         matrix.given[match transposed {

@@ -74,8 +74,13 @@ impl Bench {
 
     /// Small whole numbers, whose products and sums are exact.
     pub(super) fn integers(&mut self, count: usize) -> Numbers {
+        self.whole(Dtype::F32, count)
+    }
+
+    /// The same in another type.
+    pub(super) fn whole(&mut self, dtype: Dtype, count: usize) -> Numbers {
         let values = self.random.integers(count);
-        self.given(Dtype::F32, values)
+        self.given(dtype, values)
     }
 
     /// The address of whole numbers that a kernel reads, with their memory.

@@ -44,6 +44,7 @@ pub(in crate::cuda) fn room(
 pub(super) fn may_have(step: &Linear, sizes: &Sizes) -> bool {
     let sides = [step.input, step.output()];
     sizes.dtype == Dtype::F32
+        && sizes.features == Dtype::F32
         && sizes.precision == MatmulPrecision::Tf32
         && table::fits(sides, step.geometry.blades())
 }

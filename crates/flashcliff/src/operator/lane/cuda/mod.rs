@@ -21,7 +21,7 @@ use crate::cuda::device::Device;
 use crate::cuda::dtype::{Dtypes, code};
 #[cfg(feature = "jit")]
 use crate::cuda::jit;
-use crate::cuda::operator::{StridedTensor, StridedWorkspace};
+use crate::cuda::operator::{StridedTensor, StridedWorkspace, WideTensors};
 use crate::cuda::{Address, OnCuda, RawStream, fault, launches};
 use crate::operator::{Dims, LaneOperator, Operator, Pass};
 use crate::programs::Known;
@@ -124,9 +124,12 @@ impl Lanes {
 
     /// Loads the kernel of [`Self::run_strided`] on the current device, for tensors that lie at multiples of as many
     /// elements as their channels.
-    pub(crate) fn prepare_strided(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        let mut call = self.empty_call(dims, dtypes);
-        call.strided = 1;
+    pub(crate) fn prepare_strided(
+        &self,
+        dims: &Dims,
+        types: (Dtypes, WideTensors),
+    ) -> Result<(), Error> {
+        let mut call = self.strided_call(dims, types);
         self.load(Pass::Forward, &mut call)
     }
 
@@ -258,6 +261,34 @@ impl Lanes {
             strided: 0,
             input_strides: Default::default(),
             output_strides: Default::default(),
+            wide: 0,
+        }
+    }
+
+    /// A call on tensors with strides, without addresses.
+    fn strided_call(&self, dims: &Dims, (dtypes, wide): (Dtypes, WideTensors)) -> sys::fc_call {
+        let source = self.program.source();
+        let is_in = |set: u32, at: usize| set >> at & 1;
+        let inputs = source.arguments.iter().enumerate().map(|(at, place)| {
+            let bit = match *place {
+                Argument::Input(own) => own,
+                Argument::RowValue(own) => source.inputs.len() + own,
+                Argument::Param(_) => return 0,
+            };
+            is_in(wide.inputs, at) << bit
+        });
+        let outputs = source.results.iter().enumerate().map(|(at, place)| {
+            let bit = match *place {
+                Returned::Output(own) => own,
+                Returned::Total(own) => source.outputs.len() + own,
+                Returned::Sum(_) => return 0,
+            };
+            is_in(wide.outputs, at) << (sys::FC_FIRST_OUTPUT as usize + bit)
+        });
+        sys::fc_call {
+            strided: 1,
+            wide: inputs.chain(outputs).sum(),
+            ..self.empty_call(dims, dtypes)
         }
     }
 
@@ -265,10 +296,9 @@ impl Lanes {
     pub(crate) fn strided_workspace_bytes(
         &self,
         dims: &Dims,
-        dtypes: Dtypes,
+        types: (Dtypes, WideTensors),
     ) -> Result<usize, Error> {
-        let mut call = self.empty_call(dims, dtypes);
-        call.strided = 1;
+        let mut call = self.strided_call(dims, types);
         let kernel = self.kernel(Pass::Forward, &mut call)?.as_ptr();
         for sum in &mut call.sums[..self.program.source().sums.len()] {
             // It only matters whether the address is null.
@@ -290,14 +320,13 @@ impl Lanes {
         &self,
         stream: RawStream,
         dims: &Dims,
-        dtypes: Dtypes,
+        types: (Dtypes, WideTensors),
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
         workspace: StridedWorkspace,
     ) -> Result<(), Error> {
         let source = self.program.source();
-        let mut call = self.empty_call(dims, dtypes);
-        call.strided = 1;
+        let mut call = self.strided_call(dims, types);
         call.workspace = address(workspace.address);
         call.workspace_bytes = workspace.bytes;
         for (place, input) in source.arguments.iter().zip(inputs) {

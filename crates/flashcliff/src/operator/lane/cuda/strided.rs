@@ -72,22 +72,24 @@ fn chosen(walkers: &Walkers, program: &Known, call: &sys::fc_call) -> Walker {
     };
     // Sizes are not negative.
     let channels = [call.channels, call.scalars].map(|count| count as usize);
-    walkers.choose(channels, whole(program, call, bytes), bytes)
+    walkers.choose(channels, whole(program, call, bytes), (bytes, call.wide))
 }
 
 /// The most neighbouring channels, up to four, of which channels, strides and addresses of all lane tensors are multiples.
 fn whole(program: &Known, call: &sys::fc_call, bytes: usize) -> usize {
     let source = program.source();
-    let inputs = call.inputs[..source.inputs.len()]
-        .iter()
-        .map(|own| own.addr());
-    let outputs = call.outputs[..source.outputs.len()]
-        .iter()
-        .map(|own| own.addr());
-    // An address between elements is a multiple of none.
-    let elements = inputs.chain(outputs).map(|address| match address % bytes {
-        0 => address / bytes,
-        _ => 1,
+    let inputs = call.inputs[..source.inputs.len()].iter();
+    let inputs = inputs.enumerate().map(|(at, own)| (at, own.addr()));
+    let outputs = call.outputs[..source.outputs.len()].iter().enumerate();
+    let outputs = outputs.map(|(at, own)| (sys::FC_FIRST_OUTPUT as usize + at, own.addr()));
+    let elements = inputs.chain(outputs).map(|(bit, address)| {
+        let is_wide = call.wide >> bit & 1 != 0;
+        let bytes = if is_wide { bytes.max(4) } else { bytes };
+        // An address between elements is a multiple of none.
+        match address % bytes {
+            0 => address / bytes,
+            _ => 1,
+        }
     });
     let read = &call.input_strides[..source.inputs.len()];
     let written = &call.output_strides[..source.outputs.len()];
