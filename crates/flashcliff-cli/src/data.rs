@@ -66,8 +66,8 @@ What a point and a target are:
   csmpn-hulls                 a vertex, edge or triangle of 8 points: position, whether it is in the complex of the hull, 1 divided by
                               the number of its messages and by that of simplices, 1 at its dimension; one number
   forces                      16 atoms of silicon, each its place and 1, and 27 translations by -1, 0 or 1 lattice vectors, each with
-                              a 0; the force of each atom, in eV/Angstrom, and 5 times the mean energy of an atom, in eV above the
-                              crystal at rest
+                              a 0; for each atom its force, in eV/Angstrom, and 5 times the mean energy of an atom, in eV above
+                              the crystal at rest
 
 Jets have particles [jets, 80, 4] (energy and momentum, zeros after the last one), counts [jets], labels [jets] (1 of signal) and
 log_ratios [jets], what the best possible classifier would answer if it knew the frame of a jet.")]
