@@ -6,6 +6,8 @@
  *
  * Functions that can fail return FC_OK or another status. fc_last_error() then says what was expected and what came.
  * Operators do not change; threads may share them. Unwanted pointers are NULL.
+ *
+ * Programs are in crates/flashcliff-c/examples of the repository; their first lines say how to compile and link them.
  */
 #ifndef FLASHCLIFF_H
 #define FLASHCLIFF_H

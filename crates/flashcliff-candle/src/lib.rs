@@ -5,9 +5,11 @@
 //! * [`functional`] - the operators as functions of tensors.
 //! * [`rotors`] - exponentials, logarithms and interpolation of rotors, and layers of versors.
 //! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
-//! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes; GATr, and its model of gravity.
+//! * [`models`] - CGENN's models of convex hulls, O(5) regression, signed volumes and charged bodies; GATr and its model of
+//!   gravity; CSMPN's model on simplices; forces of atoms.
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam, AdamW and Lion with a state that can be saved, clipping and schedules.
+//! * [`objective`] - losses of models and of custom networks with all gradients, without candle's graph.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.
 //! * [`timeline`] - what the time of a step is spent on.
 //! * [`explain`](mod@explain) - what a network runs, before it is timed: calls, kernels, bytes, modelled times.
@@ -15,6 +17,7 @@
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
+//! * [`precision`] - how matrix products on a GPU round.
 //!
 //! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`; on a GPU single operators and
 //! layers also run in `bf16` and `f16`.

@@ -56,18 +56,21 @@ const JETS: Sizes = Sizes {
 /// Write the samples of a task, or jets, to a safetensors file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file has inputs [samples, points, numbers of a point] and targets [samples, targets] of train, val and test in f32: train.inputs and so on. They are
-those of `flashcliff train` with the same sizes and seed. Stored targets are normalised; recover the original units with
+The data are those of `flashcliff train` with the same sizes and seed, in f32: train.inputs [samples, points, numbers of a point],
+train.targets [samples, targets], and the same for val and test. Stored targets are normalised; recover the original units with
 target * target_scale + target_shift, where both are tensors of shape [1].
 
-Points of gravity, nbody and nbody5d are bodies: mass or charge, position, velocity; the targets are their positions afterwards, body after body.
-Points of csmpn-hulls are the vertices, edges and triangles of 8 points: position, whether a simplex is in the complex of the hull, 1 divided by the number of its
-messages and by that of simplices, 1 at its dimension.
-Points of forces are 16 atoms of silicon, each its place and 1, and 27 translations by -1, 0 or 1 lattice vectors, each with a 0; the targets are, atom after
-atom, its force in eV/Angstrom and 5 times the mean energy of an atom, in eV above the crystal at rest.
+What a point and a target are:
+  hulls, regression, volumes  a vector; one number
+  gravity, nbody, nbody5d     a body: mass or charge, position, velocity; the positions afterwards, body after body
+  csmpn-hulls                 a vertex, edge or triangle of 8 points: position, whether it is in the complex of the hull, 1 divided by
+                              the number of its messages and by that of simplices, 1 at its dimension; one number
+  forces                      16 atoms of silicon, each its place and 1, and 27 translations by -1, 0 or 1 lattice vectors, each with
+                              a 0; for each atom its force, in eV/Angstrom, and 5 times the mean energy of an atom, in eV above
+                              the crystal at rest
 
-Jets have particles [jets, 80, 4] (energy and momentum, zeros behind the last one), counts [jets], labels [jets] (1 of signal) and log_ratios [jets], what the
-best possible classifier would answer if it knew the frame of a jet.")]
+Jets have particles [jets, 80, 4] (energy and momentum, zeros after the last one), counts [jets], labels [jets] (1 of signal) and
+log_ratios [jets], what the best possible classifier would answer if it knew the frame of a jet.")]
 pub(crate) struct DataArgs {
     /// What to write.
     samples_of: Samples,

@@ -20,9 +20,9 @@ use crate::train::{
 /// Measure the errors of trained weights on the data of their task.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-WEIGHTS is best.safetensors or state.safetensors of a run of `train`, whose weights are those after the last step, or a file of another program with
-the names of CGENN's or GATr's state dict. Files of `train` say the settings of their run: the data are its own, and the errors are those that it printed,
-digit by digit, on the same device and SIMD tier. Files that say no settings have the data that `train` has without options.
+WEIGHTS is a file of `train`: best.safetensors, or state.safetensors, which has the weights after the last step; or a file of another
+program with the names of CGENN's or GATr's state dict. Files of `train` say the settings of their run: the data are the same, and so are
+the errors, digit by digit, on the same device and SIMD tier. Files without settings get the data that `train` has without options.
 Weights that are missing, that the network does not have, or that have another shape, type, algebra or norm are refused.")]
 pub(crate) struct EvalArgs {
     /// Task of the weights.

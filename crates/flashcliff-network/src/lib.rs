@@ -1,5 +1,8 @@
 //! Networks of Clifford-algebra operators as graphs: described once, differentiated, planned and run.
 //!
+//! `docs/add-a-network.md` in the repository builds one step by step; the example `store` makes a GATr, runs it and writes it
+//! to a file.
+//!
 //! * [`Network`] - values with shapes whose rows are open, and the nodes that compute them.
 //! * [`Network::gradients`] - nodes of the same network that compute gradients; [`Keep`] says what they keep.
 //! * [`Network::relation`] - relations between rows, for messages on graphs; a run gives their [`Segments`].

@@ -1,8 +1,8 @@
 //! Clifford-algebra operators for neural networks: fused, generated, with their gradients.
 //!
 //! This crate has neither a tensor type nor autograd: an [`Operator`] runs forward and
-//! backward on borrowed slices, and frameworks (candle, PyTorch, the command line) wrap it in their own
-//! tensors and autograd.
+//! backward on borrowed slices, and frameworks (candle, PyTorch) wrap it in their own tensors and autograd.
+//! Whole networks are in the crate `flashcliff-network`, and training is in `flashcliff-candle`.
 //!
 //! ```
 //! use flashcliff::{Algebra, Signature, Tensor, ops};
@@ -18,6 +18,13 @@
 //! assert_eq!(evaluation.output_shape, [8, batch, channels]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | for | see |
+//! |---|---|
+//! | the operators by name, and their options | [`ops`] |
+//! | gradients, derivatives, memory, operators of your own | [`Operator`], [`program`] |
+//! | rotors, messages on graphs, sums over segments | [`rotor`], [`messages`], [`segments`] |
+//! | parts of transformers on CPUs | [`attention`], [`equivariant`], [`dropout`] |
 //!
 //! # Conventions
 //! Tensors of multivectors are `[blades, batch, channels]`, contiguous, channels innermost; blades

@@ -36,32 +36,34 @@ use networks::{NetworkSelection, layer_names, network_names};
 /// Measure operators, layers, networks and training steps, beside what the machine reaches in the same run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every operator of the table runs with the defaults of its options. Before it is timed, both passes are checked against the formula in f64 on
+Operators: every operator of the table runs with the defaults of its options. Before it is timed, both passes are checked against the formula in f64 on
 some rows; a wrong result is an error. Work and floors are timed in turns, and medians compared. The floor is a streaming addition by all threads
 that moves as many bytes as the operator reads and writes at least, each tensor once.
 
-The least time of a case, its roofline, is that of its calls and the longer one of two times: that of the floor, and that of its operations at
+Roofline: the least time of a case is that of its calls and the longer one of two times: that of the floor, and that of its operations at
 the measured rate of multiply-adds. Efficiency is the least time over the measured one. What takes longest names the class: launch-bound,
 cache-bound (the floor is faster than a large addition), bandwidth-bound or compute-bound. Each class has an efficiency to aim at.
 
-Layers run in the types that they take, in the sizes of --algebra and --shape too: the forward pass and both passes. Networks run in f32: predictions and
+Layers: they run in the types that they take, in the sizes of --algebra and --shape too: the forward pass and both passes.
+
+Networks: they run in f32: predictions and
 training steps, with Adam; on a GPU the steps of hulls, regression and volumes in bf16 and f16 too, as by `train --precision`: there values between
 layers are of 16 bits, parameters of f32. Predictions are of f32 always. Before they are timed they are compared with f64 on the CPU: outputs and gradients, predictions, losses,
 and parameters after a step. Their bytes and operations are those of the calls that they make, of operators, matrix products and the optimiser; the
 floor is an addition for each call. Second derivatives are not measured.
 
-Memory is the most that was held at once, on the heap of the program or in the pool of the GPU, from the making of the case on, beside what must
+Memory: the most that was held at once, on the heap of the program or in the pool of the GPU, from the making of the case on, beside what must
 be held: parameters, the tensors of the largest call; for gradients also theirs and what forward passes keep for backward passes; in a training
 step the moments of Adam too. What matrix products on the CPU keep for each thread for the life of the process, a buffer of the size of a cache, is
 not part of it. Its target holds for two threads.
 
-On a GPU times are those of the GPU, between events around a CUDA graph of the calls, with other data in its second-level cache. `wall` is the
+GPUs: times are those of the GPU, between events around a CUDA graph of the calls, with other data in its second-level cache. `wall` is the
 time by the clock of the host from call to call, `captured` the same where the calls are one CUDA graph. The floor is an addition there too; rates of
 operations are those of large products of matrices. Work that cannot be captured has the time of single launches, and says why in the JSON.
 
-With --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
+Comparing: with --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
 (failure), or not comparable: another machine, no such case, a stored case of too few or impossible times, a floor that differs too much, too
-much noise. All times are taken relative to what the machine reached in the same moments. A case is slower if its ratio is beyond the limit and
+much noise. A run to compare with should have --repeats 30. All times are taken relative to what the machine reached in the same moments. A case is slower if its ratio is beyond the limit and
 an interval by Mann and Whitney excludes that nothing changed; what seems slower is measured again at the end. Exit status: 3 after a warning, 4
 after a failure, else 0.")]
 pub(crate) struct BenchArgs {
@@ -95,11 +97,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(network_names()))]
     network: Vec<String>,
 
-    /// Algebra, as cl300 or 3,0,0, in place of the usual ones; may be repeated.
+    /// Algebra, such as cl300 or 3,0,0, instead of the usual ones; may be repeated.
     #[arg(long, value_name = "SIGNATURE")]
     algebra: Vec<Signature>,
 
-    /// Batch and channels, as 4096x512, or 4096x256x512 with other channels of the output, in place of the usual ones; may be repeated.
+    /// Batch and channels, such as 4096x512, or 4096x256x512 with other channels of the output, instead of the usual ones; may be
+    /// repeated.
     #[arg(long, value_name = "BATCHxCHANNELS")]
     shape: Vec<Shape>,
 
@@ -107,7 +110,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TYPE")]
     dtype: Vec<TypeName>,
 
-    /// How often the memory of a case is taken anew; a run to compare with later should have 30.
+    /// How often the memory of a case is taken again; a run to compare with later should have 30.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "baseline")]
     repeats: Option<u16>,
 

@@ -25,7 +25,7 @@ use simulation::{Settings, Simulation};
 /// energy is conserved.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-WEIGHTS is a file as of `eval`. The start is a crystal at rest of cubic cells with eight atoms each, whose atoms have random velocities of twice the
+WEIGHTS is such a file as `eval` accepts. The start is a crystal at rest of cubic cells with eight atoms each, whose atoms have random velocities of twice the
 temperature, since half of the energy goes into the potential. Steps are by velocity Verlet, with as many atoms, as much volume and as much energy
 from step to step. Neighbours within the cut-off and the skin are searched again when an atom has moved by half of the skin; longer edges change nothing.
 

@@ -18,7 +18,7 @@ use crate::output::Overwrite;
 /// The algebra and the files.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Files {
-    /// Algebra, as cl300 or 3,0,0; `flashcliff info` lists those with kernels.
+    /// Algebra, such as cl300 or 3,0,0; `flashcliff info` lists those with kernels.
     #[arg(long, value_name = "SIGNATURE")]
     pub(super) algebra: Signature,
 

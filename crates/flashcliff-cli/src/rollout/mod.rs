@@ -52,7 +52,7 @@ impl ValueEnum for Moving {
 /// Apply a trained network of bodies again and again, beside the true simulation, and measure its equivariance.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-WEIGHTS is a file as of `eval`. Starts are the first test samples of the run. From them the network and the simulation of the data, in f64, move the
+WEIGHTS is such a file as `eval` accepts. Starts are the first test samples of the run. From them the network and the simulation of the data, in f64, move the
 bodies step by step; a step is the time from inputs to targets: a unit of nbody and nbody5d, a tenth of one of gravity.
 
 The network predicts positions alone. For its next step the velocity of a body is the way of the last step over its time, so it lags by half a step. The

@@ -90,36 +90,43 @@ pub(crate) use trained::{SamplesArgs, Trained, error_on};
 /// Train a network on a published task and compare its error with the published ones.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
-named as in the state dict of CGENN, GATr or nn.Potential) and state.safetensors, from which --resume continues. Both say the settings of the run, and the algebra and the norm of each layer;
---resume, `eval` and `rollout` refuse others. best.safetensors also has the network, which PyTorch and JAX (load_network), Rust and C run;
-that of gravity is its transformer, from bodies as multivectors to points, that of forces gives energies, whose gradient they are. A folder that holds results is refused without --overwrite.
-Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
-with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
-disk, is tried again later. If the final state cannot be saved, the exit status is 1; likewise if the loss becomes NaN or infinite
-(the state is saved then).
-One run at a time writes to a folder. Existing files keep their links, permissions and owners; read-only files are not overwritten.
-Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
-Several GPUs: --gpus N starts a process for each. torchrun starts them too, on one host or several: torchrun --nproc-per-node N --no-python
-flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole batch, a
-multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
-1; the state is saved.
-Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64; nbody 3000, 131072, 100;
-nbody5d 3000, 4096, 128; csmpn-hulls 16384, 131072, 16; forces 512, 2000, 8.
-Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
-regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
-and the names of weights count the layers of dropout, as in GATr.
-Nbody has CGENN's settings: --lr 0.004, --weight-decay 0.0001, and without --schedule the rate grows over a 64th of the run and falls over the last quarter. The data
-are those of EGNN's files, of seed 43 for any --seed, unless --data-seed says another.
-Nbody5d is nbody in five dimensions, with GLGENN's budgets (--samples 30 --steps 2048, --samples 300, and the usual one; 30 samples are one batch).
-GLGENN says neither optimiser nor learning rate: those of nbody are our choice. It measures as many validation and test samples as it trains with;
---val-samples and --test-samples say so.
-Csmpn-hulls has CSMPN's settings: without --schedule the rate grows and falls as that of nbody, validations come every 1024 steps.
-Forces has settings of ours: --lr 0.01, --clip-norm 10, and without --schedule the rate grows and falls as that of nbody. Its error is of forces, in
-eV/Angstrom, and of five times the energy of an atom; a table has both in their units, beside those of no force and the mean energy. `dynamics`
-simulates with the weights.
-Hulls has a second network, --model affine, and regression too, --model invariants, for the same data and steps. Without --schedule their rates grow and fall as
-that of nbody.")]
+Output folder:
+  metrics.json       settings, errors, losses, times
+  curve.svg          the learning curve
+  best.safetensors   the weights with the least validation error, by the names of CGENN, GATr or nn.Potential, and the network,
+                     which PyTorch and JAX (load_network), Rust and C run. Gravity: its transformer, from bodies as multivectors
+                     to points. Forces: the energy, whose gradient the forces are
+  state.safetensors  what --resume continues from
+Both files of weights say the settings of the run, and the algebra and the norm of each layer; --resume, `eval` and `rollout` refuse
+others. A folder that holds results is refused without --overwrite, and one run at a time writes to a folder. Existing files keep their
+links, permissions and owners; read-only files are not overwritten.
+
+Defaults of a task:
+  task         samples   steps  batch  others
+  hulls           1024    1024    128  --model affine: --lr 0.01, ramps
+  regression       300    1000     15  --model invariants: ramps
+  volumes        16384    4096    128
+  gravity         1000    5001     64  --lr 0.0003 --clip-norm 10, steps down, a regulariser (GATr)
+  nbody           3000  131072    100  --lr 0.004 --weight-decay 0.0001, ramps (CGENN)
+  nbody5d         3000    4096    128  as nbody; GLGENN says neither optimiser nor learning rate
+  csmpn-hulls    16384  131072     16  ramps (CSMPN)
+  forces           512    2000      8  --lr 0.01 --clip-norm 10, ramps (our choice)
+Without --schedule, ramps: the rate grows over a 64th of the run and falls over the last quarter; steps down: after each fifth of the run
+the rate is 0.398 times what it was. The regulariser of gravity has the weight 0.01 and is no part of the losses that are shown. The
+error of forces is of forces, in eV/Angstrom, and of five times the energy of an atom; a table has both in their units.
+Other budgets of GLGENN for nbody5d: --samples 30 --steps 2048, and --samples 300, each with as many validation and test samples.
+
+Data: batches come from shuffled epochs without their incomplete last batch, or are the whole set if it is no larger than a batch. Those
+of nbody and nbody5d are EGNN's, of seed 43 for any --seed, unless --data-seed says another.
+
+Stopping: Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there
+is nothing to save, and the status is 1. A state that cannot be saved on the way, as on a full disk, is tried again later. The status is
+also 1 if the last state cannot be saved, or if the loss becomes NaN or infinite, after the state is saved.
+
+Several GPUs: --gpus N starts a process for each. torchrun starts them too, on one host or several: torchrun --nproc-per-node N
+--no-python flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole
+batch, a multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added; with --dropout each GPU
+drops other grades. If a process ends, all end with status 1; the state is saved.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
@@ -128,15 +135,15 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
 
-    /// Training samples.
+    /// Training samples [default: see below].
     #[arg(long, value_name = "N")]
     samples: Option<usize>,
 
-    /// Optimiser steps.
+    /// Optimiser steps [default: see below].
     #[arg(long, value_name = "N")]
     steps: Option<NonZero<usize>>,
 
-    /// Samples of a step.
+    /// Samples of a step [default: see below].
     #[arg(long, value_name = "N")]
     batch: Option<NonZero<usize>>,
 

@@ -15,11 +15,12 @@ pub(super) struct OptimiserArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) optimizer: Option<OptimizerName>,
 
-    /// Decay of the weights: added to the gradient by adam, apart from it by adamw and lion [default: 0].
+    /// Decay of the weights: added to the gradient by adam, apart from it by adamw and lion [default: 0; nbody
+    /// and nbody5d: 0.0001].
     #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
     pub(super) weight_decay: Option<f64>,
 
-    /// Clip the global gradient norm to this value [default: off].
+    /// Clip the global gradient norm to this value [default: off; gravity and forces: 10].
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     pub(super) clip_norm: Option<f64>,
 
@@ -31,7 +32,7 @@ pub(super) struct OptimiserArgs {
     #[arg(long, value_name = "N")]
     pub(super) accumulate: Option<NonZero<usize>>,
 
-    /// Learning rate after the warm-up, over the steps of the run [default: constant].
+    /// Learning rate after the warm-up, over the steps of the run [default: constant, or the one of the task, see below].
     #[arg(long, value_name = "SHAPE")]
     pub(super) schedule: Option<ScheduleName>,
 

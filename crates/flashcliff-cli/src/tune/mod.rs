@@ -43,11 +43,11 @@ pub(crate) struct TuneArgs {
     )]
     operator: Vec<OperatorName>,
 
-    /// Algebra, as cl300 or 3,0,0; `flashcliff info` lists those with kernels.
+    /// Algebra, such as cl300 or 3,0,0; `flashcliff info` lists those with kernels.
     #[arg(long, value_name = "SIGNATURE", default_value = "cl300")]
     algebra: Signature,
 
-    /// Batch and channels, as 4096x512, or 4096x256x512 with other channels of the output; may be repeated.
+    /// Batch and channels, such as 4096x512, or 4096x256x512 with other channels of the output; may be repeated.
     #[arg(long, value_name = "BxINxOUT", required_unless_present = "clear")]
     shape: Vec<Shape>,
 

@@ -1,26 +1,32 @@
 """Fast operators for Clifford-algebra neural networks.
 
-- :mod:`flashcliff.functional`: differentiable operators on tensors of PyTorch, on CPUs and NVIDIA
-  GPUs.
-- :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
+Faster modules for a model that you have:
+
+- :func:`flashcliff.accelerate`: replaces modules of GATr, L-GATr, CGENN and flash-clifford within a model.
+- :mod:`flashcliff.compat`: the names, arguments, layouts and state dicts of these libraries.
+
+Operators and networks:
+
+- :mod:`flashcliff.functional`: differentiable operators on PyTorch tensors, on CPUs and NVIDIA GPUs.
 - :func:`flashcliff.operator`: an operator of a function of multivectors, with gradients of every order.
-- :mod:`flashcliff.graphs`: gatherings and sums of rows that belong to others, as messages on graphs need them.
+- :mod:`flashcliff.nn`: layers and models as PyTorch modules; transformers are in ``nn.transformer``, convolutions in
+  ``nn.convolution``.
+- :mod:`flashcliff.graphs`: messages on graphs, gatherings and sums of rows that belong to others.
 - :mod:`flashcliff.atoms`: batches of atoms with neighbours, forces and stress of an energy, a calculator of ASE.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
-- :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
-  of matrices.
-- :mod:`flashcliff.jax`: the same operators, and networks of files, on arrays of JAX, within ``jax.jit``, with derivatives of every order.
-- :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, CuPy and others.
-- :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
-  within a model.
-- :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
+- :mod:`flashcliff.jax`: the operators, and networks of files, on arrays of JAX, within ``jax.jit``.
+- :mod:`flashcliff.arrays`: the operators, forward only, on arrays of NumPy, CuPy and others.
+
+Training and tools:
+
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
-- :func:`flashcliff.backend`: Triton kernels in place of CUDA kernels; AMD and Intel GPUs take them without being asked.
+- :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, Muon for stacks of matrices.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
+- :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.info`: versions, kernels and devices, and what is slow here.
-- :func:`flashcliff.save_network`: a network with its weights in a file, which Rust and C run without Python.
-- :func:`flashcliff.load_network`: a network of such a file as a module.
-- :func:`flashcliff.export`: a network as a file of ONNX, a package of AOTInductor, or a file of flashcliff's own.
+- :func:`flashcliff.backend`: Triton kernels instead of CUDA kernels; AMD and Intel GPUs have them without being asked.
+- :func:`flashcliff.save_network`, :func:`flashcliff.load_network`, :func:`flashcliff.export`: networks in files that run
+  without Python.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.

@@ -60,9 +60,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     :attr:`Acceleration.kept` has the reasons.
 
     A module that occurs several times in the model, by several names or in several parents, is replaced in all places.
-    Python lists, dictionaries and attributes that are no submodules keep the old module, which has the same parameters: set
-    them anew. Call this first and compile what it returns: compiled modules are kept. Layers return views of another layout:
-    code between them that calls ``view`` on their results needs ``reshape``.
+    Python lists, dictionaries and attributes that are not submodules keep the old module, which has the same parameters:
+    assign the new one. Call this first and compile what it returns: compiled modules are kept. Layers return views of another
+    layout: code between them that calls ``view`` on their results needs ``reshape``.
 
     Args:
         model: any module; it is changed.
