@@ -19,7 +19,7 @@ precision are trained side by side, `--together` at once; seconds are the wall t
 | tf32           | float32, matrix products round their factors to TF32                          |
 | bf16-attention | tf32, with features of attention in bfloat16                                  |
 | f16-attention  | tf32, with features of attention in float16                                   |
-| bf16-autocast  | `torch.autocast` to bfloat16; parameters are float32                          |
+| bf16-autocast  | `torch.autocast` to bfloat16: tf32, with tokens between steps in bfloat16     |
 
     flashcliff data gravity gravity.safetensors
     python3 benches/peers/transformers_precision.py gravity gravity.safetensors --commit HASH --out gravity.json

@@ -122,3 +122,64 @@ def test_graphs_without_waiting(signature, ragged):
         x.sub_(1)
     graph.replay()
     check(got, want, 2e-5)
+
+
+def under_autocast(net, given, dtype):
+    """Results and gradients of a step under autocast, and the bytes that wait for the backward pass."""
+    net.zero_grad()
+    before = torch.cuda.memory_allocated()
+    with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None):
+        out = net(*given)
+    kept = torch.cuda.memory_allocated() - before
+    sum(x.square().sum() for x in out).backward()
+    return [*(x.detach() for x in out), *(p.grad for p in net.parameters())], kept
+
+
+def error(got, want):
+    """The norm of the difference of lists of tensors, by the norm of one of them."""
+    squares = [(g.double() - w).square().sum() for g, w in zip(got, want, strict=True)]
+    return (sum(squares) / sum(w.square().sum() for w in want)).sqrt().item()
+
+
+@pytest.mark.parametrize(("dtype", "roundings"), [(torch.bfloat16, 8), (torch.float16, 2)], ids=str)
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0), (3, 0, 0)], ids=str)
+def test_steps_hand_tokens_of_16_bits_to_each_other_under_autocast(
+    signature, dtype, roundings
+):
+    torch.manual_seed(0)
+    algebra, blades = flashcliff.Algebra(*signature), flashcliff.Algebra(*signature).blade_count
+    options = {"blocks": 2, "attention": {"heads": 2, "multi_query": True}}
+    net = disturb(gt.GATransformer(algebra, 2, 2, 8, 3, 3, 16, **options)).cuda().float()
+    given = [random(blades, 30, 40, 2).cuda().float(), random(30, 40, 3, seed=1).cuda().float()]
+    want = step(copy.deepcopy(net).double(), [x.double() for x in given])
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        wide, of_wide = under_autocast(net, given, None)
+        narrow, of_narrow = under_autocast(net, given, dtype)
+        again, _ = under_autocast(net, given, dtype)
+        with torch.no_grad():
+            evaluated = net(*given)
+            with torch.autocast("cuda", dtype=dtype):
+                assert all(torch.equal(g, w) for g, w in zip(net(*given), evaluated, strict=True))
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert {t.dtype for t in narrow} == {torch.float32}
+    # Errors are those of TF32, but for the digits of the type.
+    assert error(wide, want) < 5e-3
+    assert error(narrow, want) < roundings * max(error(wide, want), 1e-3)
+    assert not torch.equal(narrow[0], wide[0])
+    assert all(torch.equal(g, w) for g, w in zip(again, narrow, strict=True))
+    assert of_narrow < 0.8 * of_wide
+
+
+def test_few_items_keep_float32_under_autocast():
+    """Matrix products of few rows have no kernels for 16 bits, and their memory does not matter."""
+    net = network((1, 3, 0), torch.float32).cuda()
+    given = [x.cuda() for x in inputs((1, 3, 0), torch.float32, 2, 5)]
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        want, _ = under_autocast(net, given, None)
+        got, _ = under_autocast(net, given, torch.bfloat16)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))

@@ -1,11 +1,11 @@
 // Products with block-sparse matrices, on tensor cores (m16n8k8 of TF32).
 //
 // A CTA has the output units of one group, and goes through rows: its warps each copy their own to shared memory, several steps ahead,
-// and read from there what they copied themselves. So they wait for copies, and for each other only where a group has so many weights
+// and read from there what they copied. So they wait for copies, and for each other only where a group has so many weights
 // that these come in steps too.
 //
 // A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread copies
-// and reads words of 16 bytes. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
+// and reads words of 16 bytes; of rows of 16 bits it reads half a word. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
 // and the indices of the second step are columns 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
 #include <cuda_runtime.h>
 
@@ -65,12 +65,11 @@ FC_INLINE void copy_or_zero(float *to, const void *from, bool there) {
 template <int Left>
 FC_INLINE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory"); }
 
-// Four neighbouring numbers of a row, as they are copied to shared memory: a word of 16 or 8 bytes. Numbers of 16 bits need no rounding
-// to TF32.
-template <class S> constexpr int kWordBytes = 4 * int(sizeof(S));
+// Numbers are copied to shared memory by words of 16 bytes: four columns in f32, a whole unit in 16 bits. A lane reads four columns.
+template <class S> constexpr bool kIsWide = sizeof(S) == 4;
 template <class S>
-FC_INLINE float4 read_word(const float *from, int dtype) {
-  if constexpr (sizeof(S) == 4) return read4(from);
+FC_INLINE float4 read_columns(const float *from, int dtype) {
+  if constexpr (kIsWide<S>) return read4(from);
   const float2 v = read2(from);
   const uint32_t bits[2] = {__float_as_uint(v.x), __float_as_uint(v.y)};
   float wide[4];
@@ -83,10 +82,17 @@ FC_INLINE float4 read_word(const float *from, int dtype) {
   }
   return make_float4(wide[0], wide[1], wide[2], wide[3]);
 }
+// A factor of a product: numbers of 16 bits need no rounding to TF32.
 template <class S>
 FC_INLINE float4 as_factor(float4 v) {
-  if constexpr (sizeof(S) == 4) return rounded(v);
+  if constexpr (kIsWide<S>) return rounded(v);
   return v;
+}
+// Waits until the words of a warp are there: in 16 bits lanes read what others have copied.
+template <int Left, class S>
+FC_INLINE void wait_for_words() {
+  wait_for_copies<Left>();
+  if constexpr (!kIsWide<S>) __syncwarp();
 }
 
 // Two numbers in 16 bits, the first one below.
@@ -100,15 +106,16 @@ FC_INLINE uint32_t narrowed(float low, float high, int dtype) {
   return bits;
 }
 
-// Writes four neighbouring numbers from an element on.
-FC_INLINE void write_word(void *to, int64_t element, float4 v, int dtype) {
-  if (dtype == FC_F32) {
-    write4(static_cast<float *>(to) + element, v);
-  } else {
-    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(static_cast<Bits16 *>(to) + element), "r"(narrowed(v.x, v.y, dtype)),
-                 "r"(narrowed(v.z, v.w, dtype))
-                 : "memory");
-  }
+// Writes four neighbouring numbers, or nothing: by predicates, since branches of many stores make a long kernel.
+FC_INLINE void write_columns(float *to, float4 v, bool there, int) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w), "r"(int(there))
+               : "memory");
+}
+FC_INLINE void write_columns(Bits16 *to, float4 v, bool there, int dtype) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.b32 [%0], {%1, %2};\n}" ::"l"(to), "r"(narrowed(v.x, v.y, dtype)),
+               "r"(narrowed(v.z, v.w, dtype)), "r"(int(there))
+               : "memory");
 }
 
 // The first of four neighbouring columns of units; -1 where there is no unit.
@@ -261,24 +268,30 @@ FC_INLINE void read_block(float (&b)[2][4], const float *block) {
 }
 
 // The rows of a CTA, which is one of some of its group. Kept: all weights stay in shared memory; else they come in steps.
-template <class S, int Pairs, bool Transposed, bool Kept>
+template <class S, class Out, int Pairs, bool Transposed, bool Kept>
 FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place, int ctas, float *rows, float *weights, const float *bias,
                                const int *outputs, const int *inputs) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
-  const int64_t tiles = (call.rows + kRows - 1) / kRows, by8 = 8 * call.x_stride;
-  float *const own = rows + warp * kStages * kStep + lane * kWordBytes<S> / 4;
+  // The words that a lane copies at once, from its row on, and the rows between them.
+  constexpr int kWords = kIsWide<S> ? 4 : 2, kRowsBetween = kOwn / kWords;
+  const int own_row = kIsWide<S> ? g : lane / 2, own_columns = kIsWide<S> ? t : lane % 2 * 2;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows, between = kRowsBetween * call.x_stride;
+  float *const of_warp = rows + warp * kStages * kStep;
+  const float *const own = of_warp + lane * int(sizeof(S));
   // What is copied next.
   int64_t next = place;
   int next_step = 0, next_slot = 0;
-  int64_t first = next * kRows + warp * kOwn + g;
+  int64_t first = next * kRows + warp * kOwn + own_row;
   const S *from = static_cast<const S *>(call.x) + first * call.x_stride;
   int there = rows_behind(call.rows, first);
   const auto begin = [&] {
     if (next < tiles) {
-      const int column = inputs[4 * next_step + t];
-      float *const to = own + next_slot * kStep;
+      const int column = inputs[4 * next_step + own_columns];
+      float *const to = of_warp + next_slot * kStep + lane * 4;
 #pragma unroll
-      for (int i = 0; i < 2 * kTiles; i++) copy_or_zero<kWordBytes<S>>(to + i * 128, from + i * by8 + max(column, 0), column >= 0 && 8 * i < there);
+      for (int i = 0; i < kWords; i++) {
+        copy_or_zero<16>(to + i * 128, from + i * between + max(column, 0), column >= 0 && kRowsBetween * i < there);
+      }
       if constexpr (!Kept) {
         for (int p = warp; p < Pairs; p += kWarps) {
           copy_block<Transposed>(weights + (next_slot * Pairs + p) * kBlock, call, inputs + 4 * next_step, outputs + 4 * p);
@@ -314,11 +327,11 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
     float sums[kTiles][2 * Pairs][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
-      wait_for_copies<kStages - 2>();
+      wait_for_words<kStages - 2, S>();
       if constexpr (!Kept) __syncthreads();
       float4 x[2 * kTiles];
 #pragma unroll
-      for (int i = 0; i < 2 * kTiles; i++) x[i] = read_word<S>(own + slot * kStep + i * 128, call.x_dtype);
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = read_columns<S>(own + slot * kStep + i * 32 * int(sizeof(S)), call.x_dtype);
       begin();
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; i++) x[i] = as_factor<S>(x[i]);
@@ -346,7 +359,7 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
     }
     const int64_t row = tile * kRows + warp * kOwn + g;
     const int rest = rows_behind(call.rows, row);
-    const int64_t to = row * call.out_stride;
+    Out *const to = static_cast<Out *>(call.out) + row * call.out_stride;
 #pragma unroll
     for (int p = 0; p < Pairs; p++) {
       const int column = outputs[4 * p + t];
@@ -357,14 +370,15 @@ FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place
         for (int half = 0; half < 2; half++) {
           const float *const even = sums[m][2 * p] + 2 * half, *const odd = sums[m][2 * p + 1] + 2 * half;
           const float4 value = added(make_float4(even[0], odd[0], even[1], odd[1]), more);
-          if (column >= 0 && 16 * m + 8 * half < rest) write_word(call.out, to + (16 * m + 8 * half) * call.out_stride + column, value, call.out_dtype);
+          const bool there = column >= 0 && 16 * m + 8 * half < rest;
+          write_columns(to + (16 * m + 8 * half) * call.out_stride + column, value, there, call.out_dtype);
         }
       }
     }
   }
 }
 
-template <class S, bool Transposed>
+template <class S, class Out, bool Transposed>
 __global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_constant__ Product product) {
   const fc_block_sparse &call = product.call;
   const int group = group_of(product.parts, int(blockIdx.x));
@@ -388,9 +402,9 @@ __global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_c
   const auto go = [&](auto count) {
     constexpr int Pairs = decltype(count)::value;
     if (steps * Pairs <= kKept) {
-      go_through_rows<S, Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+      go_through_rows<S, Out, Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     } else {
-      go_through_rows<S, Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
+      go_through_rows<S, Out, Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     }
   };
   switch (pairs) {
@@ -425,36 +439,55 @@ struct Weights {
   Parts parts;
 };
 
+// How a warp copies 32 columns of 8 rows, and how a lane reads its four columns of row t and of row t + 4.
+template <class S>
+struct EightRows {
+  int g, t, row;
+  int columns;  // the place of the columns that the lane copies, by four
+  FC_INLINE EightRows(int own_g, int own_t, int lane)
+      : g(own_g), t(own_t), row(kIsWide<S> ? own_t : lane / 4), columns(kIsWide<S> ? own_g : lane % 4 * 2) {}
+  // In f32, lanes of equal t copy neighbouring words, and lanes of two g read at once; in 16 bits the units of every other two rows change
+  // places. So lanes wait for no banks, neither to copy nor to read.
+  FC_INLINE int place_of_unit(int of_row, int unit) const { return of_row * 16 + (unit ^ (of_row & 2)) * 4; }
+  FC_INLINE int place(int k) const {
+    if constexpr (kIsWide<S>) return k * 128 + (8 * t + (g ^ 2 * t)) * 4;
+    return place_of_unit(4 * k + t, g / 2) + g % 2 * 2;
+  }
+  FC_INLINE void copy(float *to, const S *from, int64_t stride, int64_t first, int64_t rows, int column) const {
+    constexpr int kCopies = kIsWide<S> ? 2 : 1;
+#pragma unroll
+    for (int k = 0; k < kCopies; k++) {
+      const int64_t own = first + 4 * k + row;
+      float *const word = to + (kIsWide<S> ? place(k) : place_of_unit(row, columns / 2));
+      copy_or_zero<16>(word, from + own * stride + max(column, 0), own < rows && column >= 0);
+    }
+  }
+};
+
 // Words: the words of outputs that a thread has of a row. X, G: the types of rows and of gradients.
 template <class X, class G, int Words>
 FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, int place, int ctas, float *partial, float *of_bias_to) {
   constexpr int kStepNumbers = 2 * (1 + Words) * 128;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
-  const int input = four_columns(call.groups.units + part.inputs, part.input_count, g);
+  const EightRows<X> of_x(g, t, lane);
+  const EightRows<G> of_g(g, t, lane);
+  const int input = four_columns(call.groups.units + part.inputs, part.input_count, of_x.columns);
   int outputs[Words];
 #pragma unroll
-  for (int i = 0; i < Words; i++) outputs[i] = four_columns(call.groups.units + part.outputs, part.output_count, 8 * i + g);
+  for (int i = 0; i < Words; i++) outputs[i] = four_columns(call.groups.units + part.outputs, part.output_count, 8 * i + of_g.columns);
   // Tables of units are older than the kernels before this one.
   take_turn();
-  // Lanes of equal t copy neighbouring words, and lanes of two g read at once: so lanes wait for no banks, neither to copy nor to read.
   float *const own = shared + warp * kWeightStages * kStepNumbers;
-  const int place_of_x = (8 * t + (g ^ 2 * t)) * kWordBytes<X> / 4, place_of_g = (8 * t + (g ^ 2 * t)) * kWordBytes<G> / 4;
   const int64_t start = int64_t(place) * kRowsAtOnce + warp * kRowsOfStep, turn = int64_t(ctas) * kRowsAtOnce;
   int64_t next = start;
   int next_slot = 0;
   const auto begin = [&] {
     float *const at = own + next_slot * kStepNumbers;
     if (next < call.rows) {
+      of_x.copy(at, static_cast<const X *>(call.x), call.x_stride, next, call.rows, input);
 #pragma unroll
-      for (int k = 0; k < 2; k++) {
-        const int64_t row = next + 4 * k + t;
-        const bool there = row < call.rows;
-        copy_or_zero<kWordBytes<X>>(at + k * 128 + place_of_x, static_cast<const X *>(call.x) + row * call.x_stride + max(input, 0), there && input >= 0);
-        const G *const gradient = static_cast<const G *>(call.gradient) + row * call.gradient_stride;
-#pragma unroll
-        for (int i = 0; i < Words; i++) {
-          copy_or_zero<kWordBytes<G>>(at + (2 * (1 + i) + k) * 128 + place_of_g, gradient + max(outputs[i], 0), there && outputs[i] >= 0);
-        }
+      for (int i = 0; i < Words; i++) {
+        of_g.copy(at + 2 * (1 + i) * 128, static_cast<const G *>(call.gradient), call.gradient_stride, next, call.rows, outputs[i]);
       }
       next += turn;
       if (++next_slot == kWeightStages) next_slot = 0;
@@ -471,14 +504,14 @@ FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, 
   int slot = 0;
 #pragma unroll 1
   for (int64_t row = start; row < call.rows; row += turn) {
-    wait_for_copies<kWeightStages - 2>();
+    wait_for_words<kWeightStages - 2, std::conditional_t<kIsWide<X>, G, X>>();
     const float *const at = own + slot * kStepNumbers;
     float4 words[1 + Words][2];
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      words[0][k] = read_word<X>(at + k * 128 + place_of_x, call.x_dtype);
+      words[0][k] = read_columns<X>(at + of_x.place(k), call.x_dtype);
 #pragma unroll
-      for (int i = 1; i < 1 + Words; i++) words[i][k] = read_word<G>(at + (2 * i + k) * 128 + place_of_g, call.gradient_dtype);
+      for (int i = 1; i < 1 + Words; i++) words[i][k] = read_columns<G>(at + 2 * i * 128 + of_g.place(k), call.gradient_dtype);
     }
     begin();
     if (++slot == kWeightStages) slot = 0;
@@ -596,10 +629,10 @@ bool good(const fc_block_groups &groups) {
          (groups.count == 0 || (groups.groups != nullptr && groups.sizes != nullptr && groups.units != nullptr));
 }
 
-// Whether rows can be read by four elements.
+// Whether rows can be read by 16 bytes.
 bool good(const void *rows, int64_t stride, fc_dtype dtype = FC_F32) {
-  const uintptr_t bytes = dtype == FC_F32 ? 16 : 8;
-  return dtype != FC_F64 && rows != nullptr && reinterpret_cast<uintptr_t>(rows) % bytes == 0 && stride >= 0 && stride % 4 == 0;
+  const bool lie_well = reinterpret_cast<uintptr_t>(rows) % 16 == 0 && stride % (dtype == FC_F32 ? 4 : 8) == 0;
+  return dtype != FC_F64 && rows != nullptr && stride >= 0 && lie_well;
 }
 
 // Whether the kernels for few rows serve a call of some types.
@@ -620,8 +653,8 @@ int multiprocessors(int &count) {
   return int(error != cudaSuccess ? error : cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 }
 
-template <class S, bool Transposed>
-int product(const fc_block_sparse &call, void *stream) {
+template <class S, class Out, bool Transposed>
+int product_of(const fc_block_sparse &call, void *stream) {
   Product product;
   product.call = call;
   int count = 0;
@@ -634,10 +667,15 @@ int product(const fc_block_sparse &call, void *stream) {
       const double inputs = part.input_count, outputs = part.output_count;
       return inputs + outputs + inputs * outputs / 6 + 6;
     });
-    const int error = run(product_kernel<S, Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
+    const int error = run(product_kernel<S, Out, Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
     if (error != 0) return error;
   }
   return 0;
+}
+
+template <class S, class Out>
+int product(const fc_block_sparse &call, void *stream) {
+  return call.transposed ? product_of<S, Out, true>(call, stream) : product_of<S, Out, false>(call, stream);
 }
 
 template <class X, class G>
@@ -670,10 +708,9 @@ extern "C" int fc_block_sparse_product(const fc_block_sparse *call, void *stream
     return FC_ERROR_BAD_CALL;
   }
   if (fc::are_few(call->rows, call->x_dtype, call->out_dtype)) return fc::few_rows_product(*call, stream);
-  if (call->x_dtype == FC_F32) {
-    return call->transposed ? fc::product<float, true>(*call, stream) : fc::product<float, false>(*call, stream);
-  }
-  return call->transposed ? fc::product<fc::Bits16, true>(*call, stream) : fc::product<fc::Bits16, false>(*call, stream);
+  const bool wide_x = call->x_dtype == FC_F32, wide_out = call->out_dtype == FC_F32;
+  if (wide_x) return wide_out ? fc::product<float, float>(*call, stream) : fc::product<float, fc::Bits16>(*call, stream);
+  return wide_out ? fc::product<fc::Bits16, float>(*call, stream) : fc::product<fc::Bits16, fc::Bits16>(*call, stream);
 }
 
 extern "C" int64_t fc_block_sparse_partials(int64_t rows, int64_t groups) {

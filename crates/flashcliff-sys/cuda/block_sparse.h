@@ -44,7 +44,7 @@ typedef struct fc_block_sparse {
   const float *weights; /* [inputs, outputs], with a stride of rows */
   const float *bias;    /* [outputs], or null */
   void *out;            /* [rows, outputs], with a stride of rows */
-  int64_t rows, x_stride, weights_stride, out_stride; /* strides are multiples of 4 */
+  int64_t rows, x_stride, weights_stride, out_stride; /* multiples of 4, or of 8 in 16 bits */
   int32_t transposed;   /* whether `weights` are [outputs, inputs] */
   fc_dtype x_dtype, out_dtype; /* f32, bf16 or f16; f32 up to FC_BLOCK_FEW_ROWS rows */
   fc_block_groups groups;
@@ -59,7 +59,7 @@ typedef struct fc_block_sparse_gradient {
   float *partials;       /* [fc_block_sparse_partials] */
   float *to;             /* [inputs, outputs] */
   float *of_bias;        /* [outputs], or null: the gradient of the bias, of the outputs that groups have */
-  int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4 */
+  int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4, or of 8 in 16 bits */
   fc_dtype x_dtype, gradient_dtype; /* as in fc_block_sparse */
   fc_block_groups groups; /* with at most FC_GROUP_INPUTS inputs each */
 } fc_block_sparse_gradient;

@@ -2423,13 +2423,13 @@ pub struct fc_block_sparse {
     pub bias: *const f32,
     /// \[rows, outputs\], with a stride of rows
     pub out: *mut ::core::ffi::c_void,
-    /// strides are multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub rows: i64,
-    /// strides are multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub x_stride: i64,
-    /// strides are multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub weights_stride: i64,
-    /// strides are multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub out_stride: i64,
     /// whether `weights` are \[outputs, inputs\]
     pub transposed: i32,
@@ -2504,13 +2504,13 @@ pub struct fc_block_sparse_gradient {
     pub to: *mut f32,
     /// \[outputs\], or null: the gradient of the bias, of the outputs that groups have
     pub of_bias: *mut f32,
-    /// multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub rows: i64,
-    /// multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub x_stride: i64,
-    /// multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub gradient_stride: i64,
-    /// multiples of 4
+    /// multiples of 4, or of 8 in 16 bits
     pub to_stride: i64,
     /// as in fc_block_sparse
     pub x_dtype: fc_dtype,

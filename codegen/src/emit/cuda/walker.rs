@@ -9,17 +9,20 @@ use crate::Error;
 /// The tiles of the channels and of the scalar channels of a row that stays in registers.
 const KEPT_TILES: [usize; 2] = [1, 4];
 
+/// The bit of the first output in a set of lane tensors, as `fc_call` has it.
+const FIRST_OUTPUT: usize = 16;
+
 /// The most threads that share a row.
 const THREADS: usize = 32;
 
 /// The registers of a thread for what it keeps: operands, parameters and sums over the batch.
 const MOST_KEPT: usize = 160;
 
-/// The components of lane tensors, of all its channels together, up to which a thread takes more channels. Threads
+/// The bytes of lane tensors, of all its channels together, up to which a thread takes more channels. Threads
 /// with less wait for memory less often where a row has many: on an H200, gradients of norms with 52 components a
 /// channel took 11.3 us with one channel a thread and 12.7 with two; those with 15, 10.6, 9.5 and 10.8 with one, two
 /// and four.
-const MOST_TOGETHER: usize = 48;
+const MOST_TOGETHER: usize = 48 * 4;
 
 /// The components up to which a thread takes more channels where rows are read again in each pass, so that fewer
 /// threads hide less: norms and gates of 16 blades took 1.35 times as long at 136 as at 68.
@@ -68,11 +71,11 @@ impl Walker {
 }
 
 /// What decides which kernel of a program takes a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walkers {
     is_f64: bool,
-    /// The components of the lane tensors of a channel.
-    components: usize,
+    /// The lane tensors, by their bits in sets of them, with their components.
+    components: Vec<(usize, usize)>,
     /// The registers of a thread with one channel for what it keeps.
     kept: usize,
 }
@@ -93,6 +96,8 @@ impl Walkers {
             vanishes_from: 0,
         };
         let inputs = planned.input_components();
+        let outputs = planned.output_components().into_iter().enumerate();
+        let outputs = outputs.map(|(at, count)| (FIRST_OUTPUT + at, count));
         let tiles = |width: Width| KEPT_TILES[width.index()];
         let is_read_ahead = planned.reduced().next().is_some() || !program.sums.is_empty();
         let read = program.inputs.iter().zip(&inputs);
@@ -105,8 +110,7 @@ impl Walkers {
         let registers = if is_f64 { 2 } else { 1 };
         Ok(Self {
             is_f64,
-            components: inputs.iter().sum::<usize>()
-                + planned.output_components().iter().sum::<usize>(),
+            components: inputs.iter().copied().enumerate().chain(outputs).collect(),
             kept: read.chain(params).chain(sums).sum::<usize>() * registers,
         })
     }
@@ -129,11 +133,12 @@ impl Walkers {
             wide,
             keeps,
         };
-        let up_to = |most: usize| {
-            let fits = all.iter().filter(|&&lanes| lanes * self.components <= most);
-            fits.copied().max().unwrap_or(1)
+        let largest = |fits: &dyn Fn(usize) -> bool| {
+            let found = all.iter().copied().filter(|&lanes| fits(lanes));
+            found.max().unwrap_or(1)
         };
-        let best = up_to(MOST_TOGETHER);
+        let of_channel = self.bytes_of_channel(bytes, wide);
+        let best = largest(&|lanes| lanes * of_channel <= MOST_TOGETHER);
         let more = all.iter().filter(|&&lanes| lanes >= best);
         let fewer = all.iter().filter(|&&lanes| lanes < best).rev();
         let has_room = |lanes: usize| {
@@ -146,8 +151,22 @@ impl Walkers {
             .filter(|&&lanes| whole.is_multiple_of(lanes) && has_room(lanes));
         match kept.next() {
             Some(&lanes) => walker(lanes, true),
-            None => walker(up_to(MOST_WALKED).min(whole.max(1)), false),
+            None => {
+                let components: usize = self.components.iter().map(|(_, count)| count).sum();
+                let lanes = largest(&|lanes| lanes * components <= MOST_WALKED);
+                walker(lanes.min(whole.max(1)), false)
+            }
         }
+    }
+
+    /// The bytes of all lane tensors of a channel, of elements of so many bytes but for tensors that are `wide`.
+    fn bytes_of_channel(&self, bytes: usize, wide: u32) -> usize {
+        let arithmetic = if self.is_f64 { 8 } else { 4 };
+        let of = |&(bit, count): &(usize, usize)| match wide >> bit & 1 {
+            0 => count * bytes,
+            _ => count * arithmetic,
+        };
+        self.components.iter().map(of).sum()
     }
 }
 
@@ -167,7 +186,7 @@ mod tests {
     }
 
     /// The channels of a thread, and whether rows stay in registers.
-    fn chosen(walkers: Walkers, channels: usize, whole: usize) -> (usize, bool) {
+    fn chosen(walkers: &Walkers, channels: usize, whole: usize) -> (usize, bool) {
         let bytes = if walkers.is_f64 { 8 } else { 4 };
         let walker = walkers.choose([channels, 0], whole, (bytes, 0));
         (walker.lanes, walker.keeps)
@@ -175,24 +194,24 @@ mod tests {
 
     #[test]
     fn threads_have_fewer_channels_of_more_blades() {
-        assert_eq!(chosen(norm([2, 0, 0], false), 64, 4), (4, true));
-        assert_eq!(chosen(norm([3, 0, 0], false), 64, 4), (2, true));
-        assert_eq!(chosen(norm([3, 0, 1], false), 32, 4), (1, true));
-        assert_eq!(chosen(norm([2, 0, 0], true), 32, 4), (1, true));
+        assert_eq!(chosen(&norm([2, 0, 0], false), 64, 4), (4, true));
+        assert_eq!(chosen(&norm([3, 0, 0], false), 64, 4), (2, true));
+        assert_eq!(chosen(&norm([3, 0, 1], false), 32, 4), (1, true));
+        assert_eq!(chosen(&norm([2, 0, 0], true), 32, 4), (1, true));
     }
 
     #[test]
     fn rows_that_are_no_multiples_have_one_channel_a_thread() {
-        assert_eq!(chosen(norm([2, 0, 0], false), 30, 2), (2, true));
-        assert_eq!(chosen(norm([2, 0, 0], false), 31, 1), (1, true));
-        assert_eq!(chosen(norm([2, 0, 0], false), 333, 1), (1, false));
+        assert_eq!(chosen(&norm([2, 0, 0], false), 30, 2), (2, true));
+        assert_eq!(chosen(&norm([2, 0, 0], false), 31, 1), (1, true));
+        assert_eq!(chosen(&norm([2, 0, 0], false), 333, 1), (1, false));
     }
 
     #[test]
     fn rows_are_read_again_if_they_are_too_long() {
-        assert_eq!(chosen(norm([3, 0, 1], false), 64, 4), (2, true));
-        assert_eq!(chosen(norm([3, 0, 1], false), 256, 4), (2, false));
-        assert_eq!(chosen(norm([2, 0, 0], false), 256, 4), (4, false));
-        assert_eq!(chosen(norm([2, 0, 0], true), 64, 4), (1, false));
+        assert_eq!(chosen(&norm([3, 0, 1], false), 64, 4), (2, true));
+        assert_eq!(chosen(&norm([3, 0, 1], false), 256, 4), (2, false));
+        assert_eq!(chosen(&norm([2, 0, 0], false), 256, 4), (4, false));
+        assert_eq!(chosen(&norm([2, 0, 0], true), 64, 4), (1, false));
     }
 }

@@ -200,10 +200,11 @@ class NetworkFunction:
         dtype: str,
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
+        features: str | None = None,
     ) -> NetworkPlan:
         """The plan for samples, their items and the items of their context, for edges and graphs, and for the rows of up to three further
         sets. ``wanted`` says which inputs and parameters have gradients; ``gpu`` is the number of a GPU and whether products may use TF32,
-        or the CPU. Plans are kept."""
+        or the CPU. ``features`` is another type of features between operators on a GPU. Plans are kept."""
     def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
         """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""
 
@@ -573,7 +574,9 @@ def jax_layout() -> tuple[list[tuple[str, str, int, int]], list[tuple[str, int]]
 def jax_prepare(digest: str, target: str, kind: str, inputs: list[View], ordinal: int) -> int:
     """Loads the kernels of a call on a GPU, and gives the bytes of workspace that it needs there."""
 
-def jax_prepare_network(digest: str, target: str, ordinal: int | None) -> tuple[int, tuple[int, int]]:
+def jax_prepare_network(
+    digest: str, target: str, ordinal: int | None
+) -> tuple[int, tuple[int, int]]:
     """Plans a network on a GPU, and gives the bytes of workspace that a call needs there."""
 
 def native_table() -> int:

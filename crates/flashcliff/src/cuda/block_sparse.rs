@@ -10,7 +10,7 @@ use super::tensor::pointer;
 use crate::cuda::Address;
 use crate::{Dtype, Error};
 
-/// Rows in device memory: an address that is a multiple of four elements, and the elements from a row to the next, a multiple of 4.
+/// Rows in device memory: an address that is a multiple of 16 bytes, and the elements from a row to the next, a multiple of 16 bytes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The address.

@@ -99,7 +99,7 @@ impl Blocks {
         is_filled: impl Fn(usize) -> bool,
         sizes: &Sizes,
     ) -> bool {
-        if !serve(layout, sizes) || sizes.rows() <= block_sparse::FEW_ROWS {
+        if !serve(layout, sizes) {
             return false;
         }
         let units = units_of([layout.inputs, layout.outputs], is_filled);

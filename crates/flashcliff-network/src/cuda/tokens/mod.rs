@@ -41,6 +41,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use flashcliff::cuda::MatmulPrecision;
+use flashcliff::cuda::block_sparse::FEW_ROWS;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::rows::Rows;
 use flashcliff::{Device, Dtype};
@@ -228,8 +229,11 @@ pub(super) fn sizes(
     }
 }
 
-/// Whether the tokens that a step reads, and the tokens that it writes, may have 16 bits.
+/// Whether the tokens that a step reads, and the tokens that it writes, may have 16 bits. Few rows are no matter of memory.
 pub(super) fn take_16_bits(step: &Step, sizes: &Sizes) -> Result<[bool; 2], Error> {
+    if sizes.rows() <= FEW_ROWS {
+        return Ok([false; 2]);
+    }
     Ok(match step {
         Step::Linear(step) => [linear::takes_16_bits(step, sizes)?; 2],
         Step::Lanes(_) => [true; 2],

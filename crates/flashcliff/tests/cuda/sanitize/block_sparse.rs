@@ -94,7 +94,7 @@ fn call(case: &Case, rows: usize, transposed: bool, types: [Dtype; 3]) {
     let mut bench = Bench::new(23);
     let [inputs, outputs] = case.units.map(|units| units * UNIT);
     // The rows of the input lie further apart than they are wide.
-    let stride = inputs + 4;
+    let stride = inputs + 16 / types[0].bytes();
     let x = bench.whole(types[0], rows * stride);
     let matrix = bench.integers(inputs * outputs);
     let bias = bench.integers(outputs);

@@ -97,6 +97,8 @@ class Types(NamedTuple):
     """The types that parameters may have."""
     rounds: bool
     """Whether matrix products on a GPU may round float32 to TF32."""
+    features: torch.dtype | None = None
+    """The type of 16 bits that a GPU keeps tokens in between steps where there are gradients; ``None``: the type of the plan."""
 
     @property
     def is_one(self) -> bool:
@@ -117,14 +119,16 @@ def types_of(tensors: Iterable[Tensor | None], takes_tf32: bool) -> Types:
     """The types of a call, where matrix products of float32 may round to TF32 or not.
 
     Tensors of 16 bits are computed in float32, and so is everything under autocast: positions and momenta lose too much in 16 bits.
-    TF32 has as many digits as float16.
+    TF32 has as many digits as float16. Under autocast steps hand tokens to each other in its type, but for sums that pass whole networks.
     """
     there = [t for t in tensors if t is not None]
     found = {t.dtype for t in there}
     if not _SERVED.issuperset(found):
         raise Unready("the tensors are not of floating-point types of a plan")
     if _NARROW.issuperset(found) and torch.is_autocast_enabled(there[0].device.type):
-        return Types(torch.float32, torch.float32, _NARROW, True)
+        of_autocast = torch.get_autocast_dtype(there[0].device.type)
+        features = of_autocast if of_autocast.itemsize == 2 else None
+        return Types(torch.float32, torch.float32, _NARROW, True, features)
     if len(found) > 1:
         raise Unready("the tensors are not all of one type")
     (dtype,) = found

@@ -153,6 +153,8 @@ def _attempt(
         types = types_of(given.tokens(), takes_tf32())
         function = known.function(owner, parts, start, geometry, variant_of(given))
         parameters = function.parameters(given.here[0], types)
+        if parameters.places and parameters.tensors[0].dtype == types.plan:
+            types = types._replace(parameters=frozenset((types.plan,)))
         description: Any = function.description
         batch, rows, sequences, tensors = prepared(given, description, types.plan)
         options = given.options, given.context_options
@@ -399,7 +401,9 @@ class Known:
 
 @functools.lru_cache(maxsize=256)
 def _log_slow_call(kind: str, why: str) -> None:
-    _LOG.warning("%s calls its layers one by one, which takes longer than one function: %s", kind, why)
+    _LOG.warning(
+        "%s calls its layers one by one, which takes longer than one function: %s", kind, why
+    )
 
 
 def _drops_of(owner: nn.Module) -> list[Slot]:

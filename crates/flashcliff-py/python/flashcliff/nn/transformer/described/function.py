@@ -48,6 +48,8 @@ AnyCall: TypeAlias = "Call | MessageCall | StoredCall"
 
 TYPES = {torch.float32: "f32", torch.float64: "f64"}
 """The types of plans."""
+_FEATURES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+"""The types of 16 bits of tokens between steps."""
 ALIGNED = 16
 """The bytes that divide the addresses of tensors that plans read where they lie."""
 _LARGE = 64 << 20
@@ -246,8 +248,13 @@ class Run:
             of = [*[dtype] * len(rows), *(p.dtype for p in parameters)]
             self.types = [own for own, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
-        gpu = None if self.device is None else (self.device, call.types.rounds)
-        self.plan = call.function.plan(call.rows, TYPES[self.like.dtype], wanted, gpu)
+        own, gpu, features = TYPES[self.like.dtype], None, None
+        if self.device is not None:
+            gpu = self.device, call.types.rounds
+            # Without gradients, chains of steps keep tokens within multiprocessors.
+            if call.types.features is not None and any(wanted):
+                features = _FEATURES.get(call.types.features)
+        self.plan = call.function.plan(call.rows, own, wanted, gpu, features)
         self.sequences = None
         if call.sequences is not None:
             own, context = call.sequences
