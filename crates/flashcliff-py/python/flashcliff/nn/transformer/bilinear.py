@@ -2,67 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-
-import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from ... import functional
-from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
-from .geometry import GeometryLike, constant, geometry_of
+from .described import Description, Given, Networked, Tokens, Variant, run
+from .geometry import GeometryLike, geometry_of
 from .linear import EquiLinear, Group, described
 from .norm import EquiLayerNorm
 
-__all__ = ["GeometricBilinear", "equi_join"]
-
-
-def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -> Tensor:
-    """The join of two multivectors, times the pseudoscalar part of a reference, which makes it commute with
-    reflections.
-
-    ``reference[-2] dual(dual(x) ^ dual(y))``, where ``dual`` is the right complement; the outer one differs from the
-    regressive product of :func:`flashcliff.functional.product` by ``(-1)^(k (n - k))`` in grade ``k``.
-
-    Shapes:
-        - ``x``, ``y`` and the result ``[blades, *batch, channels]``
-        - ``reference`` the component of the reference multivector at the product of the vectors that are not null
-          (index 14 in Cl(3,0,1)), ``[*batch, 1]`` or any shape that broadcasts to ``[*batch, channels]``
-
-    Source: GATr (arXiv 2305.18415, section 3).
-    """
-    algebra = geometry_of(geometry).algebra
-    product = _product(x, y, algebra, "regressive")
-    factors = constant(geometry_of(geometry).join_signs, product).view(-1, *[1] * (product.dim() - 1))
-    return product * (factors * reference.to(product.dtype))
-
-
-def _product(x: Tensor, y: Tensor, algebra: Algebra, kind: str) -> Tensor:
-    """A product of multivectors of one shape. Where transforms of ``torch.func`` or derivatives in forward mode follow, it is composed
-    of operators that have all derivatives; 16 bits on the CPU, for which there is no kernel, are float32 on the way."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return _multiplied(x, y, algebra, kind)
-    if x.dtype.itemsize == 2 and x.device.type == "cpu":
-        return functional.product(x.float(), y.float(), algebra, kind).to(x.dtype)
-    return functional.product(x, y, algebra, kind)
-
-
-def _multiplied(x: Tensor, y: Tensor, algebra: Algebra, kind: str) -> Tensor:
-    blades = algebra.blade_count
-    table = constant(_table(algebra, kind), x).view(blades, blades, blades)
-    return torch.einsum("cab,a...,b...->c...", table, x, y)
-
-
-@functools.cache
-def _table(algebra: Algebra, kind: str) -> tuple[float, ...]:
-    """The numbers ``[output, left, right]`` of a product."""
-    count = algebra.blade_count
-    found = [0.0] * count**3
-    for left, right, output, sign in algebra.terms(kind):
-        found[(output * count + left) * count + right] += sign
-    return tuple(found)
+__all__ = ["GeometricBilinear"]
 
 
 @path.stands_for
@@ -140,8 +88,7 @@ class GeometricBilinear(Networked):
         ``out_channels`` and ``out_scalars``. ``reference`` is that of :func:`equi_join`.
         """
         given = Given((multivectors, scalars), reference)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given)
 
     def variant(self) -> Variant:
         """The call that the layer was made for."""
@@ -150,29 +97,6 @@ class GeometricBilinear(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network, with the reference of joins of the call."""
         network.reads(self, "geometry")
-        factors = self._factors()
-        made = described(factors, network, x, keeps_scalars=True)
-        each = made.channels[0] // len(factors)
-        if any(layer._sizes.outputs != each for layer in factors):
-            raise Undescribed("factors have different channels")
-        out = network.call(self.linear_out, network.products(self.geometry, made, each))
+        factors = described(self._factors(), network, x, keeps_scalars=True)
+        out = network.call(self.linear_out, network.products(self.geometry, factors))
         return network.call(self.norm, out) if self.geometry.product_norm else out
-
-    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
-        """The layer by the calls of its linear layers, and products."""
-        (multivectors, scalars), reference = given.here, given.reference
-        algebra = self.geometry.algebra
-        made = [layer(multivectors, scalars)[0] for layer in self._factors()]
-        if self.geometry.join and reference is None:
-            raise ValueError(
-                "reference: expected a tensor, because the geometry has joins, got None"
-            )
-        hidden = _product(made[0], made[1], algebra, "geometric")
-        if not self.geometry.bivectors:
-            kept = tuple(float(grade != 2) for grade in algebra.grades)
-            hidden = hidden * constant(kept, hidden).view(-1, *[1] * (hidden.dim() - 1))
-        if self.geometry.join and reference is not None:
-            join = equi_join(made[2], made[3], reference, self.geometry)
-            hidden = torch.cat((hidden, join), dim=-1)
-        out, out_s = self.linear_out(hidden, scalars)
-        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)

@@ -23,6 +23,7 @@ from .. import path
 from ..geometry import Geometry
 from . import compiled
 from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, variant_of
+from .calls import called
 from .description import Description, Tokens, Variant
 from .draft import Draft, Slot, Undescribed
 from .draws import draw_on
@@ -30,7 +31,7 @@ from .function import ALIGNED, Parameters, apply, composes
 from .graphs import MessageCall, MessageGiven, rows_of, types_on_graph
 from .messages import MessageVariant, Multivectors
 
-__all__ = ["attempt", "attempt_on_graph", "known_of", "run_chain"]
+__all__ = ["attempt", "attempt_on_graph", "known_of", "run", "run_chain"]
 
 AnyVariant = Variant | MessageVariant
 _LOG = logging.getLogger("flashcliff")
@@ -49,6 +50,23 @@ def attempt(
     """
     found = _attempt(owner, (owner,), 0, geometry, given, lambda _: composed)
     return None if found is None else found[1]
+
+
+def run(
+    owner: nn.Module,
+    geometry: Geometry,
+    given: Given,
+    composed: Callable[[Given], Maybe] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """The result of a module by one function, or by the calls of its layers.
+
+    Args:
+        owner, geometry, given: as for :func:`attempt`.
+        composed: the module by other operations than the calls of the layers that it describes.
+    """
+    composed = composed or functools.partial(called, owner)
+    found = attempt(owner, geometry, given, composed)
+    return composed(given) if found is None else found  # type: ignore[return-value]
 
 
 def attempt_on_graph(

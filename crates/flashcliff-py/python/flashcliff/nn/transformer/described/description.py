@@ -205,10 +205,11 @@ class Description(Draft):
         value = self._step(self.network.dropout, of, x.value, x.channels, p, place)
         return self.apart(x._replace(value=value), (x,))
 
-    def products(self, geometry: Geometry, x: Tokens, each: int) -> Tokens:
-        """Products, and joins, of factors of so many channels each."""
+    def products(self, geometry: Geometry, x: Tokens) -> Tokens:
+        """Products, and joins, of factors side by side."""
         reference = self.reference() if geometry.join else None
-        scalars = x.channels[1]
+        factors, scalars = x.channels
+        each = factors // (4 if geometry.join else 2)
         value = self._step(
             self.network.products, core_geometry(geometry), x.value, each, scalars, reference
         )
@@ -229,6 +230,11 @@ class Description(Draft):
             self.network.lanes, operator._core, x.value, blades, each, list(parameters)
         )
         return x._replace(value=value, channels=(outputs[0] * each[0], outputs[1] * each[1]))
+
+    def heads(self, sizes: Any, *given: Any, **options: Any) -> Tokens:
+        """The attention of heads of so many channels."""
+        found: Tokens = sizes.describe(self, *given, **options)
+        return found
 
     def attention(
         self,
@@ -274,13 +280,18 @@ class Description(Draft):
         value = self._step(self.network.beside, blades, x.value, x.channels, y.value, y.channels)
         return x._replace(value=value, channels=(mv + more, s + more_s))
 
+    def check_channels(self, x: Tokens, channels: Channels) -> None:
+        """Raises if a value has other channels."""
+        if x.channels != channels:
+            raise Undescribed("attention has other channels than its input")
+
     def in_frames(self, x: Tokens) -> Tokens:
         """Items in their frames."""
         return self._changed(x, False)
 
     def out_of_frames(self, x: Tokens) -> Tokens:
         """Items that are in their frames, in the frame of all."""
-        return self._changed(x, True)
+        return self._changed(x, True) if x.channels[0] else x
 
     def _changed(self, x: Tokens, inverse: bool) -> Tokens:
         of, frames = core_geometry(x.geometry), self.frames()
