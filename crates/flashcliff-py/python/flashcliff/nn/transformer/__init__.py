@@ -6,7 +6,7 @@ constructors and their layout.
 """
 
 from .attention import GeometricAttention, attend, attention_dtype, distance_features
-from .bilinear import GeometricBilinear
+from .bilinear import GeometricBilinear, equi_join
 from .block import Block, ConditionalBlock, GeometricMLP, checkpoint_items
 from .cross import CrossBlock
 from .explain import Paths, explain
@@ -30,7 +30,6 @@ from .heads import CrossAttention, SelfAttention
 from .linear import EquiLinear
 from .network import GATransformer, join_reference
 from .norm import EquiLayerNorm, equi_layer_norm
-from .products import equi_join
 from .ragged import Sequences
 from .rotary import RotaryEncoding
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..._ops import checks
 from .._module import check_count, check_features
 from . import path
 from .attention import GeometricAttention, Pair
-from .described import Description, Given, Networked, Tokens, Undescribed, Variant, run
+from .described import Calls, Description, Given, Networked, Tokens, Undescribed, Variant, run
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, described
@@ -48,6 +48,8 @@ class Heads:
         positions: nn.Module | None = None,
     ) -> Tokens:
         """Adds the attention of projections to a network."""
+        if isinstance(network, Calls):
+            return self._attended(network, attention, projected, context, shared, positions)
         rotary_base = None
         if positions is not None:
             if type(positions) is not RotaryEncoding:
@@ -71,16 +73,15 @@ class Heads:
             rotary_base=rotary_base,
         )
 
-    def attended(
+    def _attended(
         self,
+        network: Calls,
         attention: nn.Module,
-        projected: Sequence[Any],
-        context: Sequence[Any] | None = None,
-        *,
-        options: Mapping[str, Any],
+        projected: Any,
+        context: Any,
         shared: bool,
-        positions: nn.Module | None = None,
-    ) -> Pair:
+        positions: nn.Module | None,
+    ) -> Any:
         """The attention of projections, by its call. A projection is the result of one linear layer, or of more, one after another."""
         # A wrapper of a projection does not say so.
         shared = shared or len(projected) > 2
@@ -90,8 +91,8 @@ class Heads:
             parts += self._parts(side, made)
         if positions is not None:
             parts[:2] = [(mv, positions(s)) for mv, s in parts[:2]]
-        found: Pair = attention(*parts, **options)
-        return found
+        given = network.given
+        return attention(*parts, **(given.options if context is None else given.context_options))
 
     def _sides(self, shared: bool, context: object) -> list[list[int]]:
         """The heads of queries, keys and values, by what they are projections of: of items, and of a context if there is one."""
@@ -299,8 +300,9 @@ class SelfAttention(Networked):
         projection = self.qkv_module
         projected = network.call(projection, x, sees=("extra",))
         shared, positions = type(projection) is _SharedProjection, self.pos_encoding
-        of = self._sizes, self.attention, projected
-        return _finish(self, network, network.heads(*of, shared=shared, positions=positions))
+        of = network, self.attention, projected
+        found = self._sizes.describe(*of, shared=shared, positions=positions)
+        return _finish(self, network, found)
 
     def forward(
         self,
@@ -430,8 +432,8 @@ class CrossAttention(Networked):
         others = network.context() if context is None else context
         queries = described((self.q_linear,), network, x)
         seen = described(self.groups_of_others(), network, others)
-        of = self._sizes, self.attention, queries, seen
-        return _finish(self, network, network.heads(*of, shared=self._shared == 1))
+        of = network, self.attention, queries, seen
+        return _finish(self, network, self._sizes.describe(*of, shared=self._shared == 1))
 
     def forward(
         self,

@@ -26,8 +26,8 @@ Layers are called where something follows or changes them, and where a network c
 from __future__ import annotations
 
 from .call import Given, Maybe
-from .calls import Calls, called
-from .choice import attempt, attempt_on_graph, known_of, run, run_chain
+from .calls import Calls
+from .choice import attempt_on_graph, known_of, run, run_chain
 from .compiled import Networked
 from .description import Description, Tokens, Variant
 from .draft import Undescribed
@@ -49,10 +49,8 @@ __all__ = [
     "Tokens",
     "Undescribed",
     "Variant",
-    "attempt",
     "attempt_on_graph",
     "by_layers",
-    "called",
     "drawn",
     "known_of",
     "run",

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..products import products
 from .call import Given, Maybe
 
 __all__ = ["Calls", "called"]
@@ -78,17 +77,10 @@ class Calls:
         assert mv is not None and more is not None
         return mv + more, s
 
-    def products(self, geometry: Any, x: Sequence[Any]) -> Maybe:
+    def products(self, _: Any, x: Sequence[Any]) -> Maybe:
         """Products, and joins, of factors, and the scalars that lie behind these."""
         *factors, s = x
-        return products(factors, geometry, self.given.reference), s
-
-    def heads(self, sizes: Any, *given: Any, **options: Any) -> Maybe:
-        """The attention of heads of so many channels."""
-        crosses = len(given) > 2
-        own = self.given.context_options if crosses else self.given.options
-        found: Maybe = sizes.attended(*given, options=own, **options)
-        return found
+        return self.owner.products(factors, self.given.reference), s
 
     def head_gains(self, x: Maybe, heads: int, gains: Tensor) -> Maybe:
         """Channels times the factors of their heads, of which the head is the slowest index."""
@@ -96,9 +88,6 @@ class Calls:
             None if t is None else t * gains.repeat_interleave(t.shape[-1] // heads) for t in x
         )
         return mv, s
-
-    def check_channels(self, *_: Any) -> None:
-        """Checks nothing: layers check what they are called with."""
 
     def optional(self, module: nn.Module, name: str, _: Sequence[int]) -> Tensor | None:
         """A parameter of a module, if it has one."""

@@ -31,25 +31,10 @@ from .function import ALIGNED, Parameters, apply, composes
 from .graphs import MessageCall, MessageGiven, rows_of, types_on_graph
 from .messages import MessageVariant, Multivectors
 
-__all__ = ["attempt", "attempt_on_graph", "known_of", "run", "run_chain"]
+__all__ = ["attempt_on_graph", "known_of", "run", "run_chain"]
 
 AnyVariant = Variant | MessageVariant
 _LOG = logging.getLogger("flashcliff")
-
-
-def attempt(
-    owner: nn.Module, geometry: Geometry, given: Given, composed: Callable[[Given], Maybe]
-) -> tuple[Tensor, Tensor | None] | None:
-    """The result of a module by one function; ``None`` if its layers must be called.
-
-    Args:
-        owner: the module.
-        geometry: the geometry of its input.
-        given: the arguments of the call.
-        composed: the call of its layers.
-    """
-    found = _attempt(owner, (owner,), 0, geometry, given, lambda _: composed)
-    return None if found is None else found[1]
 
 
 def run(
@@ -61,12 +46,14 @@ def run(
     """The result of a module by one function, or by the calls of its layers.
 
     Args:
-        owner, geometry, given: as for :func:`attempt`.
-        composed: the module by other operations than the calls of the layers that it describes.
+        owner: the module.
+        geometry: the geometry of its input.
+        given: the arguments of the call.
+        composed: the module by operations of PyTorch; without them it calls the layers that it describes.
     """
-    composed = composed or functools.partial(called, owner)
-    found = attempt(owner, geometry, given, composed)
-    return composed(given) if found is None else found  # type: ignore[return-value]
+    by_layers = composed or functools.partial(called, owner)
+    found = _attempt(owner, (owner,), 0, geometry, given, lambda _: by_layers)
+    return by_layers(given) if found is None else found[1]  # type: ignore[return-value]
 
 
 def attempt_on_graph(
@@ -127,7 +114,7 @@ def run_chain(
     Args:
         owner: the module that calls the parts.
         parts: modules within it.
-        geometry, given: as for :func:`attempt`, of the first part.
+        geometry, given: as for :func:`run`, of the first part.
         call: the call of a part.
         stands: whether functions may stand for calls.
     """

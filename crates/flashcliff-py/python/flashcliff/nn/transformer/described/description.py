@@ -231,11 +231,6 @@ class Description(Draft):
         )
         return x._replace(value=value, channels=(outputs[0] * each[0], outputs[1] * each[1]))
 
-    def heads(self, sizes: Any, *given: Any, **options: Any) -> Tokens:
-        """The attention of heads of so many channels."""
-        found: Tokens = sizes.describe(self, *given, **options)
-        return found
-
     def attention(
         self,
         geometry: Geometry,
@@ -279,11 +274,6 @@ class Description(Draft):
         blades = x.geometry.blade_count
         value = self._step(self.network.beside, blades, x.value, x.channels, y.value, y.channels)
         return x._replace(value=value, channels=(mv + more, s + more_s))
-
-    def check_channels(self, x: Tokens, channels: Channels) -> None:
-        """Raises if a value has other channels."""
-        if x.channels != channels:
-            raise Undescribed("attention has other channels than its input")
 
     def in_frames(self, x: Tokens) -> Tokens:
         """Items in their frames."""

@@ -105,10 +105,9 @@ class FrameAttention(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network."""
         network.reads(self, "_sizes", "_heads", "dropout")
-        network.check_channels(x, (self.channels, self.scalars))
         x = network.out_of_frames(network.call(self.in_linear, x))
         shared = self._heads[1] != self._heads[0]
-        x = network.heads(self._sizes, self.attention, x, shared=shared)
+        x = self._sizes.describe(network, self.attention, x, shared=shared)
         x = network.call(self.out_linear, network.in_frames(x))
         return x if self.dropout is None else network.call(self.dropout, x)
 
