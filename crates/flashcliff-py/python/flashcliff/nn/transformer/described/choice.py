@@ -188,12 +188,7 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
     tensors = [t for t in given.tensors() if t is not None]
-    if not doors.opens(*tensors, *given.masks()):
-        raise Unready(
-            "something follows the calls of operators, or a tensor has no memory of its own"
-        )
-    if {t.device for t in tensors} != {mv.device} or not (mv.is_cpu or mv.is_cuda and _core.CUDA):
-        raise Unready("the tensors are on different devices, or on one without kernels")
+    _check_memory(tensors, given.masks())
     if mv.dim() < 3:
         raise Unready("the input has no axis of items")
     if mv.shape[0] != geometry.blade_count or not all(t.numel() for t in tensors):
@@ -203,19 +198,23 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
 
 def _check_graph(given: MessageGiven) -> None:
     """Raises unless a plan can read the tensors of a call on a graph."""
-    here, lists = given.here, given.all_lists()
-    tensors = [*given.tensors(), *lists]
-    if not doors.opens(*tensors):
+    tensors = [*given.tensors(), *given.all_lists()]
+    _check_memory(tensors)
+    if given.here.dim() != 3 or not all(t.numel() for t in tensors):
+        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+    doors.check("a network of layers", tensors)
+
+
+def _check_memory(tensors: Sequence[Tensor], masks: Sequence[Tensor | None] = ()) -> None:
+    """Raises unless the memory of tensors may be read, and is on one device that has kernels."""
+    if not doors.opens(*tensors, *masks):
         raise Unready(
             "something follows the calls of operators, or a tensor has no memory of its own"
         )
-    if {t.device for t in tensors} != {here.device} or not (
-        here.is_cpu or here.is_cuda and _core.CUDA
-    ):
+    first = tensors[0]
+    has_kernels = first.is_cpu or first.is_cuda and _core.CUDA
+    if not has_kernels or {t.device for t in tensors} != {first.device}:
         raise Unready("the tensors are on different devices, or on one without kernels")
-    if here.dim() != 3 or not all(t.numel() for t in tensors):
-        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
-    doors.check("a network of layers", tensors)
 
 
 class _Function(NamedTuple):
