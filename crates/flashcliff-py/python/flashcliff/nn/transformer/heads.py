@@ -143,10 +143,6 @@ class _SplitProjection(nn.Module):
             bias=bias,
         )
 
-    def groups(self, extra: bool) -> list[Group]:
-        """The linear layers, as they are called together."""
-        return [(self.in_linear,)]
-
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the projection to a network."""
         return described((self.in_linear,), network, network.beside(x, network.extra()))
