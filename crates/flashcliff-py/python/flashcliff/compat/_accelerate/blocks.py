@@ -263,7 +263,9 @@ def _block(m: Any) -> list[Counterpart]:
         makers = grouped(maps, partial(v1.LGATrBlock, mv, s, attention, mlp, drop), product)
         return [Counterpart(make, calls) for make in makers]
     of, rest = (mv, s, attention, mlp), (drop, bool(parameters(m.norm1)))
-    makers = [partial(lgatr.LGATrBlock, *of, group, *rest) for group in primitives_of(maps, product)]
+    makers = [
+        partial(lgatr.LGATrBlock, *of, group, *rest) for group in primitives_of(maps, product)
+    ]
     return [Counterpart(make, calls) for make in makers]
 
 

@@ -30,7 +30,9 @@ class SlimCalls(Calls):
             given = given._replace(context=outward(given.context))
         options = converted(given.options), converted(given.context_options)
         here = outward(given.here)
-        super().__init__(owner, given._replace(here=here, options=options[0], context_options=options[1]))
+        super().__init__(
+            owner, given._replace(here=here, options=options[0], context_options=options[1])
+        )
 
     def result(self, x: Any) -> Maybe:
         """The result as a network has it."""
@@ -104,6 +106,7 @@ class SlimBlock(_Block):
     def variant(self) -> Variant:
         """The call that the block was made for, without a mask."""
         return Variant(self.attention.linear_in.in_channels)
+
 
 @path.stands_for
 class ConditionalSlimBlock(_Block):
@@ -185,6 +188,7 @@ class ConditionalSlimBlock(_Block):
         x = network.sum(x, network.call(self.selfattention, normed, sees=self.attention_sees))
         x = network.sum(x, self._crossed(network, x, network.context(), second))
         return network.sum(x, self._transformed(network, x, third))
+
 
 def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:
     """Freezes the parameters of a last MLP that no output reads, because there are no vectors or no scalars.
