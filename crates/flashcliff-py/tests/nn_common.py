@@ -4,6 +4,7 @@ import types
 
 import torch
 from nn_reference import Table
+from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import flashcliff
 
@@ -123,7 +124,7 @@ def check_by_differences(loss, named):
     """Compares the gradient of a loss by each parameter, along a random direction, with differences of the loss."""
     named = dict(named)
     grads = torch.autograd.grad(loss(), list(named.values()), materialize_grads=True)
-    for (name, parameter), grad in zip(named.items(), grads, strict=True):
+    for (name, parameter), found in zip(named.items(), grads, strict=True):
         direction = random(*parameter.shape, seed=4).to(parameter)
         ends = []
         for step in (1e-6, -1e-6):
@@ -133,7 +134,7 @@ def check_by_differences(loss, named):
             with torch.no_grad():
                 parameter.add_(direction, alpha=-step)
         want = (ends[0] - ends[1]) / 2e-6
-        assert abs((grad * direction).sum().item() - want) < 1e-6 * max(1.0, abs(want)), name
+        assert abs((found * direction).sum().item() - want) < 1e-6 * max(1.0, abs(want)), name
 
 
 def check_every_order(function, x):
@@ -141,6 +142,28 @@ def check_every_order(function, x):
     batched = {"check_batched_grad": True, "check_batched_forward_grad": True}
     assert torch.autograd.gradcheck(function, x, check_forward_ad=True, **batched)
     assert torch.autograd.gradgradcheck(function, x, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def check_transforms(energy, x, along, batch):
+    """Compares transforms of a function to numbers with its gradient, and with calls one by one.
+
+    Args:
+        energy: the function.
+        x: its input, which is not differentiated yet.
+        along: a direction.
+        batch: inputs.
+    """
+    leaf = x.clone().requires_grad_()
+    wanted = torch.autograd.grad(energy(leaf), leaf)[0]
+    assert wanted.abs().max() > 0.1
+    assert difference(grad(energy)(x), wanted) < 1e-14
+    assert difference(jvp(energy, (x,), (along,))[1], (wanted * along).sum()) < 1e-12
+    assert difference(jacfwd(grad(energy))(x), jacrev(grad(energy))(x)) < 1e-12
+    each = torch.stack([energy(own) for own in batch])
+    assert difference(vmap(energy)(batch), each) < 1e-13
+    assert difference(vmap(energy, 2)(batch.movedim(0, 2)), each) < 1e-13
+    each = torch.stack([grad(energy)(own) for own in batch])
+    assert difference(vmap(grad(energy))(batch), each) < 1e-13
 
 
 def check_motions(model, charges, positions, velocities, *graphs):

@@ -7,6 +7,35 @@ import subprocess
 import sys
 from collections.abc import Container
 
+FORKED = """
+import os, sys, traceback
+
+
+def forked(function, *given):
+    \"\"\"The status of a child that calls a function, and what it wrote to its output and for errors.\"\"\"
+    files = [os.memfd_create("out"), os.memfd_create("err")]
+    process = os.fork()
+    if not process:
+        for number, file in enumerate(files, 1):
+            os.dup2(file, number)
+        try:
+            status = function(*given)
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    said = []
+    for file in files:
+        os.lseek(file, 0, 0)
+        said.append(os.read(file, 1 << 20).decode().strip())
+        os.close(file)
+    return [status, *said]
+"""
+"""The start of a program with children that a damaged file, or a mode of PyTorch, may end."""
+
 
 def ran(
     program: str, *, without: Container[str] = (), timeout: float = 300, **variables: str

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 import torch
-from nn_common import EDGES, NODES, RECEIVERS, SENDERS, check_every_order, random
+from nn_common import EDGES, NODES, RECEIVERS, SENDERS, check_every_order, check_transforms, random
 from nn_common import difference as off
-from torch.func import grad, jacfwd, jacrev, jvp, vmap
+from torch.func import grad, jacrev, vmap
 
 from flashcliff import UnsupportedError
 from flashcliff.graphs import (
@@ -139,19 +139,8 @@ def test_transforms():
             .sum()
         )
 
-    x = random(2, NODES, 3)
-    leaf = x.clone().requires_grad_()
-    wanted = torch.autograd.grad(energy(leaf), leaf)[0]
-    assert off(grad(energy)(x), wanted) < 1e-14
-    along = random(2, NODES, 3, seed=1)
-    assert off(jvp(energy, (x,), (along,))[1], (wanted * along).sum()) < 1e-12
-    assert off(jacfwd(grad(energy))(x), jacrev(grad(energy))(x)) < 1e-12
-    batch = random(5, 2, NODES, 3, seed=2)
-    each = torch.stack([energy(own) for own in batch])
-    assert off(vmap(energy)(batch), each) < 1e-13
-    assert off(vmap(energy, 2)(batch.movedim(0, 2)), each) < 1e-13
-    each = torch.stack([grad(energy)(own) for own in batch])
-    assert off(vmap(grad(energy))(batch), each) < 1e-13
+    x, along = (random(2, NODES, 3, seed=seed) for seed in (0, 1))
+    check_transforms(energy, x, along, random(5, 2, NODES, 3, seed=2))
 
 
 def test_transforms_of_the_registered_operators():

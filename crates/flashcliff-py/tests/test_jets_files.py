@@ -272,7 +272,7 @@ def test_columns_by_grade(channels, path):
     layer = torch.nn.Linear(5 * channels, 2, bias=False, **F64)
     weight, _, _ = _scalars.weights(network, layer, 5 * channels)
     own = _scalars.columns_by_grade(network, weight, channels, 5)
-    out = _scalars.mapped(network, Algebra(1, 3, 0), network.here, own, None, 2)
+    out = network.linear(Algebra(1, 3, 0), network.here, (own, None), 2)
     network.network.function(out.value).save(str(path), "f64", [layer.weight.data_ptr()])
     x = random(1, 4, 5 * channels)
     got = flashcliff.load_network(path)(x=x)

@@ -10,6 +10,7 @@ import sys
 import textwrap
 
 import pytest
+from processes_common import FORKED
 
 CALLS = {
     "action": """
@@ -81,8 +82,8 @@ print(type(value).__name__, value.dtype, hashlib.sha256(data).hexdigest())
 
 
 # Runs each program that it is sent in a child.
-PARENT = """
-import json, os, signal, sys, traceback
+PARENT = f"""{FORKED}
+import json, signal
 import torch
 import torch._subclasses.fake_tensor
 import torch.fx.experimental.proxy_tensor
@@ -93,31 +94,12 @@ import flashcliff.compat.cgenn
 
 def run(program):
     signal.alarm(300)
-    try:
-        exec(program, {"__name__": "__main__"})
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    exec(program, {{"__name__": "__main__"}})
+    return 0
 
 
 for line in sys.stdin:
-    files = [os.memfd_create("out"), os.memfd_create("err")]
-    process = os.fork()
-    if not process:
-        for number, file in enumerate(files, 1):
-            os.dup2(file, number)
-        run(json.loads(line))
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    said = []
-    for file in files:
-        os.lseek(file, 0, 0)
-        said.append(os.read(file, 1 << 20).decode())
-        os.close(file)
-    print(json.dumps([status, *said]), flush=True)
+    print(json.dumps(forked(run, json.loads(line))), flush=True)
 """
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from nn_common import check_every_order, random
-from nn_common import difference as off
-from torch.func import grad, jacfwd, jacrev, jvp, vmap
+from nn_common import check_every_order, check_transforms, random
+from torch.func import grad, vmap
 
 from flashcliff.graphs import Relation, segment_maximum, segment_sum
 
@@ -85,19 +84,7 @@ def test_transforms():
         return segment_maximum(x.square(), own).pow(2).sum()
 
     x = random(1, ROWS, 3)
-    leaf = x.clone().requires_grad_()
-    wanted = torch.autograd.grad(energy(leaf), leaf)[0]
-    assert wanted.abs().max() > 0.1
-    assert off(grad(energy)(x), wanted) < 1e-14
-    along = random(1, ROWS, 3, seed=1)
-    assert off(jvp(energy, (x,), (along,))[1], (wanted * along).sum()) < 1e-12
-    assert off(jacfwd(grad(energy))(x), jacrev(grad(energy))(x)) < 1e-12
-    batch = random(5, 1, ROWS, 3, seed=2)
-    each = torch.stack([energy(own) for own in batch])
-    assert off(vmap(energy)(batch), each) < 1e-13
-    assert off(vmap(energy, 2)(batch.movedim(0, 2)), each) < 1e-13
-    each = torch.stack([grad(energy)(own) for own in batch])
-    assert off(vmap(grad(energy))(batch), each) < 1e-13
+    check_transforms(energy, x, random(1, ROWS, 3, seed=1), random(5, 1, ROWS, 3, seed=2))
     rows = torch.stack([TARGETS, TARGETS.flip(0)])
     each = torch.stack([segment_maximum(x, Relation(index, COUNT)) for index in rows])
     lists = [Relation(index, COUNT) for index in rows]

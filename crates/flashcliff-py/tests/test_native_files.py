@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes_common import FORKED
 
 import flashcliff.functional  # noqa: F401  (which loads the compiled call path)
 from flashcliff import _cache, native
@@ -20,8 +21,8 @@ compiled = pytest.mark.built
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
 # Runs each task in its own process, which a damaged file may end: a folder, the variable, and what to do.
-TASKS = """
-import json, os, sys, traceback
+TASKS = f"""{FORKED}
+import json
 import torch, flashcliff
 
 
@@ -46,31 +47,10 @@ def build():
 
 def child(folder, variable, what):
     os.environ.update(FLASHCLIFF_CACHE_DIR=folder, FLASHCLIFF_NATIVE=variable)
-    try:
-        status = {"call": call, "build": build}[what]()
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    return call() if what == "call" else build()
 
 
-results = []
-for task in json.load(sys.stdin):
-    files = [os.memfd_create("out"), os.memfd_create("err")]
-    process = os.fork()
-    if not process:
-        for number, file in enumerate(files, 1):
-            os.dup2(file, number)
-        child(*task)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    said = []
-    for file in files:
-        os.lseek(file, 0, 0)
-        said.append(os.read(file, 1 << 20).decode().strip())
-    results.append([status, *said])
-print(json.dumps(results))
+print(json.dumps([forked(child, *task) for task in json.load(sys.stdin)]))
 """
 
 

@@ -52,7 +52,7 @@ class Algebra:
     """The grade triples (left, output, right) of the geometric product, in the order of weights."""
 
     def __new__(cls, p: int, q: int = 0, r: int = 0) -> Algebra:
-        signature = (_count("p", p), _count("q", q), _count("r", r))
+        signature = (checks.count("p", p), checks.count("q", q), checks.count("r", r))
         found = cls._instances.get(signature)
         if found is not None:
             return found
@@ -263,10 +263,3 @@ def grades_of(
     if grades is None:
         return None
     return checks.grades(as_algebra(algebra).dim, name, grades, empty)
-
-
-def _count(name: str, value: Any) -> int:
-    value = checks.integer(name, value)
-    if value < 0:
-        raise ValueError(f"{name}: expected at least 0, got {value}")
-    return value

@@ -22,13 +22,8 @@ def call(
     op: Op, arrays: tuple[Any, ...], algebra: AlgebraLike, options: tuple[Any, ...]
 ) -> Array:
     """The output of an operator."""
-    given = [
-        (name, array, lane)
-        for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)
-        if array is not None or not optional
-    ]
     of = of_row(op, as_algebra(algebra).name, op.given(arrays), options)
-    return outputs(op.function(options), of, given)[0]
+    return outputs(op.function(options), of, op.named(arrays))[0]
 
 
 def outputs(operator: str, of: Which, given: Sequence[tuple[str, Any, bool]]) -> list[Array]:

@@ -26,12 +26,7 @@ def call(
     core = operator(
         op, as_algebra(algebra).name, tuple(a is not None for a in arrays), options
     )
-    given = [
-        (name, array, lane)
-        for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)
-        if array is not None or not optional
-    ]
-    return forward(core.name, core, given)[0]
+    return forward(core.name, core, op.named(arrays))[0]
 
 
 def forward(

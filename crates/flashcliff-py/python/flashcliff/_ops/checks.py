@@ -30,6 +30,14 @@ def integer(name: str, value: Any, expected: str = "an integer") -> int:
     raise TypeError(f"{name}: expected {expected}, got {value!r}")
 
 
+def count(name: str, value: Any) -> int:
+    """A number of parts, at least 0."""
+    value = integer(name, value)
+    if value < 0:
+        raise ValueError(f"{name}: expected at least 0, got {value}")
+    return value
+
+
 def number(name: str, value: Any) -> float:
     """A real number as a float. Operators check its range. A tensor of no axes is a number."""
     if type(value) is float:

@@ -88,13 +88,9 @@ _tracks = torch._C._functorch.is_gradtrackingtensor
 _is_batch = torch._C._functorch.is_batchedtensor
 
 
+@lru_cache(maxsize=4 * CACHED)
 def operator_of(of: str) -> _core.Operator:
     """The operator of a key."""
-    return _made(of)
-
-
-@lru_cache(maxsize=4 * CACHED)
-def _made(of: str) -> _core.Operator:
     name, algebra, given, options, steps = json.loads(of)
     made = _OWN.get(name) or _of_rotors(name, algebra, options)
     if made is None:

@@ -75,6 +75,11 @@ class Op:
             return self.everything
         return tuple(tensor is not None for tensor in tensors)
 
+    def named(self, tensors: Sequence[Any]) -> list[tuple[str, Any, bool]]:
+        """The inputs that are there, or must be: name, tensor, and whether it has a batch axis."""
+        rows = zip(self.names, tensors, self.lanes, self.optional)
+        return [(name, x, lane) for name, x, lane, may in rows if x is not None or not may]
+
     def function(self, options: Sequence[Any]) -> str:
         """The name of the function that was called, for messages: a choice may have its own."""
         for option, value in zip(self.options, options):

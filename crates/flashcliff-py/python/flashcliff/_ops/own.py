@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _core
 from .. import _torch as _torch
 from . import autocast, derived
+from .tensors import flattened
 
 Argument = tuple[str, Any, bool]
 """The name of an argument, what was given for it, and whether it has a batch."""
@@ -41,20 +42,10 @@ def call(operator: str, of: str, given: Sequence[Argument]) -> list[Tensor]:
     batch = next(tensor.shape[1:-1] for _, tensor, lane in given if lane)
     tensors = autocast.alike([tensor for _, tensor, _ in given])
     flat = [
-        _flat(operator, name, tensor, batch) if lane else tensor
+        flattened(operator, name, tensor, batch) if lane else tensor
         for (name, _, lane), tensor in zip(given, tensors)
     ]
     return [
         output.reshape(output.shape[0], *batch, output.shape[-1])
         for output in derived.call(of, flat)
     ]
-
-
-def _flat(operator: str, name: str, tensor: Tensor, batch: Any) -> Tensor:
-    """The tensor with one batch axis."""
-    if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
-        expected = ", ".join(("blades", *map(str, batch), "channels"))
-        raise ValueError(
-            f"{operator}: tensor `{name}` must be [{expected}], got {list(tensor.shape)}"
-        )
-    return tensor.unsqueeze(1) if tensor.dim() == 2 else tensor.flatten(1, -2)

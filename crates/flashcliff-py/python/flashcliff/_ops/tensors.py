@@ -31,7 +31,7 @@ def call(
     run.refuse_layouts(function, op.names, tensors)
     batch = tensors[0].shape[1:-1]
     flat = tuple(
-        _flatten(function, op.names[index], tensor, batch)
+        flattened(function, op.names[index], tensor, batch)
         if op.lanes[index] and tensor is not None
         else tensor
         for index, tensor in enumerate(tensors)
@@ -47,8 +47,8 @@ def warn_of_gates(
         surprises.gates_without_scalars(operator, gate, left, right)
 
 
-def _flatten(function: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """One batch axis."""
+def flattened(function: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """A tensor with one batch axis."""
     if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
         expected = ", ".join(("blades", *map(str, batch), "channels"))
         raise ValueError(

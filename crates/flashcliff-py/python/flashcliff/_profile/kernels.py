@@ -4,6 +4,7 @@ arguments of the functions that launch them. A network is one call in each pass,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,11 +25,11 @@ def places() -> list[tuple[Any, str, Callable[..., Described]]]:
     from ..nn.transformer.described.function import Run
 
     return [
-        (attention, "forward", attend),
-        (attention, "backward", attend_gradient),
+        (attention, "forward", partial(attend, "forward")),
+        (attention, "backward", partial(attend, "backward")),
         (messages, "_run", message),
-        (Run, "forward", network),
-        (Run, "backward", network_gradient),
+        (Run, "forward", partial(network, "forward")),
+        (Run, "backward", partial(network, "backward")),
     ]
 
 
@@ -46,15 +47,7 @@ def clocked(inner: Callable[..., Any], describe: Callable[..., Described]) -> Ca
     return call
 
 
-def network(run: Any) -> Described:
-    return _network("forward", run)
-
-
-def network_gradient(run: Any, *_: Any) -> Described:
-    return _network("backward", run)
-
-
-def _network(phase: str, run: Any) -> Described:
+def network(phase: str, run: Any, *_: Any) -> Described:
     """A network has the shapes of its inputs, and the costs that its plan says."""
     moved, flops = run.plan.size(phase == "backward")
     shapes = [tuple(t.shape) for t in run.rows]
@@ -62,15 +55,7 @@ def _network(phase: str, run: Any) -> Described:
     return _described("network", run.call.algebra, phase, run.rows[0], shapes, (), cost)
 
 
-def attend(call: Any, given: Any, out: Any) -> Described:
-    return _attention("forward", call, given)
-
-
-def attend_gradient(call: Any, given: Sequence[Tensor], *_: Any) -> Described:
-    return _attention("backward", call, given)
-
-
-def _attention(phase: str, call: attention.Call, given: Any) -> Described:
+def attend(phase: str, call: attention.Call, given: Sequence[Tensor], *_: Any) -> Described:
     query, key, value = given[:3]
     heads, width, values = query.shape[-3], query.shape[-1], value.shape[-1]
     total, keys = call.queries.total, call.keys.total

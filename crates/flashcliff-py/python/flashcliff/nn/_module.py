@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .._ops import checks
+from .._ops.checks import count as check_count
 from ..algebra import Algebra, AlgebraLike, as_algebra
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_features",
+    "check_shape",
     "joined",
 ]
 
@@ -60,12 +62,13 @@ def check_features(name: str, value: Any) -> int:
     return value
 
 
-def check_count(name: str, value: Any) -> int:
-    """A number of parts, at least 0."""
-    value = checks.integer(name, value)
-    if value < 0:
-        raise ValueError(f"{name}: expected at least 0, got {value}")
-    return value
+def check_shape(name: str, x: torch.Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raises unless a tensor has a shape; one without channels is missing."""
+    expected = shape if shape[-1] else None
+    got = None if x is None else tuple(x.shape)
+    if got != expected:
+        wanted = None if expected is None else list(expected)
+        raise ValueError(f"{name}: expected {wanted}, got {None if got is None else list(got)}")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._derived import table
 from .._ops import checks
 from ..algebra import Algebra, as_algebra
 from ._module import AlgebraLike, CliffordModule, check_features
@@ -128,11 +127,8 @@ class PointEmbedding(CliffordModule):
         x = network.points(points)
         bias = network.optional(self, "bias", (1, self.out_features, 1), (self.out_features,))
         weight = network.parameter(self, "weight", (self.out_features, self.in_features))
-        tensors = x.value, weight, bias
-        options = False, "scalar", (0, 1), "out_in_grade"
-        value = network.operator(table.MV_LINEAR, self._algebra, tensors, *options)
-        made = x._replace(value=value, channels=self.out_features)
-        return network.extended(made, self._algebra.blade_count)
+        of = self._algebra, x, (weight, bias), self.out_features
+        return network.extended(network.linear(*of, grades=(0, 1)), self._algebra.blade_count)
 
     def extra_repr(self) -> str:
         return (

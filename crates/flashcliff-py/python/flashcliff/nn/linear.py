@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
-from .._derived import table
 from .._ops import checks, surprises
 from .._ops.op import BIAS_MODES
 from ..algebra import grades_of
@@ -118,10 +117,15 @@ class MVLinear(CliffordModule):
         """Adds the map to a network of multivectors."""
         if x.channels != self.in_features:
             raise Undescribed("a linear map has another number of channels than its input")
-        options = self.per_grade, self.bias_mode, self.grades, "out_in_grade"
-        tensors = x.value, *self.described_parameters(network)
-        value = network.operator(table.MV_LINEAR, self._algebra, tensors, *options)
-        return x._replace(value=value, channels=self.out_features)
+        return network.linear(
+            self._algebra,
+            x,
+            self.described_parameters(network),
+            self.out_features,
+            per_grade=self.per_grade,
+            bias_mode=self.bias_mode,
+            grades=self.grades,
+        )
 
     def described_parameters(self, network: MessageDescription) -> tuple[int, int | None]:
         """Adds the weight, and the bias if there is one, to a network."""
@@ -133,6 +137,20 @@ class MVLinear(CliffordModule):
             shape.append(self._algebra.grade_count if grades is None else len(grades))
         bias = network.optional(self, "bias", (1, self.out_features, 1), (self.out_features,))
         return network.parameter(self, "weight", shape), bias
+
+    def described_in_parts(
+        self, network: MessageDescription, what: str, **expected: object
+    ) -> tuple[int, int | None]:
+        """Adds the parameters to a network that has a map of some of its columns or blades in the place of the map.
+
+        Args:
+            network: the network.
+            what: what errors call the map.
+            expected: attributes besides ``grades`` and ``bias_mode`` for which the network has only one value.
+        """
+        for name, value in {"grades": None, "bias_mode": "scalar", **expected}.items():
+            network.expect(self, name, value, f"the {name} of {what}")
+        return self.described_parameters(network)
 
     def extra_repr(self) -> str:
         return joined(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from .. import functional as F
-from .._derived import table
 from .._ops import checks
 from .._ops.segments import REDUCTIONS
 from ..graphs import Edges, Relation, difference, ends_of, segment_sum
-from ._module import AlgebraLike, CliffordModule, check_choice, check_count, check_features, joined
+from ._module import (
+    AlgebraLike,
+    CliffordModule,
+    check_choice,
+    check_count,
+    check_features,
+    check_shape,
+    joined,
+)
 from .linear import MVLinear
 from .perceptron import CEMLP
 from .transformer import path
@@ -127,8 +134,8 @@ class EGCL(CliffordModule, Networked):
             ValueError: the relations have not as many targets as there are nodes, or the scalars another shape.
         """
         ends = ends_of(edges, h.shape[-2] if h.dim() > 1 else None)
-        _check_scalars("edge_scalars", edge_scalars, ends[0].rows, self.edge_scalars)
-        _check_scalars("node_scalars", node_scalars, ends[0].count, self.node_scalars)
+        check_shape("edge_scalars", edge_scalars, (ends[0].rows, self.edge_scalars))
+        check_shape("node_scalars", node_scalars, (ends[0].count, self.node_scalars))
         given = MessageGiven(h, *ends, edge_scalars, node_scalars=node_scalars)
         found = None
         if h.dim() > 1 and h.shape[-2] == ends[0].count:
@@ -251,15 +258,6 @@ def _acts_on_nodes(module: torch.nn.Module) -> TypeGuard[MVLinear]:
     return module.per_grade and module.grades is None and module.bias_mode == "scalar"
 
 
-def _check_scalars(name: str, scalars: Tensor | None, rows: int, count: int) -> None:
-    """Raises unless scalars have the shape ``[rows, count]``, or are missing where ``count`` is 0."""
-    expected = (rows, count) if count else None
-    got = None if scalars is None else tuple(scalars.shape)
-    if got != expected:
-        shape = None if expected is None else list(expected)
-        raise ValueError(f"{name}: expected {shape}, got {None if got is None else list(got)}")
-
-
 def _on_first_blade(scalars: Tensor, like: Tensor) -> Tensor:
     """Scalars ``[rows, scalars]`` as multivectors, whose batch is that of others."""
     own = scalars.expand(*like.shape[:-1], -1)
@@ -277,18 +275,12 @@ def _beside_scalars(
     ``t``, takes the rows of nodes to the rows of the scalars."""
     if not isinstance(first, MVLinear) or first.in_features != h.channels + scalars.channels:
         raise Undescribed("the first map of multivectors and scalars is no MVLinear of their channels")
-    for name, value in (("per_grade", True), ("grades", None), ("bias_mode", "scalar")):
-        network.expect(first, name, value, f"the {name} of the first map of multivectors and scalars")
-    algebra = first._algebra
-    weight, bias = first.described_parameters(network)
+    algebra, what = first._algebra, "the first map of multivectors and scalars"
+    weight, bias = first.described_in_parts(network, what, per_grade=True)
     of_nodes, of_scalars = network.split(weight, 1, [h.channels, scalars.channels])
     of_scalars = network.split(of_scalars, 2, [1, algebra.grade_count - 1])[0]
 
-    def mapped(x: Multivectors, own: int, bias: int | None, grades: Any) -> Multivectors:
-        options = True, "scalar", grades, "out_in_grade"
-        value = network.operator(table.MV_LINEAR, algebra, (x.value, own, bias), *options)
-        return x._replace(value=value, channels=first.out_features)
-
-    moved = along(mapped(h, of_nodes, None, None))
-    own = network.extended(mapped(scalars, of_scalars, bias, (0,)), h.blades)
-    return network.sum(moved, own)
+    of_h = algebra, h, (of_nodes, None), first.out_features
+    moved = along(network.linear(*of_h, per_grade=True, grades=None))
+    of = algebra, scalars, (of_scalars, bias), first.out_features
+    return network.sum(moved, network.extended(network.linear(*of, per_grade=True), h.blades))

@@ -126,7 +126,8 @@ def frames(ops: Operations, geometry: dict[str, Any], inverse: bool, x: Token, o
         return x._replace(
             multivectors=_of_grade(ops, entries, x.multivectors, (norms[1 : 1 + dim], inverse))
         )
-    terms = _exterior(algebra)
+    # For two blades their exterior product: a blade and a sign.
+    terms = {(left, right): (out, sign) for left, right, out, sign in algebra.terms("exterior")}
     found = [ops.slice(x.multivectors, 0, 0, 1)]
     minors = entries
     for grade in range(1, dim + 1):
@@ -136,15 +137,6 @@ def frames(ops: Operations, geometry: dict[str, Any], inverse: bool, x: Token, o
         own = ops.slice(x.multivectors, 0, int(blades[0]), int(blades[-1]) + 1)
         found.append(_of_grade(ops, minors, own, (norms[blades], inverse)))
     return x._replace(multivectors=ops.concatenate(found, 0))
-
-
-def _exterior(algebra: Any) -> dict[tuple[int, int], tuple[int, int]]:
-    """For two blades their exterior product: a blade and a sign."""
-    return {(left, right): (out, sign) for left, right, out, sign in _terms(algebra)}
-
-
-def _terms(algebra: Any) -> list[tuple[int, int, int, int]]:
-    return [tuple(term) for term in algebra.terms("exterior")]
 
 
 def _minors(

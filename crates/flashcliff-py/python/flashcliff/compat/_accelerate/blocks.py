@@ -12,7 +12,14 @@ from torch import nn
 from .. import gatr, lgatr
 from ..lgatr import v1
 from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
-from .layers import activation_of, grouped, items_of, tensors, with_reference
+from .layers import (
+    activation_of,
+    grouped,
+    items_of,
+    primitives_of,
+    tensors,
+    with_reference,
+)
 from .structure import (
     channels,
     has,
@@ -230,7 +237,7 @@ def _mlp(m: Any) -> list[Counterpart]:
     if isinstance(config, v1.MLPConfig):
         makers = grouped(maps, partial(v1.GeoMLP, config), product)
         return [Counterpart(make, calls) for make in makers]
-    groups = [lgatr.PrimitivesConfig(maps == 10, bivector, product) for bivector in (True, False)]
+    groups = primitives_of(maps, product)
     return [Counterpart(partial(lgatr.GeoMLP, config, group), calls) for group in groups]
 
 
@@ -255,12 +262,11 @@ def _block(m: Any) -> list[Counterpart]:
     if isinstance(attention, v1.SelfAttentionConfig):
         makers = grouped(maps, partial(v1.LGATrBlock, mv, s, attention, mlp, drop), product)
         return [Counterpart(make, calls) for make in makers]
-    found = []
-    for bivector in (True, False):
-        group = lgatr.PrimitivesConfig(maps == 10, bivector, product)
-        affine = bool(parameters(m.norm1))
-        found.append(partial(lgatr.LGATrBlock, mv, s, attention, mlp, group, drop, affine))
-    return [Counterpart(make, calls) for make in found]
+    of, rest = (mv, s, attention, mlp), (drop, bool(parameters(m.norm1)))
+    makers = [
+        partial(lgatr.LGATrBlock, *of, group, *rest) for group in primitives_of(maps, product)
+    ]
+    return [Counterpart(make, calls) for make in makers]
 
 
 def checkpointed(block: Any) -> list[str] | None:

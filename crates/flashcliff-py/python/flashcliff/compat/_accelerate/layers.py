@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from .structure import (
     has,
     is_linear,
     maps_of,
+    mask,
     number,
     parameters,
     scalars,
@@ -30,8 +31,10 @@ __all__ = [
     "activation_of",
     "grouped",
     "items_of",
+    "primitives_of",
     "small_too",
     "tensors",
+    "with_condition",
     "with_reference",
 ]
 
@@ -82,6 +85,25 @@ def grouped(
     return [partial(chosen, True), partial(chosen, False)] if product else [partial(chosen, True)]
 
 
+def primitives_of(maps: int, product: bool = True) -> list[lgatr.PrimitivesConfig]:
+    """What layers of lgatr 2.0 of a group are made with: products that have bivectors, or have none."""
+    return [lgatr.PrimitivesConfig(maps == 10, bivector, product) for bivector in (True, False)]
+
+
+def with_condition(
+    first: Callable[[Draw], Sequence[Any]], other: Callable[[Draw], Sequence[Any]]
+) -> Callable[[Draw], list[Call]]:
+    """Calls with the tensors of five items and of a condition of four, without masks and with them."""
+
+    def calls(draw: Draw) -> list[Call]:
+        a, b = first(draw), other(draw)
+        given = [a[0], b[0], a[1], b[1]]
+        masks = {"attn_mask": mask(5, 5, a[0])}, {"attn_mask": mask(5, 4, a[0])}
+        return [(given, {}), (given, dict(zip(("attn_kwargs", "crossattn_kwargs"), masks)))]
+
+    return calls
+
+
 def _linear(m: Any) -> list[Counterpart]:
     (inputs, outputs), (in_s, out_s) = channels(m), scalars(m)
     maps = m.weight.shape[-1]
@@ -114,11 +136,11 @@ def _bilinear(m: Any) -> list[Counterpart]:
     if maps == 9:
         make = partial(gatr.GeometricBilinear, inputs, outputs, 2 * half, in_s, out_s)
         return [Counterpart(make, with_reference(calls))]
-    found: list[Callable[[], nn.Module]] = []
-    for bivector in (True, False):
-        group = lgatr.PrimitivesConfig(maps == 10, bivector)
-        sizes = half, in_s or 0, out_s or 0
-        found.append(partial(lgatr.GeometricBilinear, inputs, outputs, group, *sizes))
+    sizes = half, in_s or 0, out_s or 0
+    found: list[Callable[[], nn.Module]] = [
+        partial(lgatr.GeometricBilinear, inputs, outputs, group, *sizes)
+        for group in primitives_of(maps)
+    ]
     first = partial(v1.GeometricBilinear, inputs, outputs, half, in_s, out_s)
     return [Counterpart(make, calls) for make in (*found, *grouped(maps, first))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from .. import gatr, lgatr
 from ..lgatr import v1
 from .blocks import attention_config, checkpointed, copied, dropout_of, mlp_config, with_mask
 from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
-from .layers import grouped, items_of, tensors
+from .layers import grouped, items_of, primitives_of, tensors, with_condition
 from .slim import is_network as is_slim
-from .structure import channels, heads_of, maps_of, mask, mask_name, parameters, scalars, signature
+from .structure import channels, heads_of, maps_of, mask_name, parameters, scalars, signature
 
 __all__ = ["FORMS"]
 
@@ -132,9 +132,7 @@ def _with_groups(
     net: Any, make: Callable[..., nn.Module], calls: Callable[[Draw], list[Call]], product: bool
 ) -> list[Counterpart]:
     """Counterparts of a network of 2.0, whose products have bivectors or have none."""
-    groups = [
-        lgatr.PrimitivesConfig(maps_of(net) == 10, bivector, product) for bivector in (True, False)
-    ]
+    groups = primitives_of(maps_of(net), product)
     return [Counterpart(partial(make, primitives=group), calls) for group in groups]
 
 
@@ -147,7 +145,11 @@ def _conditional(net: Any) -> list[Counterpart]:
     sizes, block = _sizes(net), net.blocks[0]
     cross, other = block.crossattention, block.crossattention.kv_linear
     cond_mv, cond_s = channels(other)[0], scalars(other)[0]
-    calls = _conditional_calls(sizes, cond_mv, cond_s)
+    channels_of_input = sizes["in_mv_channels"], sizes["in_s_channels"]
+    calls = with_condition(
+        lambda draw: tensors(draw, (2, 5), *channels_of_input),
+        lambda draw: tensors(draw, (2, 4), cond_mv, cond_s),
+    )
     attended = block.attention if hasattr(block, "attention") else block.selfattention
     attention, (mlp, product) = attention_config(attended), mlp_config(block.mlp)
     second = isinstance(attention, lgatr.SelfAttentionConfig)
@@ -171,20 +173,6 @@ def _conditional(net: Any) -> list[Counterpart]:
     shared |= {"condition_mv_channels": cond_mv, "condition_s_channels": cond_s}
     makers = grouped(maps_of(net), partial(v1.ConditionalLGATr, **sizes, **shared), product)
     return [Counterpart(make, calls) for make in makers]
-
-
-def _conditional_calls(
-    sizes: dict[str, Any], mv: int, s: int | None
-) -> Callable[[Draw], list[Call]]:
-    def calls(draw: Draw) -> list[Call]:
-        first = tensors(draw, (2, 5), sizes["in_mv_channels"], sizes["in_s_channels"])
-        other = tensors(draw, (2, 4), mv, s)
-        given: Sequence[Any] = [first[0], other[0], first[1], other[1]]
-        masks = {"attn_mask": mask(5, 5, first[0])}, {"attn_mask": mask(5, 4, first[0])}
-        named = dict(zip(("attn_kwargs", "crossattn_kwargs"), masks))
-        return [(given, {}), (given, named)]
-
-    return calls
 
 
 FORMS = [Form("a network", _is_network, _network)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ...nn.transformer.gate import ACTIVATIONS
 from .. import lgatr
 from ..lgatr.layers import slim as v2_layers
 from ..lgatr.layers import slim_attention as v2_attention
@@ -22,8 +22,8 @@ from ..lgatr.v1 import slim as v1_nets
 from ..lgatr.v1 import slim_layers as v1
 from .blocks import dropout_of, with_mask
 from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
-from .layers import small_too
-from .structure import children, has, mask, parameters, signature
+from .layers import small_too, with_condition
+from .structure import children, has, parameters, signature
 
 __all__ = ["FORMS", "is_network"]
 
@@ -101,14 +101,6 @@ def _unit(m: Any) -> list[Counterpart]:
     return _both(sizes[0], sizes[2], second, partial(v1.GatedLinearUnit, *sizes, options[0]))
 
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "silu": F.silu,
-}
-
-
 def _functions(unit: Any) -> tuple[str, str]:
     """The names of the functions that a unit applies to scalars and to products of vectors."""
     functions = unit.nonlinearity, getattr(unit, "nonlinearity_v", unit.nonlinearity)
@@ -121,11 +113,11 @@ def _name(function: Callable[[Tensor], Tensor]) -> str:
         found = function(at)
     except Exception as error:
         raise NotReplaced(f"its gate could not be run: {type(error).__name__}: {error}") from error
-    for name, known in _FUNCTIONS.items():
-        if torch.allclose(found, known(at), rtol=1e-12, atol=1e-12):
+    for name in ("relu", "sigmoid", "tanh", "silu"):
+        if torch.allclose(found, ACTIVATIONS[name](at), rtol=1e-12, atol=1e-12):
             return name
     # Both forms of it: the layer of each version has its own.
-    if torch.allclose(found, F.gelu(at), rtol=1e-2, atol=1e-2):
+    if torch.allclose(found, ACTIVATIONS["gelu"](at), rtol=1e-2, atol=1e-2):
         return "gelu"
     raise NotReplaced("its gate applies an activation that is not known")
 
@@ -249,22 +241,15 @@ def _network(m: Any) -> list[Counterpart]:
     cond_v, _, cond_s, _ = _sizes(condition.linear_in_kv)
     second |= {"v_channels_cond": cond_v, "s_channels_cond": cond_s}
     first |= {"condition_v_channels": cond_v, "condition_s_channels": cond_s}
-    calls = _conditional(partial(_pair, v=in_v, s=in_s), partial(_pair, v=cond_v, s=cond_s))
+    calls = with_condition(
+        lambda draw: _pair(draw, (2, 5), in_v, in_s, True),
+        lambda draw: _pair(draw, (2, 4), cond_v, cond_s, True),
+    )
     make = partial(lgatr.ConditionalLGATrSlim, **second)
     return [
         Counterpart(make, calls),
         Counterpart(partial(v1_nets.ConditionalLGATrSlim, **first), calls),
     ]
-
-
-def _conditional(first: Callable[..., list[Tensor]], other: Callable[..., list[Tensor]]) -> Calls:
-    def calls(draw: Draw) -> list[Call]:
-        a, b = first(draw, (2, 5), last=True), other(draw, (2, 4), last=True)
-        given = [a[0], b[0], a[1], b[1]]
-        masks = {"attn_mask": mask(5, 5, a[0])}, {"attn_mask": mask(5, 4, a[0])}
-        return [(given, {}), (given, dict(zip(("attn_kwargs", "crossattn_kwargs"), masks)))]
-
-    return calls
 
 
 FORMS = [

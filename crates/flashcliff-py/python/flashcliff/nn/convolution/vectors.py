@@ -14,7 +14,7 @@ from .._module import joined
 from ._checks import check_field, check_type
 from ._expansion import assembled, stacked
 from ._kept import KernelLayer
-from ._layout import memory_format_of, to_blades, to_channels
+from ._layout import bias_of_channels, memory_format_of, to_blades, to_channels
 from ._rotation import turning_blocks
 from ._window import Window
 
@@ -100,8 +100,7 @@ class VectorConv(Window, KernelLayer):
     def _bias(self) -> Tensor | None:
         if self.bias is None:
             return None
-        own = stacked(list(self.bias)).unflatten(1, (self.groups, -1))
-        return own.transpose(0, 1).reshape(-1)
+        return bias_of_channels(stacked(list(self.bias)), self.groups)
 
     def _convolved(self, channels: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
         """PyTorch's convolution, transposed or not."""

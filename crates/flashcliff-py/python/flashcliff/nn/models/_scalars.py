@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from ..._derived import table
 from ...algebra import Algebra
 from ...operators import Multivector, Operator, PerChannel, Scalar, operator
 from ..transformer.described import MessageDescription, Multivectors, Undescribed
@@ -19,7 +18,6 @@ __all__ = [
     "columns_by_grade",
     "gates",
     "invariants_of",
-    "mapped",
     "parts_of",
     "side_by_side",
     "signed_log",
@@ -30,20 +28,6 @@ _MOST_PARTS = 8
 """The most parts that a node joins or splits."""
 _ROOTS, _STEPS = 10, 3
 """Square roots before the series of a logarithm, and steps of Halley after it."""
-
-
-def mapped(
-    network: MessageDescription,
-    algebra: Algebra,
-    x: Multivectors,
-    weight: int,
-    bias: int | None,
-    channels: int,
-) -> Multivectors:
-    """A linear map of scalars ``[1, rows, channels]`` to so many channels."""
-    tensors, options = (x.value, weight, bias), (False, "scalar", (0,), "out_in_grade")
-    value = network.operator(table.MV_LINEAR, algebra, tensors, *options)
-    return x._replace(value=value, channels=channels)
 
 
 def weights(network: MessageDescription, map: Any, start: int) -> tuple[int, int | None, int]:
@@ -109,7 +93,7 @@ def beside_invariants(
     at = len(before)
     columns[at] = columns_by_grade(network, columns[at], sizes[at] // grades, grades)
     whole = _joined(network, columns, 1)
-    return mapped(network, algebra, side_by_side(network, *parts), whole, bias, out)
+    return network.linear(algebra, side_by_side(network, *parts), (whole, bias), out)
 
 
 def gates(
@@ -134,7 +118,7 @@ def gates(
     weight = network.parameter(last, "weight", shape, (channels, grades * own))
     bias = network.parameter(last, "bias", shape[:1], (channels, grades))
     rows = _joined(network, _split(network, weight, 1, [own] * grades), 0)
-    logits = mapped(network, algebra, hidden, rows, None, shape[0])
+    logits = network.linear(algebra, hidden, (rows, None), shape[0])
     by_grade = _joined(network, _split(network, logits.value, 2, [channels] * grades), 0)
     return x._replace(value=network.program(_gated(algebra), x.value, by_grade, bias))
 

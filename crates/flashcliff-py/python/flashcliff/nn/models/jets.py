@@ -8,12 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._derived import table
 from ..._ops import checks
 from ...algebra import Algebra
 from ...graphs import Edges, Graphs, difference, ends_of, gather, graphs_of, segment_sum
 from ...operators import Multivector, Scalar, operator
-from .._module import AlgebraLike, CliffordModule, check_choice, check_count, check_features
+from .._module import (
+    AlgebraLike,
+    CliffordModule,
+    check_choice,
+    check_count,
+    check_features,
+    check_shape,
+)
 from ..embedding import embed_grade
 from ..fully_connected import FullyConnectedSteerableGeometricProduct
 from ..layer_norm import MVLayerNorm
@@ -156,11 +162,11 @@ class CGLayer(CliffordModule):
         """
         receivers, senders = ends = ends_of(edges, h.shape[0] if h.dim() else None)
         blades, nodes = self._algebra.blade_count, receivers.count
-        _check("x", x, (blades, nodes, self.channels))
-        _check("h", h, (nodes, self.scalars))
-        _check("edge_x", edge_x, (blades, receivers.rows, self.edge_channels))
-        _check("node_x", node_x, (blades, nodes, self.node_channels))
-        _check("node_h", node_h, (nodes, self.node_scalars))
+        check_shape("x", x, (blades, nodes, self.channels))
+        check_shape("h", h, (nodes, self.scalars))
+        check_shape("edge_x", edge_x, (blades, receivers.rows, self.edge_channels))
+        check_shape("node_x", node_x, (blades, nodes, self.node_channels))
+        check_shape("node_h", node_h, (nodes, self.node_scalars))
         of_ends = [gather(x, own) for own in ends]
         m_x = self.phi_x(_joined(*of_ends, difference(x, *ends), edge_x))
         scalars = [gather(h, own, dim=0) for own in ends]
@@ -233,8 +239,8 @@ class CGLayer(CliffordModule):
         weight, bias, out = nodes.weights(network, first, sum(sizes))
         own, *others = network.split(weight, 1, sizes)
         own = nodes.columns_by_grade(network, own, self.channels, algebra.grade_count)
-        found = nodes.mapped(network, algebra, invariants, own, bias, out)
-        here, there, way = (nodes.mapped(network, algebra, h, w, None, out) for w in others)
+        found = network.linear(algebra, invariants, (own, bias), out)
+        here, there, way = (network.linear(algebra, h, (w, None), out) for w in others)
         # A half of twice a value with the other sign is exact.
         here, there = network.sum(here, way), network.sum(there, network.sum(way, way, -0.5))
         of_ends = network.sum(network.gather(here, receivers), network.gather(there, senders))
@@ -369,10 +375,10 @@ class JetTagger(torch.nn.Module):
         """
         receivers, senders = ends = ends_of(edges, momenta.shape[0] if momenta.dim() else None)
         nodes = receivers.count
-        _check("momenta", momenta, (nodes, _SPACE.dim))
-        _check("scalars", scalars, (nodes, self.embedding_h.in_features))
+        check_shape("momenta", momenta, (nodes, _SPACE.dim))
+        check_shape("scalars", scalars, (nodes, self.embedding_h.in_features))
         if mask is not None:
-            _check("mask", mask, (nodes,))
+            check_shape("mask", mask, (nodes,))
         vectors = embed_grade(momenta.T.unsqueeze(-1), 1, _SPACE)
         edge_x = _joined(
             difference(vectors, *ends), gather(vectors, receivers), gather(vectors, senders)
@@ -421,15 +427,9 @@ class JetTagger(torch.nn.Module):
         map = self.embedding_x
         if type(map) is not MVLinear:
             raise Undescribed("the embedding is no MVLinear")
-        for name, only in (("per_grade", False), ("grades", None), ("bias_mode", "scalar")):
-            network.expect(map, name, only, f"the {name} of the embedding")
-        tensors, options = (
-            map.described_parameters(network),
-            (False, "scalar", (0, 1), "out_in_grade"),
-        )
-        value = network.operator(table.MV_LINEAR, _SPACE, (points.value, *tensors), *options)
-        made = points._replace(value=value, channels=map.out_features)
-        return network.extended(made, _SPACE.blade_count)
+        parameters = map.described_in_parts(network, "the embedding", per_grade=False)
+        of = _SPACE, points, parameters, map.out_features
+        return network.extended(network.linear(*of, grades=(0, 1)), _SPACE.blade_count)
 
     def _described_logits(
         self, network: MessageDescription, x: Multivectors, h: Multivectors, graphs: int
@@ -470,15 +470,6 @@ def _invariants(algebra: Algebra, x: Tensor) -> Tensor:
 
 def _joined(*parts: Tensor | None) -> Tensor:
     return torch.cat([own for own in parts if own is not None], dim=-1)
-
-
-def _check(name: str, x: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raises unless a tensor has a shape; one without channels is missing."""
-    expected = shape if shape[-1] else None
-    got = None if x is None else tuple(x.shape)
-    if got != expected:
-        wanted = None if expected is None else list(expected)
-        raise ValueError(f"{name}: expected {wanted}, got {None if got is None else list(got)}")
 
 
 @lru_cache

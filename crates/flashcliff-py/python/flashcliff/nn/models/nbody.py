@@ -165,20 +165,13 @@ class NBody(Networked):
     ) -> Multivectors:
         """The first linear map, of a scalar and two vectors: all other blades are 0."""
         map, algebra = self.embedding, self.algebra
-        for name, value in (("per_grade", False), ("grades", None), ("bias_mode", "scalar")):
-            network.expect(map, name, value, f"the {name} of the embedding")
         if map.in_features != charges.channels + vectors.channels:
             raise Undescribed("the embedding has another number of channels")
-        weight, bias = map.described_parameters(network)
-        columns = network.split(weight, 1, [charges.channels, vectors.channels])
-
-        def mapped(x: Multivectors, own: int, bias: int | None, grade: int) -> Multivectors:
-            options = False, "scalar", (grade,), "out_in_grade"
-            value = network.operator(table.MV_LINEAR, algebra, (x.value, own, bias), *options)
-            return x._replace(value=value, channels=map.out_features)
-
-        scalars = mapped(charges, columns[0], bias, 0)
-        both = network.stacked(scalars, mapped(vectors, columns[1], None, 1))
+        weight, bias = map.described_in_parts(network, "the embedding", per_grade=False)
+        own, others = network.split(weight, 1, [charges.channels, vectors.channels])
+        scalars = network.linear(algebra, charges, (own, bias), map.out_features)
+        of_vectors = algebra, vectors, (others, None), map.out_features
+        both = network.stacked(scalars, network.linear(*of_vectors, grades=(1,)))
         return network.extended(both, algebra.blade_count)
 
 

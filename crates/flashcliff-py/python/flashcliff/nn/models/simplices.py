@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._derived import table
 from ..._ops import checks
 from ...algebra import Algebra
 from ...graphs import Complexes, Relation, gather, segment_sum
-from .._module import check_count, check_features
+from .._module import check_count, check_features, check_shape
 from ..embedding import embed_grade
 from ..linear import MVLinear
 from ..messages import EGCL
@@ -105,9 +104,7 @@ class SimplicialHulls(Networked):
         if not isinstance(complexes, Complexes):
             got = type(complexes).__name__
             raise TypeError(f"complexes: expected a flashcliff.graphs.Complexes, got {got}")
-        shape = complexes.vertices.rows, self.algebra.dim
-        if tuple(points.shape) != shape:
-            raise ValueError(f"points: expected {list(shape)}, got {list(points.shape)}")
+        check_shape("points", points, (complexes.vertices.rows, self.algebra.dim))
         graph = complexes.graph
         given = MessageGiven(
             complexes.kinds(points.dtype)[None],
@@ -209,14 +206,11 @@ class SimplicialHulls(Networked):
         algebra = self.algebra
         if not isinstance(map, MVLinear) or map.in_features != vectors.channels:
             raise Undescribed("the first map of corners is no MVLinear of their channels")
-        for name, only in (("grades", None), ("bias_mode", "scalar")):
-            network.expect(map, name, only, f"the {name} of the first map of corners")
-        weight, bias = map.described_parameters(network)
+        weight, bias = map.described_in_parts(network, "the first map of corners")
         if map.per_grade:
             weight = network.split(weight, 2, [2, algebra.grade_count - 2])[0]
-        options = map.per_grade, "scalar", (0, 1), "out_in_grade"
-        value = network.operator(table.MV_LINEAR, algebra, (vectors.value, weight, bias), *options)
-        found = vectors._replace(value=value, channels=map.out_features)
+        of = algebra, vectors, (weight, bias), map.out_features
+        found = network.linear(*of, per_grade=map.per_grade, grades=(0, 1))
         return network.extended(found, algebra.blade_count)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.autograd import forward_ad
 from ... import functional
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Variant, run
 from .geometry import GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, described
 from .norm import EquiLayerNorm
@@ -35,7 +36,9 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     """
     algebra = geometry_of(geometry).algebra
     product = _product(x, y, algebra, "regressive")
-    factors = constant(geometry_of(geometry).join_signs, product).view(-1, *[1] * (product.dim() - 1))
+    factors = constant(geometry_of(geometry).join_signs, product).view(
+        -1, *[1] * (product.dim() - 1)
+    )
     return product * (factors * reference.to(product.dtype))
 
 
@@ -140,8 +143,7 @@ class GeometricBilinear(Networked):
         ``out_channels`` and ``out_scalars``. ``reference`` is that of :func:`equi_join`.
         """
         given = Given((multivectors, scalars), reference)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given)
 
     def variant(self) -> Variant:
         """The call that the layer was made for."""
@@ -150,29 +152,21 @@ class GeometricBilinear(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network, with the reference of joins of the call."""
         network.reads(self, "geometry")
-        factors = self._factors()
-        made = described(factors, network, x, keeps_scalars=True)
-        each = made.channels[0] // len(factors)
-        if any(layer._sizes.outputs != each for layer in factors):
-            raise Undescribed("factors have different channels")
-        out = network.call(self.linear_out, network.products(self.geometry, made, each))
+        factors = described(self._factors(), network, x, keeps_scalars=True)
+        out = network.call(self.linear_out, network.products(self.geometry, factors))
         return network.call(self.norm, out) if self.geometry.product_norm else out
 
-    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
-        """The layer by the calls of its linear layers, and products."""
-        (multivectors, scalars), reference = given.here, given.reference
-        algebra = self.geometry.algebra
-        made = [layer(multivectors, scalars)[0] for layer in self._factors()]
+    def products(self, factors: Sequence[Tensor], reference: Tensor | None) -> Tensor:
+        """The product of two factors, and the join of two more, side by side, in calls of layers."""
         if self.geometry.join and reference is None:
             raise ValueError(
                 "reference: expected a tensor, because the geometry has joins, got None"
             )
-        hidden = _product(made[0], made[1], algebra, "geometric")
+        found = _product(factors[0], factors[1], self.geometry.algebra, "geometric")
         if not self.geometry.bivectors:
-            kept = tuple(float(grade != 2) for grade in algebra.grades)
-            hidden = hidden * constant(kept, hidden).view(-1, *[1] * (hidden.dim() - 1))
+            kept = tuple(float(grade != 2) for grade in self.geometry.algebra.grades)
+            found = found * constant(kept, found).view(-1, *[1] * (found.dim() - 1))
         if self.geometry.join and reference is not None:
-            join = equi_join(made[2], made[3], reference, self.geometry)
-            hidden = torch.cat((hidden, join), dim=-1)
-        out, out_s = self.linear_out(hidden, scalars)
-        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)
+            join = equi_join(factors[2], factors[3], reference, self.geometry)
+            found = torch.cat((found, join), dim=-1)
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from . import path
-from .described import Description, Given, Tokens, Variant, attempt
+from .described import Calls, Description, Given, Tokens, Variant, run
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
@@ -20,8 +20,6 @@ from .norm import EquiLayerNorm, WithNorms
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 
-
-T = TypeVar("T")
 
 _ITEMS = ("items",)
 _COMPUTED_ONCE = (
@@ -145,8 +143,7 @@ class Block(WithNorms):
             (extra_multivectors, extra_scalars),
             options=options,
         )
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given)
 
     def variant(self) -> Variant:
         """The call that the block was made for, without a mask."""
@@ -156,20 +153,7 @@ class Block(WithNorms):
         """Adds the block to a network."""
         network.reads(self, "checkpoint")
         network.without_gradients |= bool(self.checkpoint)
-        return super().describe(network, x)
-
-    def _composed(self, given: Given) -> Pair:
-        """The block by its layers."""
-        here, extra, reference = given.here, given.extra, given.reference
-        if self.checkpoint == _ITEMS:
-            return self._part("items", self._by_layers, here, extra, reference, **given.options)
-        return self._by_layers(here, extra, reference, **given.options)
-
-    def _by_layers(
-        self, here: Pair, extra: Sequence[Tensor | None], reference: Tensor | None, **options: Any
-    ) -> Pair:
-        here = residual(here, self._part("attention", self._attended, *here, *extra, **options))
-        return residual(here, self._part("mlp", self._transformed, *here, reference))
+        return self._part("items", super().describe, network, x)
 
     @property
     def _draws(self) -> bool:
@@ -179,28 +163,27 @@ class Block(WithNorms):
             for layer in self.modules()
         )
 
-    def _attended(
-        self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: Any
-    ) -> Pair:
-        out: Pair = self.attention(*self.norms()[0](multivectors, scalars), *extra, **options)
-        return out
+    def _attended(self, network: Description, x: Tokens, norm: Any) -> Any:
+        return self._part("attention", super()._attended, network, x, norm)
 
-    def _transformed(
-        self, multivectors: Tensor, scalars: Tensor | None, reference: Tensor | None
-    ) -> Pair:
-        out: Pair = self.mlp(*self.norms()[1](multivectors, scalars), reference)
-        return out
+    def _transformed(self, network: Description, x: Tokens, norm: Any) -> Any:
+        return self._part("mlp", super()._transformed, network, x, norm)
 
-    def _part(self, name: str, function: Callable[..., T], *given: Any, **options: Any) -> T:
-        """A call that is computed again in the backward pass if ``checkpoint`` has its name."""
-        if name not in self.checkpoint or not torch.is_grad_enabled():
-            return function(*given, **options)
-        if name == "items":
-            options["context_fn"] = _kept
-        out: T = computed_again(
-            function, *given, use_reentrant=False, preserve_rng_state=self._draws, **options
+    def _part(
+        self, name: str, function: Callable[..., Any], network: Any, x: Any, *norm: Any
+    ) -> Any:
+        """A part of the block. In calls of layers it is computed again in the backward pass if ``checkpoint`` has its name."""
+        again = name in self.checkpoint and torch.is_grad_enabled()
+        if not again or not isinstance(network, Calls):
+            return function(network, x, *norm)
+        options: dict[str, Any] = {"context_fn": _kept} if name == "items" else {}
+        return computed_again(
+            lambda *here: function(network, here, *norm),
+            *x,
+            use_reentrant=False,
+            preserve_rng_state=self._draws,
+            **options,
         )
-        return out
 
 
 def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
@@ -249,6 +232,7 @@ class ConditionalBlock(WithNorms):
     """
 
     norm_names = "norm1", "norm2", "norm3", "norm_cond"
+    attention_sees = ("options",)
 
     def __init__(
         self,
@@ -320,8 +304,7 @@ class ConditionalBlock(WithNorms):
             options=options or {},
             context_options=cross_options or {},
         )
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given)
 
     def variant(self) -> Variant:
         """The call that the block was made for, without masks."""
@@ -332,22 +315,10 @@ class ConditionalBlock(WithNorms):
         """Adds the block to a network."""
         network.reads(self, "norm_names")
         first, second, third, of_condition = self.norms()
-        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        x = network.sum(x, self._attended(network, x, first))
         context = network.call(of_condition, network.context())
-        crossed = network.call(self.crossattention, network.call(second, x), context)
-        x = network.sum(x, crossed)
-        return network.sum(x, network.call(self.mlp, network.call(third, x)))
-
-    def _composed(self, given: Given) -> Pair:
-        """The block by its layers."""
-        here, reference = given.here, given.reference
-        first, second, third, of_condition = self.norms()
-        here = residual(here, self.attention(*first(*here), **given.options))
-        mv, s = second(*here)
-        other_mv, other_s = of_condition(*given.context)
-        attended = self.crossattention(mv, other_mv, s, other_s, **given.context_options)
-        here = residual(here, attended)
-        return residual(here, self.mlp(*third(*here), reference))
+        x = network.sum(x, self._crossed(network, x, context, second))
+        return network.sum(x, self._transformed(network, x, third))
 
 
 def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:
@@ -377,13 +348,3 @@ def mlp_of(
         scalar_activation=scalar_activation,
         dropout=dropout,
     )
-
-
-def residual(before: Pair, after: Pair) -> Pair:
-    """The sum of two pairs, of which either may be without scalars."""
-    s = before[1]
-    if s is None:
-        s = after[1]
-    elif after[1] is not None:
-        s = s + after[1]
-    return before[0] + after[0], s

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from . import path
-from .block import mlp_of, residual
-from .described import Description, Given, Tokens, Variant, attempt
+from .block import mlp_of
+from .described import Description, Given, Tokens, Variant, run
 from .geometry import GeometryLike, geometry_of
 from .heads import CrossAttention, Pair
 from .norm import EquiLayerNorm, WithNorms
@@ -104,8 +104,7 @@ class CrossBlock(WithNorms):
             options=own,
             context_options=options,
         )
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given)
 
     def variant(self) -> Variant:
         """The call that the block was made for, without a mask."""
@@ -116,13 +115,5 @@ class CrossBlock(WithNorms):
         network.reads(self, "norm_names")
         first, second, of_others = self.norms()
         others = network.call(of_others, network.context())
-        x = network.sum(x, network.call(self.crossattention, network.call(first, x), others))
-        return network.sum(x, network.call(self.mlp, network.call(second, x)))
-
-    def _composed(self, given: Given) -> Pair:
-        """The block by its layers."""
-        first, second, of_others = self.norms()
-        (mv, s), (other_mv, other_s) = first(*given.here), of_others(*given.context)
-        attended = self.crossattention(mv, other_mv, s, other_s, **given.context_options)
-        here = residual(given.here, attended)
-        return residual(here, self.mlp(*second(*here), given.reference))
+        x = network.sum(x, self._crossed(network, x, others, first))
+        return network.sum(x, self._transformed(network, x, second))

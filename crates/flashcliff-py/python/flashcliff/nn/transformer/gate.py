@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from ...algebra import Algebra
 from . import path
-from .described import Description, Given, Tokens, attempt, drawn
+from .described import Description, Given, Tokens, drawn, run
 from .geometry import Geometry, GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -73,13 +73,13 @@ class ScalarGate(nn.Module):
         check_floating("multivectors", multivectors)
         if scalars is not None:
             check_floating("scalars", scalars)
-        given, found = Given((multivectors, scalars)), None
+        given = Given((multivectors, scalars))
         # In a trace sizes are no numbers.
         traced = torch.compiler.is_compiling() or not doors.opens(multivectors)
         geometry = None if traced else _some_geometry(multivectors.shape[0])
-        if geometry is not None:
-            found = attempt(self, geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        if geometry is None:
+            return self._composed(given)
+        return run(self, geometry, given, self._composed)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the gate to a network."""

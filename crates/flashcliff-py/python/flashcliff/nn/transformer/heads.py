@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from ..._ops import checks
 from .._module import check_count, check_features
 from . import path
 from .attention import GeometricAttention, Pair
-from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
+from .described import Calls, Description, Given, Networked, Tokens, Undescribed, Variant, run
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, described
@@ -21,14 +21,6 @@ from .norm import equi_layer_norm, scalar_layer_norm
 from .rotary import RotaryEncoding
 
 __all__ = ["CrossAttention", "Pair", "SelfAttention"]
-
-
-class Projected(NamedTuple):
-    """The output of a linear layer. Its channels are divided into parts, such as queries and keys, and into heads."""
-
-    pair: Pair
-    parts: int
-    heads: int
 
 
 class Heads:
@@ -53,17 +45,22 @@ class Heads:
         context: Tokens | None = None,
         *,
         shared: bool,
-        rotary_base: int | None = None,
+        positions: nn.Module | None = None,
     ) -> Tokens:
         """Adds the attention of projections to a network."""
+        if isinstance(network, Calls):
+            return self._attended(network, attention, projected, context, shared, positions)
+        rotary_base = None
+        if positions is not None:
+            if type(positions) is not RotaryEncoding:
+                raise Undescribed(f"positions are of the class {type(positions).__name__}")
+            rotary_base = positions.described_base(network, self.scalars)
         if type(attention) is not GeometricAttention or attention.heads != self.count:
             raise Undescribed("attention has other heads than its projections, or is of another class")
         head, head_norm = (self.channels, self.scalars), self.geometry.head_norm
         if rotary_base is not None and head_norm:
             raise Undescribed("heads have a norm and rotary positions")
-        wanted = [self.count, *[1 if shared else self.count] * 2]
-        sides = [wanted] if context is None else [wanted[:1], wanted[1:]]
-        for side, made in zip(sides, (projected, context)):
+        for side, made in zip(self._sides(shared, context), (projected, context)):
             if made is None or made.channels != (sum(side) * head[0], sum(side) * head[1]):
                 raise Undescribed("projections have other channels than the heads")
         return attention.describe(
@@ -76,35 +73,59 @@ class Heads:
             rotary_base=rotary_base,
         )
 
-    def split(self, made: Projected) -> list[Pair]:
-        """The parts of a projection: multivectors ``[blades, *batch, items, channels, heads]``, scalars ``[*batch,
-        items, heads, scalars]``, normalised if the geometry says so."""
-        split, divided = self._divided(made)
+    def _attended(
+        self,
+        network: Calls,
+        attention: nn.Module,
+        projected: Any,
+        context: Any,
+        shared: bool,
+        positions: nn.Module | None,
+    ) -> Any:
+        """The attention of projections, by its call. A projection is the result of one linear layer, or of more, one after another."""
+        # A wrapper of a projection does not say so.
+        shared = shared or len(projected) > 2
+        parts: list[Pair] = []
+        for side, made in zip(self._sides(shared, context), (projected, context)):
+            assert made is not None
+            parts += self._parts(side, made)
+        if positions is not None:
+            parts[:2] = [(mv, positions(s)) for mv, s in parts[:2]]
+        given = network.given
+        return attention(*parts, **(given.options if context is None else given.context_options))
+
+    def _sides(self, shared: bool, context: object) -> list[list[int]]:
+        """The heads of queries, keys and values, by what they are projections of: of items, and of a context if there is one."""
+        heads = [self.count, *[1 if shared else self.count] * 2]
+        return [heads] if context is None else [heads[:1], heads[1:]]
+
+    def _parts(self, heads: list[int], made: Sequence[Any]) -> list[Pair]:
+        """The parts of a projection, which have so many heads."""
+        pairs = [*zip(made[::2], made[1::2])]
+        if len(pairs) == 1 and len(set(heads)) == 1:
+            return self._split(pairs[0], len(heads), heads[0])
+        if len(pairs) == 1:
+            mv, s = pairs[0]
+            of_scalars: Any = [None] * len(heads)
+            if s is not None:
+                of_scalars = s.split([self.scalars * own for own in heads], dim=-1)
+            pairs = [*zip(mv.split([self.channels * own for own in heads], dim=-1), of_scalars)]
+        both = zip(pairs, heads, strict=True)
+        return [part for pair, own in both for part in self._split(pair, 1, own)]
+
+    def _split(self, pair: Pair, parts: int, heads: int) -> list[Pair]:
+        """Parts that lie side by side: multivectors ``[blades, *batch, items, channels, heads]``, scalars ``[*batch, items,
+        heads, scalars]``, normalised if the geometry says so."""
+        split, s = pair[0].unflatten(-1, (parts, self.channels, heads)), pair[1]
         if self.geometry.head_norm:
             split = equi_layer_norm(split, self.geometry, dim=-2)
-        of_scalars: list[Tensor | None] = [None] * made.parts
-        if divided is not None:
-            divided = divided.transpose(-1, -2)
+        of_scalars: list[Tensor | None] = [None] * parts
+        if s is not None:
+            divided = s.unflatten(-1, (parts, self.scalars, heads)).transpose(-1, -2)
             if self.geometry.head_norm:
                 divided = scalar_layer_norm(divided)
             of_scalars = list(divided.unbind(-3))
         return list(zip(split.unbind(-3), of_scalars, strict=True))
-
-    def attended(
-        self, attention: GeometricAttention, projections: Sequence[Projected], **options: object
-    ) -> Pair:
-        """The attention of queries, keys and values, which are the parts of projections."""
-        out: Pair = attention(*self._parts(projections), **options)
-        return out
-
-    def _parts(self, projections: Sequence[Projected]) -> list[Pair]:
-        return [part for made in projections for part in self.split(made)]
-
-    def _divided(self, made: Projected) -> Pair:
-        """Multivectors ``[blades, *batch, items, parts, channels, heads]`` and scalars likewise."""
-        mv, s = made.pair
-        split = mv.unflatten(-1, (made.parts, self.channels, made.heads))
-        return split, None if s is None else s.unflatten(-1, (made.parts, self.scalars, made.heads))
 
 
 @path.stands_for
@@ -121,10 +142,6 @@ class _SplitProjection(nn.Module):
             3 * heads.scalars * heads.count,
             bias=bias,
         )
-
-    def groups(self, extra: bool) -> list[Group]:
-        """The linear layers, as they are called together."""
-        return [(self.in_linear,)]
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the projection to a network."""
@@ -276,17 +293,12 @@ class SelfAttention(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network."""
         network.reads(self, "_sizes", "pos_encoding")
-        projection, encoding, base = self.qkv_module, self.pos_encoding, None
-        if encoding is not None:
-            if type(encoding) is not RotaryEncoding:
-                raise Undescribed(f"positions are of the class {type(encoding).__name__}")
-            base = encoding.described_base(network, self._sizes.scalars)
-        shared = type(projection) is _SharedProjection
-        projected = network.call(projection, x)
-        found = self._sizes.describe(
-            network, self.attention, projected, shared=shared, rotary_base=base
-        )
-        return _described_finish(self, network, found)
+        projection = self.qkv_module
+        projected = network.call(projection, x, sees=("extra",))
+        shared, positions = type(projection) is _SharedProjection, self.pos_encoding
+        of = network, self.attention, projected
+        found = self._sizes.describe(*of, shared=shared, positions=positions)
+        return _finish(self, network, found)
 
     def forward(
         self,
@@ -302,25 +314,7 @@ class SelfAttention(Networked):
         """
         extra = extra_multivectors, extra_scalars
         given = Given((multivectors, scalars), None, extra, options=options)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The layer by the calls of its parts."""
-        options: Any = given.options
-        found = self.qkv_module(*given.here, *given.extra)
-        # Hooks want tensors, so what these are is known here.
-        if len(found) == 2:
-            made = [Projected(found, 3, self._sizes.count)]
-        else:
-            pairs = zip(found[::2], found[1::2], (self._sizes.count, 1, 1), strict=True)
-            made = [Projected((mv, s), 1, heads) for mv, s, heads in pairs]
-        if self.pos_encoding is None:
-            return _finish(self, self._sizes.attended(self.attention, made, **options))
-        query, key, value = self._sizes._parts(made)
-        query = query[0], self.pos_encoding(query[1])
-        key = key[0], self.pos_encoding(key[1])
-        return _finish(self, self.attention(query, key, value, **options))
+        return run(self, self.geometry, given)
 
 
 @path.stands_for
@@ -432,14 +426,10 @@ class CrossAttention(Networked):
         """Adds the layer to a network, with the context of the call if none is given."""
         network.reads(self, "_sizes", "_shared", "joint")
         others = network.context() if context is None else context
-        found = self._sizes.describe(
-            network,
-            self.attention,
-            described((self.q_linear,), network, x),
-            described(self.groups_of_others(), network, others),
-            shared=self._shared == 1,
-        )
-        return _described_finish(self, network, found)
+        queries = described((self.q_linear,), network, x)
+        seen = described(self.groups_of_others(), network, others)
+        of = network, self.attention, queries, seen
+        return _finish(self, network, self._sizes.describe(*of, shared=self._shared == 1))
 
     def forward(
         self,
@@ -461,39 +451,11 @@ class CrossAttention(Networked):
             options=own,
             context_options=options,
         )
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The layer by the calls of its parts."""
-        (multivectors, scalars), (other_multivectors, other_scalars) = given.here, given.context
-        options: Any = given.context_options
-        made = [Projected(self.q_linear(multivectors, scalars), 1, self._sizes.count)]
-        if self.joint:
-            both = self.kv_linear(other_multivectors, other_scalars)
-            made.append(Projected(both, 2, self._shared))
-        else:
-            for layer in (self.k_linear, self.v_linear):
-                of_others = layer(other_multivectors, other_scalars)
-                made.append(Projected(of_others, 1, self._shared))
-        return _finish(self, self._sizes.attended(self.attention, made, **options))
+        return run(self, self.geometry, given)
 
 
-def _finish(layer: SelfAttention | CrossAttention, attended: Pair) -> Pair:
+def _finish(layer: SelfAttention | CrossAttention, network: Description, x: Tokens) -> Tokens:
     """Scales the heads, merges them, and drops grades."""
-    mv, s = attended
-    if layer.head_scale is not None:
-        scale = layer.head_scale
-        mv = mv * scale.repeat_interleave(mv.shape[-1] // len(scale))
-        s = None if s is None else s * scale.repeat_interleave(s.shape[-1] // len(scale))
-    out = layer.out_linear(mv, s)
-    return out if layer.dropout is None else layer.dropout(*out)
-
-
-def _described_finish(
-    layer: SelfAttention | CrossAttention, network: Description, x: Tokens
-) -> Tokens:
-    """Adds to a network what :func:`_finish` does."""
     heads = layer._sizes.count
     gains = network.optional(layer, "head_scale", (heads,))
     if gains is not None:

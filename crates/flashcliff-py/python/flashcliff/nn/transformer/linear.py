@@ -13,7 +13,7 @@ from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
 from .contract import mapped
-from .described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
+from .described import Calls, Description, Given, Networked, Tokens, Undescribed, Variant, run
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -193,8 +193,7 @@ class EquiLinear(Networked):
         check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
         self._check_scalars(scalars, multivectors)
         given = Given((multivectors, scalars if self.in_scalars else None))
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given, self._composed)
 
     def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
         """The layer by operations that have derivatives of every order, and by the calls of its linear maps."""
@@ -320,6 +319,8 @@ def described(
     layers: Group, network: Description, x: Tokens, keeps_scalars: bool = False
 ) -> Tokens:
     """Adds layers that share their input to a network, with the scalars of the input after their outputs if they are kept."""
+    if isinstance(network, Calls):
+        return network.linears(layers, x, keeps_scalars)
     for layer in layers:
         if type(layer) is not EquiLinear:
             own = type(layer)
@@ -337,6 +338,8 @@ def _added(layers: Group, network: Description, x: Tokens, keeps_scalars: bool =
         outputs.append((sizes.outputs, sizes.out_scalars))
     if keeps_scalars and any(s for _, s in outputs):
         raise Undescribed("a layer has scalars that nothing reads")
+    if keeps_scalars and len({mv for mv, _ in outputs}) > 1:
+        raise Undescribed("factors have different channels")
     return network.linear(layers[0].geometry, x, outputs, parameters, keeps_scalars)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from . import path
 from .bilinear import GeometricBilinear
-from .described import Description, Given, Networked, Tokens, Variant, attempt
+from .described import Description, Given, Networked, Tokens, Variant, run
 from .gate import GradeDropout, ScalarGate
 from .geometry import GeometryLike, geometry_of
 from .heads import Pair
@@ -81,7 +81,15 @@ class GeometricMLP(Networked):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layers to a network."""
-        return network.calls(self.layers, x)
+        for at, layer in enumerate(self.layers):
+            sees: tuple[str, ...] = ()
+            if isinstance(layer, GeometricBilinear):
+                sees = ("reference",)
+            elif at == 0 and self.geometry.product:
+                # What stands in the place of the first layer, such as a wrapper, is given what that would be.
+                sees = ("known_reference",)
+            x = network.call(layer, x, sees=sees)
+        return x
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
@@ -90,17 +98,4 @@ class GeometricMLP(Networked):
         both; ``reference`` is that of the join.
         """
         given = Given((multivectors, scalars), reference)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The MLP by the calls of its layers."""
-        pair, reference = given.here, given.reference
-        for at, layer in enumerate(self.layers):
-            # What stands in the place of the first layer, such as a wrapper, is given what that would be.
-            is_first = at == 0 and self.geometry.product and reference is not None
-            if is_first or isinstance(layer, GeometricBilinear):
-                pair = layer(*pair, reference)
-            else:
-                pair = layer(*pair)
-        return pair
+        return run(self, self.geometry, given)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors
 from .._module import check_count, joined
 from . import path
-from .described import Description, Given, Networked, Tokens, attempt
+from .described import Description, Given, Networked, Tokens, run
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -122,8 +122,7 @@ class EquiLayerNorm(Networked):
         shapes.
         """
         given = Given((multivectors, scalars))
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
+        return run(self, self.geometry, given, self._composed)
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the norm to a network."""
@@ -167,7 +166,12 @@ class WithNorms(Networked):
     norm_names: tuple[str, ...]
     """The name of the norm in each place."""
     attention: Any
+    crossattention: Any
     mlp: Any
+    attention_sees: tuple[str, ...] = "extra", "options"
+    """What attention is called with besides items, as fields of the arguments of a call."""
+    mlp_sees: tuple[str, ...] = ("reference",)
+    """What the MLP is called with besides items."""
 
     def add_norms(self, make: Callable[[str], nn.Module], shared: bool, affine: bool) -> None:
         """Adds the norms.
@@ -192,5 +196,18 @@ class WithNorms(Networked):
         """Adds a block of attention and an MLP to a network."""
         network.reads(self, "norm_names")
         first, second = self.norms()
-        x = network.sum(x, network.call(self.attention, network.call(first, x)))
-        return network.sum(x, network.call(self.mlp, network.call(second, x)))
+        x = network.sum(x, self._attended(network, x, first))
+        return network.sum(x, self._transformed(network, x, second))
+
+    def _attended(self, network: Description, x: Tokens, norm: Any) -> Any:
+        """Adds self-attention behind a norm."""
+        return network.call(self.attention, network.call(norm, x), sees=self.attention_sees)
+
+    def _crossed(self, network: Description, x: Tokens, others: Any, norm: Any) -> Any:
+        """Adds cross-attention to others behind a norm."""
+        normed = network.call(norm, x)
+        return network.call(self.crossattention, normed, others, sees=("context_options",))
+
+    def _transformed(self, network: Description, x: Tokens, norm: Any) -> Any:
+        """Adds the MLP behind a norm."""
+        return network.call(self.mlp, network.call(norm, x), sees=self.mlp_sees)

@@ -20,8 +20,8 @@ from ....nn.transformer.described import (
     Maybe,
     Tokens,
     Undescribed,
-    attempt,
     drawn,
+    run,
 )
 from ....nn.transformer.gate import ACTIVATIONS
 from ..precision import in_float32, lowers
@@ -114,8 +114,7 @@ class SlimRMSNorm(nn.Module):
         shapes.
         """
         given = Given(inward((vectors, scalars)))
-        found = attempt(self, SLIM, given, self._composed)
-        return outward(self._composed(given) if found is None else found)
+        return outward(run(self, SLIM, given, self._composed))
 
     def _composed(self, given: Given) -> Maybe:
         """The norm by operations that have derivatives of every order."""
@@ -277,11 +276,11 @@ class SlimGLU(nn.Module):
         """From vectors ``[*batch, 4, in_v_channels]`` and scalars ``[*batch, in_s_channels]`` to ``out_v_channels``
         and ``out_s_channels``.
         """
-        given, found = Given(inward((vectors, scalars))), None
+        given = Given(inward((vectors, scalars)))
         # Under autocast the linear map of scalars has its type.
-        if not lowers(vectors):
-            found = attempt(self, SLIM, given, self._composed)
-        return outward(self._composed(given) if found is None else found)
+        if lowers(vectors):
+            return outward(self._composed(given))
+        return outward(run(self, SLIM, given, self._composed))
 
     def _composed(self, given: Given) -> Maybe:
         """The unit by the call of its linear maps, and operations that have derivatives of every order."""

@@ -198,9 +198,10 @@ class SlimCrossAttention(_Heads):
             inputs, q_v_channels, q_s_channels, num_heads, attn_ratio, dropout_prob, version
         )
 
-    def describe(self, network: Description, x: Tokens) -> Tokens:
-        """Adds the layer to a network, with the context of the call."""
-        others = network.call(self.linear_in_kv, network.context())
+    def describe(self, network: Description, x: Tokens, context: Tokens | None = None) -> Tokens:
+        """Adds the layer to a network, with the context of the call if none is given."""
+        context = network.context() if context is None else context
+        others = network.call(self.linear_in_kv, context)
         return self._describe(network, network.call(self.linear_in_q, x), others)
 
     def forward(

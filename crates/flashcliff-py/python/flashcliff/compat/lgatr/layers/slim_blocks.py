@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ....nn.transformer import path
-from ....nn.transformer.described import Description, Given, Maybe, Tokens, Variant, attempt
+from ....nn.transformer.described import Calls, Description, Given, Maybe, Tokens, Variant, run
 from ....nn.transformer.norm import WithNorms
 from ..options import attention_options, converted
 from .slim import SlimMLP, SlimRMSNorm
@@ -22,8 +22,28 @@ from .slim_version import V2, VectorsScalars, Version, inward, outward
 __all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
 
 
+class SlimCalls(Calls):
+    """The calls of layers whose vectors have their components behind the items."""
+
+    def __init__(self, owner: Any, given: Given) -> None:
+        if given.context[0] is not None:
+            given = given._replace(context=outward(given.context))
+        options = converted(given.options), converted(given.context_options)
+        here = outward(given.here)
+        super().__init__(
+            owner, given._replace(here=here, options=options[0], context_options=options[1])
+        )
+
+    def result(self, x: Any) -> Maybe:
+        """The result as a network has it."""
+        return inward(x)
+
+
 class _Block(WithNorms):
     geometry = SLIM
+    calls_of_layers = SlimCalls
+    attention_sees = ("options",)
+    mlp_sees = ()
 
     def _add_norms(self, v_channels: int, s_channels: int, affine: bool, version: Version) -> None:
         affine = affine and version.affine
@@ -80,22 +100,12 @@ class SlimBlock(_Block):
         """The vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items, s_channels]`` after the
         block, in the same shapes; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        here = vectors, scalars
-        given = Given(inward(here), options=attention_options(attn_kwargs))
-        found = attempt(self, SLIM, given, self._composed)
-        return self._by_layers(here, attn_kwargs) if found is None else outward(found)
+        given = Given(inward((vectors, scalars)), options=attention_options(attn_kwargs))
+        return outward(run(self, SLIM, given))
 
     def variant(self) -> Variant:
         """The call that the block was made for, without a mask."""
         return Variant(self.attention.linear_in.in_channels)
-
-    def _composed(self, given: Given) -> Maybe:
-        return inward(self._by_layers(outward(given.here), converted(given.options)))
-
-    def _by_layers(self, here: VectorsScalars, options: Mapping[str, Any]) -> VectorsScalars:
-        first, second = self.norms()
-        here = _residual(here, self.attention(*first(*here), **options))
-        return _residual(here, self.mlp(*second(*here)))
 
 
 @path.stands_for
@@ -157,16 +167,13 @@ class ConditionalSlimBlock(_Block):
         ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
-        here, other = (vectors, scalars), (vectors_cond, scalars_cond)
-        options = attn_kwargs or {}, crossattn_kwargs or {}
         given = Given(
-            inward(here),
-            context=inward(other),
-            options=attention_options(options[0]),
-            context_options=attention_options(options[1], cross=True),
+            inward((vectors, scalars)),
+            context=inward((vectors_cond, scalars_cond)),
+            options=attention_options(attn_kwargs or {}),
+            context_options=attention_options(crossattn_kwargs or {}, cross=True),
         )
-        found = attempt(self, SLIM, given, self._composed)
-        return self._by_layers(here, other, options) if found is None else outward(found)
+        return outward(run(self, SLIM, given))
 
     def variant(self) -> Variant:
         """The call that the block was made for, without masks."""
@@ -177,27 +184,10 @@ class ConditionalSlimBlock(_Block):
         """Adds the block to a network."""
         network.reads(self, "norm_names")
         first, second, third = self.norms()
-        x = network.sum(x, network.call(self.selfattention, network.call(first, x)))
-        x = network.sum(x, network.call(self.crossattention, network.call(second, x)))
-        return network.sum(x, network.call(self.mlp, network.call(third, x)))
-
-    def _composed(self, given: Given) -> Maybe:
-        here, other = outward(given.here), outward(given.context)
-        options = converted(given.options), converted(given.context_options)
-        return inward(self._by_layers(here, other, options))
-
-    def _by_layers(
-        self,
-        here: VectorsScalars,
-        other: VectorsScalars,
-        options: tuple[Mapping[str, Any], Mapping[str, Any]],
-    ) -> VectorsScalars:
-        first, second, third = self.norms()
-        here = _residual(here, self.selfattention(*first(*here), **options[0]))
-        v, s = second(*here)
-        crossed = self.crossattention(v, other[0], s, other[1], **options[1])
-        here = _residual(here, crossed)
-        return _residual(here, self.mlp(*third(*here)))
+        normed = network.call(first, x)
+        x = network.sum(x, network.call(self.selfattention, normed, sees=self.attention_sees))
+        x = network.sum(x, self._crossed(network, x, network.context(), second))
+        return network.sum(x, self._transformed(network, x, third))
 
 
 def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:
@@ -212,7 +202,3 @@ def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -
     for weight, channels in ((norm.weight_v, vectors), (norm.weight_s, scalars)):
         if weight is not None and not channels:
             weight.requires_grad_(False)
-
-
-def _residual(before: VectorsScalars, after: VectorsScalars) -> VectorsScalars:
-    return before[0] + after[0], before[1] + after[1]

@@ -67,9 +67,7 @@ class Conditional(nn.Module):
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the network to another one."""
-        for part in (self.linear_in, *self.blocks, self.linear_out):
-            x = network.call(part, x)
-        return x
+        return network.calls((self.linear_in, *self.blocks, self.linear_out), x)
 
     @in_float32
     def run(

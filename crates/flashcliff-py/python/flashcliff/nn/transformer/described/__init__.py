@@ -10,6 +10,7 @@ on the CPU and on GPUs.
 | `description` | networks of tokens, which layers add their steps to                        |
 | `messages`    | networks of multivectors of nodes and edges                                |
 | `call`        | the tensors of a call, as the matrices that a plan reads                   |
+| `calls`       | the same descriptions as calls of layers, where no function stands for these |
 | `graphs`      | the tensors of a call on a graph                                           |
 | `draws`       | the random numbers of dropout                                              |
 | `function`    | a plan as a function of autograd, and gradients of gradients               |
@@ -19,13 +20,14 @@ on the CPU and on GPUs.
 | `recorded`    | what tells one network from another                                        |
 | `stored`      | networks of files, whose gradients of gradients are networks, too          |
 
-The calls of layers stay where something follows or changes them, and where a network cannot say what they compute.
+Layers are called where something follows or changes them, and where a network cannot say what they compute.
 """
 
 from __future__ import annotations
 
 from .call import Given, Maybe
-from .choice import attempt, attempt_on_graph, known_of, run_chain
+from .calls import Calls
+from .choice import attempt_on_graph, known_of, run, run_chain
 from .compiled import Networked
 from .description import Description, Tokens, Variant
 from .draft import Undescribed
@@ -35,6 +37,7 @@ from .graphs import MessageGiven
 from .messages import MessageDescription, MessageVariant, Multivectors
 
 __all__ = [
+    "Calls",
     "Description",
     "Given",
     "Maybe",
@@ -46,10 +49,10 @@ __all__ = [
     "Tokens",
     "Undescribed",
     "Variant",
-    "attempt",
     "attempt_on_graph",
     "by_layers",
     "drawn",
     "known_of",
+    "run",
     "run_chain",
 ]

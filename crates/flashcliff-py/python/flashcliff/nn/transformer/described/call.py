@@ -69,6 +69,11 @@ class Given(NamedTuple):
         """The multivectors and scalars."""
         return (*self.here, *self.extra, *self.context)
 
+    @property
+    def known_reference(self) -> tuple[Tensor, ...]:
+        """The reference of joins, if there is one."""
+        return () if self.reference is None else (self.reference,)
+
     def masks(self) -> tuple[Tensor | None, ...]:
         """The masks of attention and of cross-attention."""
         return self.options.get("mask"), self.context_options.get("mask")

@@ -23,6 +23,7 @@ from .. import path
 from ..geometry import Geometry
 from . import compiled
 from .call import Call, Given, Maybe, Types, Unready, prepared, types_of, variant_of
+from .calls import called
 from .description import Description, Tokens, Variant
 from .draft import Draft, Slot, Undescribed
 from .draws import draw_on
@@ -30,25 +31,29 @@ from .function import ALIGNED, Parameters, apply, composes
 from .graphs import MessageCall, MessageGiven, rows_of, types_on_graph
 from .messages import MessageVariant, Multivectors
 
-__all__ = ["attempt", "attempt_on_graph", "known_of", "run_chain"]
+__all__ = ["attempt_on_graph", "known_of", "run", "run_chain"]
 
 AnyVariant = Variant | MessageVariant
 _LOG = logging.getLogger("flashcliff")
 
 
-def attempt(
-    owner: nn.Module, geometry: Geometry, given: Given, composed: Callable[[Given], Maybe]
-) -> tuple[Tensor, Tensor | None] | None:
-    """The result of a module by one function; ``None`` if its layers must be called.
+def run(
+    owner: nn.Module,
+    geometry: Geometry,
+    given: Given,
+    composed: Callable[[Given], Maybe] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """The result of a module by one function, or by the calls of its layers.
 
     Args:
         owner: the module.
         geometry: the geometry of its input.
         given: the arguments of the call.
-        composed: the call of its layers.
+        composed: the module by operations of PyTorch; without them it calls the layers that it describes.
     """
-    found = _attempt(owner, (owner,), 0, geometry, given, lambda _: composed)
-    return None if found is None else found[1]
+    by_layers = composed or functools.partial(called, owner)
+    found = _attempt(owner, (owner,), 0, geometry, given, lambda _: by_layers)
+    return by_layers(given) if found is None else found[1]  # type: ignore[return-value]
 
 
 def attempt_on_graph(
@@ -109,7 +114,7 @@ def run_chain(
     Args:
         owner: the module that calls the parts.
         parts: modules within it.
-        geometry, given: as for :func:`attempt`, of the first part.
+        geometry, given: as for :func:`run`, of the first part.
         call: the call of a part.
         stands: whether functions may stand for calls.
     """
@@ -185,12 +190,7 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
     tensors = [t for t in given.tensors() if t is not None]
-    if not doors.opens(*tensors, *given.masks()):
-        raise Unready(
-            "something follows the calls of operators, or a tensor has no memory of its own"
-        )
-    if {t.device for t in tensors} != {mv.device} or not (mv.is_cpu or mv.is_cuda and _core.CUDA):
-        raise Unready("the tensors are on different devices, or on one without kernels")
+    _check_memory(tensors, given.masks())
     if mv.dim() < 3:
         raise Unready("the input has no axis of items")
     if mv.shape[0] != geometry.blade_count or not all(t.numel() for t in tensors):
@@ -200,19 +200,23 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
 
 def _check_graph(given: MessageGiven) -> None:
     """Raises unless a plan can read the tensors of a call on a graph."""
-    here, lists = given.here, given.all_lists()
-    tensors = [*given.tensors(), *lists]
-    if not doors.opens(*tensors):
+    tensors = [*given.tensors(), *given.all_lists()]
+    _check_memory(tensors)
+    if given.here.dim() != 3 or not all(t.numel() for t in tensors):
+        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+    doors.check("a network of layers", tensors)
+
+
+def _check_memory(tensors: Sequence[Tensor], masks: Sequence[Tensor | None] = ()) -> None:
+    """Raises unless the memory of tensors may be read, and is on one device that has kernels."""
+    if not doors.opens(*tensors, *masks):
         raise Unready(
             "something follows the calls of operators, or a tensor has no memory of its own"
         )
-    if {t.device for t in tensors} != {here.device} or not (
-        here.is_cpu or here.is_cuda and _core.CUDA
-    ):
+    first = tensors[0]
+    has_kernels = first.is_cpu or first.is_cuda and _core.CUDA
+    if not has_kernels or {t.device for t in tensors} != {first.device}:
         raise Unready("the tensors are on different devices, or on one without kernels")
-    if here.dim() != 3 or not all(t.numel() for t in tensors):
-        raise Unready("nodes have axes besides theirs, or a tensor has no elements")
-    doors.check("a network of layers", tensors)
 
 
 class _Function(NamedTuple):

@@ -20,6 +20,7 @@ from .... import _core
 from ...._ops import doors
 from . import choice
 from .call import Given, Types, Unready, prepared, types_of, variant_of
+from .calls import Calls
 from .description import Variant
 from .draws import number_on
 from .graphs import MessageGiven, types_on_graph
@@ -186,6 +187,8 @@ class Networked(nn.Module):
 
     variants: Any = Variant
     """The class of what a network of the module depends on."""
+    calls_of_layers = Calls
+    """The class of the calls that a description is without a network."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -205,10 +205,11 @@ class Description(Draft):
         value = self._step(self.network.dropout, of, x.value, x.channels, p, place)
         return self.apart(x._replace(value=value), (x,))
 
-    def products(self, geometry: Geometry, x: Tokens, each: int) -> Tokens:
-        """Products, and joins, of factors of so many channels each."""
+    def products(self, geometry: Geometry, x: Tokens) -> Tokens:
+        """Products, and joins, of factors side by side."""
         reference = self.reference() if geometry.join else None
-        scalars = x.channels[1]
+        factors, scalars = x.channels
+        each = factors // (4 if geometry.join else 2)
         value = self._step(
             self.network.products, core_geometry(geometry), x.value, each, scalars, reference
         )
@@ -280,7 +281,7 @@ class Description(Draft):
 
     def out_of_frames(self, x: Tokens) -> Tokens:
         """Items that are in their frames, in the frame of all."""
-        return self._changed(x, True)
+        return self._changed(x, True) if x.channels[0] else x
 
     def _changed(self, x: Tokens, inverse: bool) -> Tokens:
         of, frames = core_geometry(x.geometry), self.frames()

@@ -60,8 +60,9 @@ class Draft:
         """For each part of the result the parameters on which it does not depend, by their places among all."""
         self._parameters: dict[tuple[int, str], int] = {}
 
-    def call(self, module: Any, x: Any, *more: Any) -> Any:
-        """The result of a module in the place of a layer."""
+    def call(self, module: Any, x: Any, *more: Any, sees: Sequence[str] = ()) -> Any:
+        """The result of a module in the place of a layer. ``sees``: what its call gets besides values, as fields of the arguments
+        of a call; a network has inputs for these where layers ask."""
         describe = getattr(module, self.method, None)
         if describe is None:
             raise Undescribed(f"a layer is of the class {type(module).__name__}")

@@ -117,6 +117,23 @@ class MessageDescription(Draft):
         value: int = self._step(self.network.operator, core, given)
         return value
 
+    def linear(
+        self,
+        algebra: Algebra,
+        x: Multivectors,
+        parameters: tuple[int, int | None],
+        channels: int,
+        *,
+        per_grade: bool = False,
+        bias_mode: str = "scalar",
+        grades: tuple[int, ...] | None = (0,),
+    ) -> Multivectors:
+        """A linear map to so many channels, by a weight ``[out, in]``, or ``[out, in, grades]``, and a bias if there is one. The options
+        are the options of :func:`flashcliff.functional.mv_linear`."""
+        options = per_grade, bias_mode, grades, "out_in_grade"
+        value = self.operator(MV_LINEAR, algebra, (x.value, *parameters), *options)
+        return x._replace(value=value, channels=channels)
+
     def program(self, own: Any, *tensors: int) -> int:
         """An operator of :func:`flashcliff.operators.operator`."""
         value: int = self._step(self.network.operator, own._core, list(tensors))
@@ -193,9 +210,8 @@ class MessageDescription(Draft):
             raise Undescribed("a linear map has another number of channels than its input")
         shape = module.out_features, module.in_features
         bias = self.optional(module, "bias", shape[:1])
-        tensors = x.value, self.parameter(module, "weight", shape), bias
-        value = self.operator(MV_LINEAR, algebra, tensors, False, "scalar", (0,), "out_in_grade")
-        return x._replace(value=value, channels=module.out_features)
+        parameters = self.parameter(module, "weight", shape), bias
+        return self.linear(algebra, x, parameters, module.out_features)
 
     def points(self, x: Multivectors) -> Multivectors:
         """The numbers of nodes, which lie side by side, as blades behind a 0."""

@@ -9,13 +9,30 @@ from torch import Tensor
 from ...._ops import checks
 from .. import path
 from ..attention import GeometricAttention
-from ..described import Description, Given, Networked, Tokens, Undescribed, Variant, attempt
+from ..described import Calls, Description, Given, Networked, Tokens, Variant, run
 from ..geometry import GeometryLike
-from ..heads import Heads, Pair, Projected
+from ..heads import Heads, Pair
 from .change import check_frames, check_vectors, from_frames, to_frames, vectors_of
 from .components import ComponentDropout, ComponentLinear
 
 __all__ = ["FrameAttention"]
+
+
+class FrameCalls(Calls):
+    """The calls of layers for items with frames."""
+
+    def in_frames(self, x: Any) -> Pair:
+        """Items in their frames."""
+        return to_frames(x[0], self._frames), x[1]
+
+    def out_of_frames(self, x: Any) -> Pair:
+        """Items that are in their frames, in the frame of all."""
+        return from_frames(x[0], self._frames, self.owner.geometry), x[1]
+
+    @property
+    def _frames(self) -> Tensor:
+        assert self.given.frames is not None
+        return self.given.frames
 
 
 @path.stands_for
@@ -53,6 +70,8 @@ class FrameAttention(Networked):
         (torch.Size([4, 2, 10, 6]), torch.Size([2, 10, 8]))
     """
 
+    calls_of_layers = FrameCalls
+
     def __init__(
         self,
         geometry: GeometryLike,
@@ -86,8 +105,6 @@ class FrameAttention(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the layer to a network."""
         network.reads(self, "_sizes", "_heads", "dropout")
-        if x.channels != (self.channels, self.scalars):
-            raise Undescribed("attention has other channels than its input")
         x = network.out_of_frames(network.call(self.in_linear, x))
         shared = self._heads[1] != self._heads[0]
         x = self._sizes.describe(network, self.attention, x, shared=shared)
@@ -104,28 +121,4 @@ class FrameAttention(Networked):
         check_vectors("vectors", vectors, self.geometry, self.channels)
         check_frames(frames, vectors)
         given = Given((vectors, scalars), options=options, frames=frames)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The layer by the calls of its parts."""
-        frames, options = given.frames, dict[str, Any](given.options)
-        assert frames is not None
-        vectors, scalars = self.in_linear(*given.here)
-        seen = from_frames(vectors, frames, self.geometry)
-        vectors, scalars = self._sizes.attended(
-            self.attention, self._divided((seen, scalars)), **options
-        )
-        out: Pair = self.out_linear(to_frames(vectors, frames), scalars)
-        return out if self.dropout is None else self.dropout(*out)
-
-    def _divided(self, pair: Pair) -> list[Projected]:
-        """Queries, keys and values, which lie side by side."""
-        vectors, scalars = pair
-        of, of_s = self._sizes.channels, self._sizes.scalars
-        all_vectors = vectors.split([heads * of for heads in self._heads], dim=-1)
-        all_scalars: Any = [None] * len(self._heads)
-        if scalars is not None:
-            all_scalars = scalars.split([heads * of_s for heads in self._heads], dim=-1)
-        pairs = zip(all_vectors, all_scalars, self._heads, strict=True)
-        return [Projected((mv, s), 1, heads) for mv, s, heads in pairs]
+        return run(self, self.geometry, given)

@@ -8,14 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import path
-from ..block import residual
-from ..described import Description, Given, Networked, Tokens, Variant, attempt
+from ..described import Description, Given, Networked, Tokens, Variant, run
 from ..geometry import GeometryLike
 from ..heads import Pair
 from ..norm import WithNorms
 from ..ragged import as_sequences
-from .attention import FrameAttention
-from .change import check_frames, check_vectors, from_frames, to_frames, vectors_of
+from .attention import FrameAttention, FrameCalls
+from .change import check_frames, check_vectors, vectors_of
 from .components import ComponentLinear, ComponentMLP, ComponentNorm
 
 __all__ = ["FrameBlock", "FrameTransformer"]
@@ -47,6 +46,8 @@ class FrameBlock(WithNorms):
     """
 
     norm_names = "norm1", "norm2"
+    attention_sees = "frames", "options"
+    mlp_sees = ()
 
     def __init__(
         self,
@@ -78,15 +79,7 @@ class FrameBlock(WithNorms):
         """
         check_frames(frames, vectors)
         given = Given((vectors, scalars), options=options, frames=frames)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The block by its layers."""
-        first, second = self.norms()
-        here = given.here
-        here = residual(here, self.attention(*first(*here), given.frames, **given.options))
-        return residual(here, self.mlp(*second(*here)))
+        return run(self, self.geometry, given)
 
 
 class FrameTransformer(Networked):
@@ -124,6 +117,8 @@ class FrameTransformer(Networked):
 
     Source: LLoCa (arXiv 2505.20280).
     """
+
+    calls_of_layers = FrameCalls
 
     def __init__(
         self,
@@ -169,8 +164,9 @@ class FrameTransformer(Networked):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the network to another one."""
         x = network.call(self.linear_in, network.in_frames(x))
-        x = network.call(self.linear_out, network.calls(self.blocks, x))
-        return network.out_of_frames(x) if x.channels[0] else x
+        for block in self.blocks:
+            x = network.call(block, x, sees=("frames", "options"))
+        return network.out_of_frames(network.call(self.linear_out, x))
 
     def forward(
         self, vectors: Tensor, scalars: Tensor | None, frames: Tensor, **options: Any
@@ -185,15 +181,4 @@ class FrameTransformer(Networked):
             # All blocks share them, so they are read once.
             options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])
         given = Given((vectors, scalars), options=options, frames=frames)
-        found = attempt(self, self.geometry, given, self._composed)
-        return self._composed(given) if found is None else found
-
-    def _composed(self, given: Given) -> Pair:
-        """The network by its blocks."""
-        (vectors, scalars), frames = given.here, given.frames
-        assert frames is not None
-        here = self.linear_in(to_frames(vectors, frames), scalars)
-        for block in self.blocks:
-            here = block(*here, frames, **given.options)
-        vectors, scalars = self.linear_out(*here)
-        return from_frames(vectors, frames, self.geometry), scalars
+        return run(self, self.geometry, given)
