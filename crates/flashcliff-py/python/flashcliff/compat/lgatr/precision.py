@@ -30,9 +30,10 @@ _TRACED = _Traced()
 class naive_amp:
     """A context in which layers that are called one by one run in autocast's type, not only what stays accurate there.
 
-    A network that is one function computes in float32 under autocast, with this context or without it (see
-    :func:`flashcliff.nn.transformer.explain`). Outside of the context, layers of multivectors run in float32 under autocast, and so do
-    the layers of L-GATr-slim except its linear maps of scalars. Like autocast it is for the thread or asynchronous task that enters it.
+    A network that is one function computes in float32 under autocast (see :func:`flashcliff.nn.transformer.explain`). With this context it
+    trains on a GPU with tokens of autocast's type between its steps, but for sums that pass the whole network. Outside of the context,
+    layers of multivectors run in float32 under autocast, and so do the layers of L-GATr-slim except its linear maps of scalars. Like
+    autocast it is for the thread or asynchronous task that enters it.
 
     Args:
         enabled: whether the context does anything. ``naive_amp(False)`` never switches off an outer one.

@@ -62,7 +62,8 @@ class LGATr(Network):
         norm_elementwise_affine: whether the norms of blocks have gains.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
         naive_amp: under autocast, whether layers that are called one by one run in its type. A network that is one function
-            computes in float32 there, scalars included, which lgatr 2.0 leaves in the low type.
+            computes in float32 there, scalars included, which lgatr 2.0 leaves in the low type; with ``naive_amp`` it trains on a
+            GPU with tokens of autocast's type between its steps.
         compile: whether :func:`torch.compile` is applied.
         compile_kwargs: its arguments.
         activation_memory_budget: PyTorch's setting of that name, while the network is compiled.

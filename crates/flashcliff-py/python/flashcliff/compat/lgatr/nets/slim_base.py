@@ -79,6 +79,7 @@ class Slim(Networked):
             (here[0].movedim(-1, 0), here[1]),
             options=attention_options(options),
             context_options=attention_options(condition_options or {}, cross=True),
+            keeps_float32=not (self.naive_amp or is_naive()),
         )
         if condition is not None:
             given = given._replace(context=(others[0][1].movedim(-1, 0), others[1][1]))

@@ -60,6 +60,8 @@ class Given(NamedTuple):
     """Options of cross-attention."""
     frames: Tensor | None = None
     """The frame of each item, ``[*batch, items, dim, dim]``."""
+    keeps_float32: bool = False
+    """Whether steps hand tokens to each other in float32, also under autocast."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of items."""

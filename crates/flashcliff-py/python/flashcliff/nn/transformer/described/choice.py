@@ -156,6 +156,8 @@ def _attempt(
     try:
         _check_tensors(geometry, given)
         types = types_of(given.tokens(), takes_tf32())
+        if given.keeps_float32:
+            types = types._replace(features=None)
         function = known.function(owner, parts, start, geometry, variant_of(given))
         parameters = function.parameters(given.here[0], types)
         if parameters.places and parameters.tensors[0].dtype == types.plan:
