@@ -141,6 +141,17 @@ def test_no_rows_and_rows_that_are_views(loaded):
     assert torch.equal(net(tokens=rows), net(tokens=rows.contiguous()))
 
 
+def test_graphs_without_nodes(loaded):
+    net = loaded(bodies(nn.models.NBody, 3, 2).module)
+    none = torch.zeros(0, dtype=torch.int64)
+    relations = dict.fromkeys(net.relations, none)
+    nodes = torch.zeros(0, 1, 7, dtype=torch.float64, requires_grad=True)
+    out = net(bodies=nodes, **relations, graph_count=0)
+    assert out.shape == (3, 0, 1)
+    out.sum().backward()
+    assert all(not own.grad.any() for own in (nodes, *net.parameters()) if own.grad is not None)
+
+
 def test_copies_pickles_and_other_parameters(loaded):
     case = transformer(GATR)
     net = loaded(case.module)

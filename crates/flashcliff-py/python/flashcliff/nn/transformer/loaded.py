@@ -265,15 +265,15 @@ class CoreNetwork(nn.Module):
                 graph_count = own.count
         sizes["graphs"] = 1 if graph_count is None else checks.integer("graph_count", graph_count)
         rows, others = sizes.get("rows", 0), sizes.get("context rows", 0)
-        if self.relations:
-            if samples != 1:
-                raise ValueError(f"samples: expected 1, because the network is on graphs, got {samples}")
-            samples = rows
+        if self.relations and samples != 1:
+            raise ValueError(f"samples: expected 1, because the network is on graphs, got {samples}")
         if samples < 1 or rows % samples or others % samples:
             raise ValueError(
                 f"samples: expected a divisor of the rows, {rows}{f' and {others}' if others else ''}, got {samples}"
             )
         sizes |= {"samples": samples, "items": rows // samples, "context items": others // samples}
+        if self.relations:
+            sizes |= {"samples": rows, "items": 1}
         for (name, axes), x in zip(self.inputs.items(), inputs, strict=True):
             wanted = [int(axis) if axis.isdigit() else sizes.get(axis, 0) for axis in axes]
             if list(x.shape) != wanted:
