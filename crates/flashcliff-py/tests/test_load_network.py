@@ -16,6 +16,7 @@ from network_cases import (
     compare,
     frames,
     gradients,
+    layer,
     leaf,
     messages,
     network,
@@ -132,6 +133,26 @@ def test_types_are_those_of_the_call(loaded):
 def test_wrong_boundaries(loaded):
     with pytest.raises(ValueError, match="boundaries from 0 to 7"):
         loaded(network((1, 3, 0)))(tokens=random(7, 35), cu_seqlens=torch.tensor([0, 2, 3]))
+
+
+def test_ragged_batches_without_context_rows(loaded):
+    """No sequence has keys, and nothing is read of what calls before left in memory."""
+    net, tokens = loaded(layer(GATR, "cross").module), random(8, 35)
+    none, own = random(0, 69), torch.tensor([0, 0, 8])
+    with torch.no_grad():
+        net(tokens=tokens, context=random(9, 69), cu_seqlens=own, cu_seqlens_key=torch.tensor([0, 2, 9]))
+        found = net(tokens=tokens, context=none, cu_seqlens=own, cu_seqlens_key=torch.zeros_like(own))
+        assert torch.equal(found, net(tokens=tokens, context=none))
+        with pytest.raises(ValueError, match="boundaries from 0 to 0"):
+            net(tokens=tokens, context=none, cu_seqlens=own)
+
+
+@pytest.mark.parametrize("context", [0, 4])
+def test_ragged_batches_without_rows(context, loaded):
+    net = loaded(layer(GATR, "cross").module)
+    own, keys = torch.zeros(3, dtype=torch.int64), torch.tensor([0, 0, context])
+    none, others = random(0, 35), random(context, 69)
+    assert net(tokens=none, context=others, cu_seqlens=own, cu_seqlens_key=keys).shape == (0, 35)
 
 
 def test_no_rows_and_rows_that_are_views(loaded):

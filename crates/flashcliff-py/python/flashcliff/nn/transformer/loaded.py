@@ -299,12 +299,14 @@ class CoreNetwork(nn.Module):
         device: torch.device,
     ) -> tuple[Bounds, Bounds] | None:
         samples, items, others, *_ = rows
-        found = paired(own, keys, items, others or items)
+        # A context may have no rows.
+        crosses = any("context rows" in axes for axes in self.inputs.values())
+        found = paired(own, keys, items, others if crosses else items)
         if found is None:
             return None
         if samples != 1 or self.relations:
             raise ValueError(f"cu_seqlens: expected one sample of all rows, got {samples}")
-        return bounds_of(found, (items, others), device)
+        return bounds_of(found, (items, others if crosses else None), device)
 
     def __repr__(self) -> str:
         own = list(self.parameters())
