@@ -99,6 +99,15 @@ def test_parameters_are_those_of_the_state_dict(loaded):
     assert torch.equal(net(**case.given(**case.leaves)), case.out(**case.leaves))
 
 
+def test_columns_that_a_loss_leaves_out_are_used(loaded):
+    """The result is one tensor, so its parameters have gradients, where the scalars of a module would be an unused tensor."""
+    case = transformer(GATR)
+    net = loaded(case.module)
+    net(**case.given(**case.leaves))[:, :-2].sum().backward()
+    found = {name: own.grad for name, own in net.named_parameters()}
+    assert not found["linear_out.s2s.weight"].any() and found["linear_out.weight"].any()
+
+
 def test_training_goes_the_same_way(loaded):
     case = transformer(GATR)
     net = loaded(case.module)

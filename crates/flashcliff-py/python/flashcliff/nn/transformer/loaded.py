@@ -37,6 +37,8 @@ def load_network(
     Its ``state_dict()`` has the tensors of the file under their names, in the shapes of the network, whose axes of one element may be
     others. It is one function of autograd, by the plans that also run modules of :mod:`flashcliff.nn`. Results and gradients are the
     same bit for bit as from a module that runs as one function. Gradients of gradients are networks as well; masks and frames have none.
+    The result is one tensor, all of which counts as used: parameters of columns that a loss leaves out have zeros as gradients, where a
+    module, whose multivectors and scalars are two tensors, gives none.
     Inputs are the inputs of the file, by name::
 
         net = flashcliff.load_network("network.safetensors", device="cuda")
