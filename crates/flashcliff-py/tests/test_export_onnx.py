@@ -109,7 +109,7 @@ def test_padded_and_ragged_batches_are_samples_by_themselves(rotary, exported):
 
 @pytest.mark.parametrize("name", ["gatr", "gatr of rotary positions", "slim", "conditional", "frames"])
 def test_batches_without_items(name, exported):
-    """A size of 0 is a size of its own, not the size of the input in its place."""
+    """A size of 0 is a size, not the size of the input in its place."""
     case = CASES[name]()
     file = exported(case.module, dtype="float32")
     given, want = case.batch((1, 2), 0)
