@@ -486,6 +486,16 @@ fn a_seed_decides_everything_bit_for_bit() {
 }
 
 #[test]
+fn no_samples_have_no_predictions() {
+    for architecture in ALL {
+        let model = model(architecture, DType::F64);
+        let [points, targets] = architecture.shapes(0);
+        let found = model.forward(&random(&points, 1)).unwrap();
+        assert_eq!(found.dims(), targets, "{architecture:?}");
+    }
+}
+
+#[test]
 fn wrong_points_are_refused() {
     for architecture in ALL {
         let model = model(architecture, DType::F64);

@@ -170,6 +170,13 @@ pub(crate) enum Error {
         path: PathBuf,
     },
 
+    /// Two outputs have one name, so that one of them would be lost.
+    #[error("{} and {}: expected two files, got one name for both", options[0], options[1])]
+    OneFile {
+        /// The options that name the outputs.
+        options: [&'static str; 2],
+    },
+
     /// A folder holds results that would be lost.
     #[error(
         "{} holds {file} of an earlier run: expected an empty or new folder; choose another with --out, continue an unfinished run with --resume, \

@@ -43,6 +43,22 @@ impl Overwrite {
     }
 }
 
+/// Checks that the file of an option does not replace the file of another option.
+///
+/// # Errors
+/// [`Error::OneFile`].
+pub(crate) fn check_apart(
+    first: (&'static str, Option<&OutputFile>),
+    second: (&'static str, Option<&OutputFile>),
+) -> Result<(), Error> {
+    match (first.1, second.1) {
+        (Some(one), Some(other)) if other.replaces(one) => Err(Error::OneFile {
+            options: [first.0, second.0],
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Prints a text to standard output. It is not an error if the reader stops early, as `head` does.
 ///
 /// # Errors

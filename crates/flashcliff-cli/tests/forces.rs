@@ -157,6 +157,9 @@ fn atoms_move(folder: &Folder) {
         "{narrow}"
     );
     assert_ne!(run("--steps 60 --seed 1")["energy"], own["energy"]);
+    let wide = "dynamics run/best.safetensors --cells 1 --steps 1 --skin 1e9";
+    let error = folder.failure(wide, 1);
+    assert!(error.contains("make --skin smaller"), "{error}");
 
     // Weights of another task are refused.
     folder.stdout(&tiny("volumes", "volumes", ""));

@@ -82,6 +82,13 @@ fn no_command_replaces_a_file_unasked() {
     ] {
         assert!(folder.failure(line, 1).contains("--overwrite"), "{line}");
     }
+    for line in [
+        "profile volumes --json both --trace ./both",
+        "rollout nbody in --out link --json in --overwrite",
+    ] {
+        let message = folder.failure(line, 1);
+        assert!(message.contains("got one name for both"), "{message}");
+    }
     assert_eq!(fs::read(&input).unwrap(), before);
     folder.stdout(&new_reverse("in", "/dev/null"));
     folder.stdout(&new_reverse("in", "new"));

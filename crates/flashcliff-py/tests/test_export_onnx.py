@@ -107,6 +107,31 @@ def test_padded_and_ragged_batches_are_samples_by_themselves(rotary, exported):
         assert difference(run(ragged, flat, "float64"), want) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["gatr", "gatr of rotary positions", "slim", "conditional", "frames"])
+def test_batches_without_items(name, exported):
+    """A size of 0 is a size, not the size of the input in its place."""
+    case = CASES[name]()
+    file = exported(case.module, dtype="float32")
+    given, want = case.batch((1, 2), 0)
+    for none in (np.s_[:, :0], np.s_[:0]):
+        got = run(file, {name: x[none] for name, x in given.items()})
+        assert got.shape == want[none].shape
+
+
+@pytest.mark.parametrize("name", ["gatr", "n-body", "simplices", "jets"])
+def test_batches_without_rows(name, exported):
+    """Where there are no lengths, none is the longest, and where there are no graphs, none has the largest number."""
+    file = exported(CASES[name]().module, dtype="float32", **({"batch": "ragged"} if name == "gatr" else {}))
+    given = {
+        own.name: torch.zeros(
+            [size if isinstance(size, int) else 0 for size in own.shape],
+            dtype=torch.int64 if "int64" in own.type else torch.float64,
+        )
+        for own in file.get_inputs()
+    }
+    assert run(file, given).numel() == 0
+
+
 def test_masks(exported):
     case = transformer((3, 0, 1))
     file = exported(case.module, mask=True, dtype="float64")

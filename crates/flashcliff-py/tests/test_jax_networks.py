@@ -103,6 +103,29 @@ def test_ends_and_wrong_boundaries(loaded):
         net(net.parameters, **inputs, cu_seqlens=own, cu_seqlens_key=keys[:2])
 
 
+def test_a_ragged_context_without_rows(loaded, tmp_path):
+    case = NETWORKS["ragged condition"]()
+    net = loaded(case.module)
+    given = case.given(**case.leaves)
+    tokens, own, keys = (array(given[name]) for name in ("tokens", "cu_seqlens", "cu_seqlens_key"))
+    width = given["context"].shape[1]
+
+    def call(context, keys):
+        more = {"reference": array(given["reference"])} if "reference" in net.inputs else {}
+        return net(net.parameters, tokens=tokens, context=context, cu_seqlens=own, cu_seqlens_key=keys, **more)
+
+    call(array(given["context"]), keys)
+    found = call(jnp.zeros((0, width)), jnp.zeros_like(own))
+    wanted = flashcliff.load_network(tmp_path / "network.safetensors")(
+        **{name: x for name, x in given.items() if name not in ("context", "cu_seqlens_key")},
+        context=torch.zeros(0, width, dtype=torch.float64),
+        cu_seqlens_key=torch.zeros(len(own), dtype=torch.int64),
+    )
+    assert same(found, wanted)
+    with pytest.raises(ValueError, match="cu_seqlens_key: expected ascending boundaries from 0 to 0, got"):
+        call(jnp.zeros((0, width)), keys)
+
+
 @pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.int64])
 def test_boundaries_are_traced(dtype, loaded):

@@ -16,6 +16,7 @@ from network_cases import (
     compare,
     frames,
     gradients,
+    layer,
     leaf,
     messages,
     network,
@@ -98,6 +99,15 @@ def test_parameters_are_those_of_the_state_dict(loaded):
     assert torch.equal(net(**case.given(**case.leaves)), case.out(**case.leaves))
 
 
+def test_columns_that_a_loss_leaves_out_are_used(loaded):
+    """The result is one tensor, so its parameters have gradients, where the scalars of a module would be an unused tensor."""
+    case = transformer(GATR)
+    net = loaded(case.module)
+    net(**case.given(**case.leaves))[:, :-2].sum().backward()
+    found = {name: own.grad for name, own in net.named_parameters()}
+    assert not found["linear_out.s2s.weight"].any() and found["linear_out.weight"].any()
+
+
 def test_training_goes_the_same_way(loaded):
     case = transformer(GATR)
     net = loaded(case.module)
@@ -134,11 +144,42 @@ def test_wrong_boundaries(loaded):
         loaded(network((1, 3, 0)))(tokens=random(7, 35), cu_seqlens=torch.tensor([0, 2, 3]))
 
 
+def test_ragged_batches_without_context_rows(loaded):
+    """No sequence has keys, and nothing is read of what calls before left in memory."""
+    net, tokens = loaded(layer(GATR, "cross").module), random(8, 35)
+    none, own = random(0, 69), torch.tensor([0, 0, 8])
+    with torch.no_grad():
+        net(tokens=tokens, context=random(9, 69), cu_seqlens=own, cu_seqlens_key=torch.tensor([0, 2, 9]))
+        found = net(tokens=tokens, context=none, cu_seqlens=own, cu_seqlens_key=torch.zeros_like(own))
+        assert torch.equal(found, net(tokens=tokens, context=none))
+        with pytest.raises(ValueError, match="boundaries from 0 to 0"):
+            net(tokens=tokens, context=none, cu_seqlens=own)
+
+
+@pytest.mark.parametrize("context", [0, 4])
+def test_ragged_batches_without_rows(context, loaded):
+    net = loaded(layer(GATR, "cross").module)
+    own, keys = torch.zeros(3, dtype=torch.int64), torch.tensor([0, 0, context])
+    none, others = random(0, 35), random(context, 69)
+    assert net(tokens=none, context=others, cu_seqlens=own, cu_seqlens_key=keys).shape == (0, 35)
+
+
 def test_no_rows_and_rows_that_are_views(loaded):
     net = loaded(network((1, 3, 0)))
     assert net(tokens=torch.zeros(0, 35, dtype=torch.float64)).shape == (0, 50)
     rows = random(35, 6).T
     assert torch.equal(net(tokens=rows), net(tokens=rows.contiguous()))
+
+
+def test_graphs_without_nodes(loaded):
+    net = loaded(bodies(nn.models.NBody, 3, 2).module)
+    none = torch.zeros(0, dtype=torch.int64)
+    relations = dict.fromkeys(net.relations, none)
+    nodes = torch.zeros(0, 1, 7, dtype=torch.float64, requires_grad=True)
+    out = net(bodies=nodes, **relations, graph_count=0)
+    assert out.shape == (3, 0, 1)
+    out.sum().backward()
+    assert all(not own.grad.any() for own in (nodes, *net.parameters()) if own.grad is not None)
 
 
 def test_copies_pickles_and_other_parameters(loaded):

@@ -722,11 +722,13 @@ def test_transforms_and_compiled_graphs_do_not_keep_kernels():
 
 
 @pytest.mark.fullgraph
-@pytest.mark.parametrize("name", ["conv2d", "steerable"])
-def test_layers_are_traced_whole(name):
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", ["conv2d", "steerable", "conjugate"])
+def test_layers_are_traced_whole(name, dynamic):
+    torch._dynamo.reset()
     layer, shape = SUBJECTS[name]()
     x = random(*shape)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     with torch.no_grad():
         alike(compiled(x), layer(x), 1e-12)
         for p in layer.parameters():

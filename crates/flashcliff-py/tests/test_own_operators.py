@@ -108,6 +108,15 @@ def test_the_inner_product_has_the_grades_of_differences():
     assert torch.allclose(inner(x, y), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_inner_products_of_null_vectors_reach_fewer_grades():
+    @operator((0, 0, 2))
+    def own(x: Multivector, y: Multivector.of(2)):
+        return (x.grade(2) | y) + (x | y)
+
+    x, y = torch.rand(4, 2, 3), torch.rand(1, 2, 3)
+    assert torch.equal(own(x, y), x[:1] * y)
+
+
 def test_items_have_the_bits_that_they_have_alone():
     """Kernels see tensors of few channels in longer rows, unless an expression is about a row or a channel."""
     x, y = two(SPACE, batch=(400,), channels=2)
@@ -135,6 +144,12 @@ def gated_vector(x: Multivector.of(1), y: Multivector.of(0, 2), a: PerChannel(2)
 
 
 @operator(PLANE)
+def part_of_a_norm(x: Multivector, y: Multivector.of(0)):
+    """A part of what kernels may store."""
+    return x.normed().grade(1) * y.scalar
+
+
+@operator(PLANE)
 def clipped(x: Multivector, y: Multivector, w: PerChannel):
     """The product, scaled by a scalar between bounds, and turned where another is negative."""
     scale = (x.scalar * y.scalar).maximum(-0.5).minimum(w)
@@ -158,7 +173,10 @@ def test_a_choice_among_anything_else_is_an_error():
         operator(PLANE)(of_a_text)
 
 
-@pytest.mark.parametrize("own", [interaction, normed_commutator, gated_vector, clipped], ids=lambda own: own.__name__)
+OWN = interaction, normed_commutator, gated_vector, part_of_a_norm, clipped
+
+
+@pytest.mark.parametrize("own", OWN, ids=lambda own: own.__name__)
 def test_operators_of_ones_own_have_derivatives_of_every_order(own):
     torch.manual_seed(2)
     sizes = {"batch": 2, "in": 3}

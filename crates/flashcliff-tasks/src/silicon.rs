@@ -142,6 +142,11 @@ impl Crystal {
         })
     }
 
+    /// The volume of the cell, in cubic Angstrom.
+    pub fn volume(&self) -> f64 {
+        dot(self.cell[0], cross(self.cell[1], self.cell[2]))
+    }
+
     /// The vector of an edge, from its receiver to the image of its sender.
     pub fn vector(&self, edge: &Edge) -> Vector {
         let (to, from) = (self.places[edge.receiver], self.places[edge.sender]);
@@ -153,7 +158,7 @@ impl Crystal {
     /// has two. A cell may be smaller than the distance: an atom's own images count, too.
     pub fn edges(&self, distance: f64) -> Vec<Edge> {
         // A shift moves an atom by a whole number of planes that are so far apart.
-        let volume = dot(self.cell[0], cross(self.cell[1], self.cell[2]));
+        let volume = self.volume();
         let normals: [Vector; 3] = std::array::from_fn(|at| {
             let normal = cross(self.cell[(at + 1) % 3], self.cell[(at + 2) % 3]);
             normal.map(|own| own / volume)

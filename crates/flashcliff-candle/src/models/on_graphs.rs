@@ -113,7 +113,10 @@ impl OnGraphs {
             Predicts::Vectors(count) | Predicts::OfOthers(count) => {
                 let rows = output.elem_count() / count;
                 let numbers = output.reshape((count, rows))?.t()?;
-                numbers.contiguous()?.reshape((samples, ()))
+                // No sample says how many numbers each has.
+                let each = (count * rows).checked_div(samples);
+                let each = each.unwrap_or(own.of.targets);
+                numbers.contiguous()?.reshape((samples, each))
             }
         }
     }

@@ -127,6 +127,14 @@ impl OutputFile {
         Ok(Self { path, way })
     }
 
+    /// Whether two files would take the same place, so that the one that is committed last replaces the other.
+    pub fn replaces(&self, other: &Self) -> bool {
+        match (&self.way, &other.way) {
+            (Way::Replace { target, .. }, Way::Replace { target: first, .. }) => target == first,
+            _ => false,
+        }
+    }
+
     /// Checks that a file could be written there, as far as that can be known without opening a FIFO.
     ///
     /// # Errors

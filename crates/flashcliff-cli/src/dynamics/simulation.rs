@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 
 use candle_core::{DType, Device};
+use flashcliff::memory;
 use flashcliff_candle::models::{ForceField, Model, Neighbourhoods};
 use flashcliff_tasks::silicon::{Crystal, FEMTOSECOND, MASS, Vector};
 use rand::{RngExt, SeedableRng};
@@ -13,6 +14,9 @@ use crate::error::Error;
 
 /// The constant of Boltzmann, in eV/K.
 const BOLTZMANN: f64 = 8.617_333_262e-5;
+
+/// The least memory that an edge takes, in the list of edges and in the relations.
+const BYTES_OF_EDGE: f64 = 100.0;
 
 /// How atoms move.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +55,11 @@ struct Neighbours {
 
 impl Neighbours {
     fn search(crystal: &Crystal, distance: f64) -> Result<Self, Error> {
+        let atoms = crystal.places.len() as f64;
+        let around = 2.0 / 3.0 * TAU * distance.powi(3) * atoms / crystal.volume();
+        let bytes = atoms * around * BYTES_OF_EDGE;
+        let what = format!("the edges between atoms that are up to {distance} Angstrom apart");
+        memory::check(&what, bytes as u128, |_| "make --skin smaller".to_owned())?;
         let edges = crystal.edges(distance);
         let shifts: BTreeSet<[i32; 3]> = edges.iter().map(|edge| edge.shift).collect();
         let numbers: BTreeMap<[i32; 3], usize> = shifts.iter().copied().zip(0..).collect();

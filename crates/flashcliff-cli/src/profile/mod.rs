@@ -89,6 +89,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
+    output::check_apart(("--json", json.as_ref()), ("--trace", trace.as_ref()))?;
     let play = Play {
         task: args.task,
         batch: args.batch.map(usize::from),

@@ -154,6 +154,7 @@ fn run_in<const D: usize>(args: &RolloutArgs, motion: Motion) -> Result<(), Erro
     let out = args.overwrite.create(&args.out)?;
     let create = |path| args.overwrite.create(path);
     let json = args.json.as_deref().map(create).transpose()?;
+    output::check_apart(("--out", Some(&out)), ("--json", json.as_ref()))?;
     let task = args.task.0.task();
     let trained = Trained::read(args.task.0, &args.weights)?;
     let flow = Flow::new(&trained, DType::F32, args.device.open()?)?;

@@ -419,6 +419,35 @@ fn sequences_attend_to_their_own_context() {
     }
 }
 
+/// A context without rows may lack boundaries, and leaves no sequence unwritten.
+#[test]
+fn sequences_attend_to_no_context() {
+    let made = crossing(Geometry::gatr().unwrap(), false);
+    let items = [0, 30, 31, 60];
+    let found = |context: usize, sequences| {
+        let rows = Rows::new(1, 60).with_context(context);
+        let plan = made
+            .network
+            .plan(&made.outputs, rows, [Dtype::F64; 2])
+            .unwrap();
+        let [inputs, parameters] = given(&made.network, rows);
+        let scales = Scales {
+            sequences,
+            ..Scales::default()
+        };
+        run(&plan, [&inputs, &parameters], scales)
+    };
+    let whole = found(0, None);
+    for context in [&[][..], &[0; 4]] {
+        // What is not written would be what another run left in memory.
+        found(51, None);
+        let ragged = found(0, Some([&items, context]));
+        for (at, (got, expected)) in ragged.iter().zip(&whole).enumerate() {
+            assert_close(got, expected, &format!("output {at}"));
+        }
+    }
+}
+
 #[test]
 fn sequences_that_do_not_fit_are_refused() {
     let made = blocks(Block::of(Geometry::gatr().unwrap()));

@@ -271,8 +271,10 @@ impl Adjoint {
             let zero = self.graph().constant(0.0);
             let values = (0..program.cuts[cut].len())
                 .map(|component| {
-                    let node = self.out.graph.intern(Node::Cut { cut, component });
-                    self.gradients[node.index()][width.index()].unwrap_or(zero)
+                    // A copy of a program lacks the components that nothing reads.
+                    let node = program.graph.find(Node::Cut { cut, component });
+                    let known = node.and_then(|node| self.gradients[node.index()][width.index()]);
+                    known.unwrap_or(zero)
                 })
                 .collect();
             self.cut_gradients[cut] = Some(self.out.cut(values));

@@ -247,7 +247,12 @@ impl Graph {
     /// The product of two values, if the graph has it.
     pub fn find_product(&self, a: Id, b: Id) -> Option<Id> {
         let (a, b) = if a <= b { (a, b) } else { (b, a) };
-        self.index.get(&Node::Mul(a, b)).copied()
+        self.find(Node::Mul(a, b))
+    }
+
+    /// The value of a node, if the graph has it.
+    pub fn find(&self, node: Node) -> Option<Id> {
+        self.index.get(&node).copied()
     }
 
     /// `f(a)`

@@ -395,3 +395,21 @@ fn choices_have_derivatives_of_every_order() {
         check_tangent(&gradient(&gradient(&program)), &mut random);
     }
 }
+
+/// Copies lack the components of a cut that nothing reads, and have derivatives as well.
+#[test]
+fn cuts_of_which_a_part_is_read_have_derivatives_of_every_order() {
+    let mut random = Random(11);
+    let mut program = Program::new("a_part_of_a_cut", "o = c_1 c_1 x_0 for the cut c of 2 x");
+    let names = vec!["1".to_owned(), "e1".to_owned(), "e2".to_owned()];
+    let x = program.input("x", names.clone());
+    let values = x.iter().map(|&x| program.graph.add(x, x)).collect();
+    let cut = program.cut(values);
+    let g = &mut program.graph;
+    let square = g.mul(cut[1], cut[1]);
+    let value = g.mul(square, x[0]);
+    program.output("o", vec!["1".to_owned()], vec![value]);
+    check_tangent(&program, &mut random);
+    check_tangent(&gradient(&program), &mut random);
+    check_tangent(&gradient(&gradient(&program)), &mut random);
+}

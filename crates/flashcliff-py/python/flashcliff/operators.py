@@ -323,14 +323,13 @@ class Multivector:
     def __or__(self, other: Any) -> Any:
         if not isinstance(other, Multivector):
             return NotImplemented
-        total: Multivector | None = None
+        # With null vectors the products of some grades are zero.
+        total = self._of_blades({})
         for r in self.grades:
             for s in other.grades:
                 product = self.grade(r) * other.grade(s)
                 if abs(r - s) in product.grades:
-                    part = product.grade(abs(r - s))
-                    total = part if total is None else total + part
-        assert total is not None, "a product of grades r and s reaches grade abs(r - s)"
+                    total = total + product.grade(abs(r - s))
         return total
 
     def left_contraction(self, other: Multivector) -> Multivector:

@@ -70,10 +70,16 @@ impl Attention {
         given: &Given<'a, T>,
     ) -> impl Iterator<Item = [Run; 2]> + use<'a, T> {
         let [queries, keys] = self.samples(given);
-        queries
-            .runs()
-            .zip(keys.runs())
-            .map(|(query, key)| [query, key])
+        let mut of_keys = keys.runs();
+        // A context without rows may come without boundaries: then no sequence has keys.
+        queries.runs().map(move |query| {
+            let none = Run {
+                first: 0,
+                items: 0,
+                ..query
+            };
+            [query, of_keys.next().unwrap_or(none)]
+        })
     }
 
     /// Writes the attended values. `kept` gets what the backward pass needs.

@@ -180,7 +180,9 @@ class Graph:
             elements = math.prod(own for own in x.shape if own is not None)
             rest = math.prod(own for own in shape if own is not None)
             shape = [elements // max(rest, 1) if own is None else own for own in shape]
-        return self._node("Reshape", [x.name, self._shape(sizes)], shape)
+        # A size that a run gives may be 0, which else stands for the size of the input there.
+        given = {} if -1 in sizes else {"allowzero": 1}
+        return self._node("Reshape", [x.name, self._shape(sizes)], shape, **given)
 
     def transpose(self, x: Named, axes: Sequence[int]) -> Named:
         return self._node("Transpose", [x.name], [x.shape[at] for at in axes], perm=list(axes))
@@ -231,8 +233,13 @@ class Graph:
 
     def most(self, places: Named) -> Sized:
         """One more than the largest place."""
-        largest = self._node("ReduceMax", [places.name], (1,), keepdims=1)
-        return Sized(self._node("Add", [largest.name, self._integers(1)], (1,)).name)
+        largest = self._largest(places, -1)
+        return Sized(self._node("Add", [largest, self._integers(1)], (1,)).name)
+
+    def _largest(self, numbers: Named, least: int) -> str:
+        """The largest of some numbers and another one, of which alone it is where there are none."""
+        all_ = self._node("Concat", [numbers.name, self._integers(least)], (None,), axis=0)
+        return self._node("ReduceMax", [all_.name], (1,), keepdims=1).name
 
     # Items of samples.
 
@@ -277,7 +284,7 @@ class Graph:
 
     def ragged(self, lengths: Named) -> tuple[Sized, Named, Named, Named]:
         """The longest length; for each sample and item its row; which keys are seen; for each row its sample and item."""
-        items = Sized(self._node("ReduceMax", [lengths.name], (1,), keepdims=1).name)
+        items = Sized(self._largest(lengths, 0))
         is_there = self._is_there(lengths, items)
         zero = self._initializer(np.array(0, np.int64))
         first = self._node("CumSum", [lengths.name, zero], (None,), exclusive=1)

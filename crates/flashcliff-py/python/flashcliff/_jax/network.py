@@ -322,7 +322,9 @@ class LoadedNetwork:
         if cu_seqlens is not None or cu_seqlens_key is not None or longest is not None:
             if samples != 1 or self.relations:
                 raise ValueError(f"cu_seqlens: expected one sample of all rows, of a network that is not on graphs, got {sizes[0]}")
-            sequences = Sequences.of(cu_seqlens, cu_seqlens_key, longest, (sizes[1], sizes[2]))
+            crosses = any("context rows" in axes for axes in self.inputs.values())
+            context = sizes[2] if crosses else None
+            sequences = Sequences.of(cu_seqlens, cu_seqlens_key, longest, (sizes[1], context))
             lists += sequences.bounds
         of = Network(
             self._json,

@@ -26,13 +26,13 @@ class Sequences:
     """Whether boundaries are right, as an array, where nobody could know when the function was called."""
 
     @staticmethod
-    def of(own: Any, keys: Any, longest: int | None, totals: tuple[int, int]) -> Sequences:
-        """The sequences of so many rows and context rows."""
+    def of(own: Any, keys: Any, longest: int | None, totals: tuple[int, int | None]) -> Sequences:
+        """The sequences of so many rows and context rows; ``None`` without a context."""
         if own is None:
             what = "longest" if keys is None else "cu_seqlens_key"
             raise ValueError(f"cu_seqlens: expected boundaries, since there is {what}, got None")
         sets = [("cu_seqlens", own, totals[0])]
-        if totals[1]:
+        if totals[1] is not None:
             sets.append(("cu_seqlens", own, totals[1]) if keys is None else ("cu_seqlens_key", keys, totals[1]))
         elif keys is not None:
             raise ValueError("cu_seqlens_key: expected None, because the network has no context")
@@ -41,11 +41,14 @@ class Sequences:
         wanted, got = sets[0][1].shape[0], sets[-1][1].shape[0]
         if wanted != got:
             raise ValueError(f"cu_seqlens_key: expected {wanted} boundaries, as cu_seqlens has, got {got}")
-        most = max(totals) if longest is None else checks.integer("longest", longest)
+        most = max(totals[0], totals[1] or 0) if longest is None else checks.integer("longest", longest)
         for name, _, total in sets:
             if (wanted - 1) * most < total:
                 raise ValueError(f"longest: expected at least {total} in {wanted - 1} sequences of {name}, got {most} in each")
         traced = [_is_traced(bounds) or _check_numbers(name, bounds, total, most) for name, bounds, total in sets]
+        if totals[1] == 0:
+            # No kernel reads the boundaries of a context without rows.
+            del sets[1], traced[1]
         # Larger numbers stay wrong ones.
         info = jnp.iinfo(jnp.int32)
         made = [jnp.clip(jnp.asarray(bounds), info.min, info.max).astype(jnp.int32) for _, bounds, _ in sets]

@@ -24,7 +24,7 @@ def constant(function: F) -> F:
 
 def kept_constant(function: F) -> F:
     """Makes a function of hashable arguments a constant of a trace whose last 64 results are kept."""
-    kept = lru_cache(maxsize=64)(function)
+    kept = lru_cache(maxsize=64)(lambda *arguments: static(function(*arguments)))
 
     # The compiler reads the mark of a function, and a cache is none.
     @wraps(function)
@@ -33,6 +33,16 @@ def kept_constant(function: F) -> F:
 
     call.cache_clear = kept.cache_clear  # type: ignore[attr-defined]
     return cast(F, constant(call))
+
+
+def static(made: Any) -> Any:
+    """Marks the sizes of tensors as numbers of a trace, also with ``dynamic=True``: the compiler cannot guard a symbol for the size of a
+    constant. ``torch._dynamo.mark_static`` sets the same marks, but imports the compiler."""
+    for own in made if isinstance(made, tuple) else (made,):
+        if isinstance(own, torch.Tensor):
+            own._dynamo_static_indices = set(range(own.dim()))  # type: ignore[attr-defined]
+            own._has_dynamo_dim_marking = True  # type: ignore[attr-defined]
+    return made
 
 
 def untraced(function: F) -> F:

@@ -37,6 +37,8 @@ def load_network(
     Its ``state_dict()`` has the tensors of the file under their names, in the shapes of the network, whose axes of one element may be
     others. It is one function of autograd, by the plans that also run modules of :mod:`flashcliff.nn`. Results and gradients are the
     same bit for bit as from a module that runs as one function. Gradients of gradients are networks as well; masks and frames have none.
+    The result is one tensor, all of which counts as used: parameters of columns that a loss leaves out have zeros as gradients, where a
+    module, whose multivectors and scalars are two tensors, gives none.
     Inputs are the inputs of the file, by name::
 
         net = flashcliff.load_network("network.safetensors", device="cuda")
@@ -265,15 +267,15 @@ class CoreNetwork(nn.Module):
                 graph_count = own.count
         sizes["graphs"] = 1 if graph_count is None else checks.integer("graph_count", graph_count)
         rows, others = sizes.get("rows", 0), sizes.get("context rows", 0)
-        if self.relations:
-            if samples != 1:
-                raise ValueError(f"samples: expected 1, because the network is on graphs, got {samples}")
-            samples = rows
+        if self.relations and samples != 1:
+            raise ValueError(f"samples: expected 1, because the network is on graphs, got {samples}")
         if samples < 1 or rows % samples or others % samples:
             raise ValueError(
                 f"samples: expected a divisor of the rows, {rows}{f' and {others}' if others else ''}, got {samples}"
             )
         sizes |= {"samples": samples, "items": rows // samples, "context items": others // samples}
+        if self.relations:
+            sizes |= {"samples": rows, "items": 1}
         for (name, axes), x in zip(self.inputs.items(), inputs, strict=True):
             wanted = [int(axis) if axis.isdigit() else sizes.get(axis, 0) for axis in axes]
             if list(x.shape) != wanted:
@@ -299,12 +301,14 @@ class CoreNetwork(nn.Module):
         device: torch.device,
     ) -> tuple[Bounds, Bounds] | None:
         samples, items, others, *_ = rows
-        found = paired(own, keys, items, others or items)
+        # A context may have no rows.
+        crosses = any("context rows" in axes for axes in self.inputs.values())
+        found = paired(own, keys, items, others if crosses else items)
         if found is None:
             return None
         if samples != 1 or self.relations:
             raise ValueError(f"cu_seqlens: expected one sample of all rows, got {samples}")
-        return bounds_of(found, (items, others), device)
+        return bounds_of(found, (items, others if crosses else None), device)
 
     def __repr__(self) -> str:
         own = list(self.parameters())

@@ -87,7 +87,7 @@ class Bounds(NamedTuple):
     host: list[int]
     """The boundaries. Where these stay on the device, the list has boundaries of as many sequences, none longer than the longest."""
     on_device: Tensor | None
-    """The boundaries as int32 on the device; ``None`` without items."""
+    """The boundaries as int32 on the device; ``None`` without a context."""
 
     @property
     def address(self) -> int:
@@ -350,15 +350,15 @@ def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bou
     crossing = found[-1]
     if crossing is None or crossing[0].bounds is not own[0].bounds:
         raise Unready("self-attention and cross-attention have different sequences")
-    return bounds_of((own[0], crossing[1]), (items, others), given.here[0].device)
+    return bounds_of((own[0], crossing[1]), (items, others or None), given.here[0].device)
 
 
 def bounds_of(
-    both: tuple[Sequences, Sequences], totals: tuple[int, int], device: torch.device
+    both: tuple[Sequences, Sequences], totals: tuple[int, int | None], device: torch.device
 ) -> tuple[Bounds, Bounds]:
-    """The sequences of so many items and context items, as a call has them."""
+    """The sequences of so many items and context items, as a call has them; ``None`` without a context."""
     return tuple(
-        Bounds(of.some_bounds(total), of.on(device)) if total else Bounds([], None)
+        Bounds([], None) if total is None else Bounds(of.some_bounds(total), of.on(device))
         for of, total in zip((x.settled() for x in both), totals)
     )  # type: ignore[return-value]
 
