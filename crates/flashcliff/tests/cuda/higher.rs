@@ -1,6 +1,6 @@
 //! Gradients of gradients and directional derivatives on a GPU, beside the derivatives of the CPU.
 
-use flashcliff::cuda::{Array, Dtypes};
+use flashcliff::cuda::Array;
 use flashcliff::{Algebra, Dims, Dtype, Operator};
 
 use crate::cases::{Spec, sizes};
@@ -66,12 +66,6 @@ pub(crate) fn on_gpu(
 ) -> Vec<Vec<f64>> {
     let stream = device().new_stream().expect("a stream");
     let on_gpu = op.on_cuda(device()).expect("kernels can be compiled");
-    // The adjoint of a derivative calls gates that no kernel has.
-    let dtypes = Dtypes {
-        lanes: dtype,
-        params: dtype,
-    };
-    on_gpu.prepare(dims, dtypes).expect("kernels of the run");
     let arrays: Vec<Array> = inputs
         .iter()
         .zip(op.inputs())
