@@ -423,7 +423,7 @@ the training. Seconds: wall time of all seeds over their number, with the record
 | gravity | GATr of `flashcliff train gravity` | 1000 samples, 5000 steps of 64 | mean squared error of positions |
 | jets | L-GATr: 4 blocks, 8 multivector and 32 scalar channels, ragged batches | 2000 steps of 256 jets | share of jets on the wrong side |
 
-Gravity, where GATr's README reports 0.0005. Autocast rounds positions, which are tens of units large, to 8 bits:
+Gravity, where GATr's README reports 0.0005:
 
 {gravity_table}
 Jets, where no classifier can have a lower mean error than {bound} %. Runs in float16 do not scale their loss; an error near 50 % is a run that learned nothing:
