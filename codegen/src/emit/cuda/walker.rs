@@ -201,6 +201,15 @@ mod tests {
     }
 
     #[test]
+    fn threads_have_more_channels_of_16_bits() {
+        let lanes = |wide: u32| norm([3, 0, 1], false).choose([32, 0], 4, (2, wide)).lanes;
+        // The norm has 16 components of an input and of an output.
+        assert_eq!(lanes(0), 2);
+        assert_eq!(lanes(1 | 1 << FIRST_OUTPUT), 1);
+        assert_eq!(lanes(1 << FIRST_OUTPUT), 2);
+    }
+
+    #[test]
     fn rows_that_are_no_multiples_have_one_channel_a_thread() {
         assert_eq!(chosen(&norm([2, 0, 0], false), 30, 2), (2, true));
         assert_eq!(chosen(&norm([2, 0, 0], false), 31, 1), (1, true));

@@ -202,6 +202,7 @@ fn of_parameters(network: &Network) -> Vec<bool> {
 mod tests {
     use super::*;
     use crate::messages::{AffineHulls, Bodies, MessageLayers, SimplicialHulls};
+    use crate::plan::gathered::tests::transformer;
 
     /// A network with the gradients of a squared error of its output.
     fn trained(layers: MessageLayers, output: crate::Value) -> Network {
@@ -239,6 +240,72 @@ mod tests {
                 count += 1;
             }
             assert!(count > 0);
+        }
+    }
+
+    /// Maps and programs take tokens of 16 bits on both sides, attention reads them.
+    fn takes(step: &Step, _: Set) -> Result<[bool; 2], Error> {
+        Ok(match step {
+            Step::Linear(_) | Step::Lanes(_) => [true; 2],
+            Step::Attention(_) => [true, false],
+            _ => [false; 2],
+        })
+    }
+
+    #[test]
+    fn tokens_between_steps_that_take_16_bits_are_narrow() {
+        for keep in [crate::Keep::All, crate::Keep::BetweenBlocks] {
+            let (network, output, gradients) = transformer(keep);
+            let outputs = [&[output], &gradients[..]].concat();
+            let types = wide(&network, &outputs, Some(&takes)).unwrap();
+            let is_wide = |value: Value| types[value.0];
+            assert!(outputs.iter().all(|own| is_wide(*own)));
+            let (mut narrow, mut gradients) = (0, 0);
+            for node in &network.nodes {
+                let origin = &network.nodes[node.origin];
+                let ends = [origin.inputs[0], origin.outputs[0]].map(is_wide);
+                match (&node.work, &origin.work) {
+                    (Work::Step(step), _) => {
+                        let own = [node.inputs[0], node.outputs[0]].map(is_wide);
+                        let taken = takes(step, Set::Items).unwrap();
+                        assert!(own.iter().zip(taken).all(|(wide, taken)| *wide || taken));
+                        // What runs again, and its gradient, have the types of the step.
+                        assert_eq!(own, ends);
+                        assert!(node.inputs[1..].iter().all(|own| is_wide(*own)));
+                        narrow += usize::from(!own[1]);
+                    }
+                    (Work::Gradient(gradient), Work::Step(step)) => {
+                        let reads = usize::from(step.gradient_reads_tokens());
+                        let given = node.inputs[reads * step.inputs().len() + 1];
+                        assert_eq!(is_wide(given), ends[1]);
+                        if gradient.wanted[0] {
+                            assert_eq!(is_wide(node.outputs[0]), ends[0]);
+                            gradients += usize::from(!ends[0]);
+                        }
+                    }
+                    (Work::ScaledSum(_), _) => {
+                        let all = node.inputs.iter().chain(&node.outputs);
+                        assert!(all.copied().all(is_wide), "a sum");
+                    }
+                    _ => {}
+                }
+            }
+            // Of each of three blocks: two norms, and what is between its maps and products.
+            assert!(
+                narrow >= 3 * 5 && gradients >= 3 * 5,
+                "{narrow}, {gradients}"
+            );
+        }
+    }
+
+    #[test]
+    fn tokens_are_wide_where_no_kernel_takes_others() {
+        let (network, output, _) = transformer(crate::Keep::All);
+        let types = wide(&network, &[output], None).unwrap();
+        for node in &network.nodes {
+            if matches!(node.work, Work::Step(_)) {
+                assert!(types[node.inputs[0].0] && types[node.outputs[0].0]);
+            }
         }
     }
 

@@ -36,6 +36,8 @@ enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [Self::Forward, Self::OfSums, Self::Gradient, Self::Adding];
+
     fn of(plan: &Plan, call: usize) -> Self {
         match plan.work(call) {
             Work::Gradient(own) if own.adds => Self::Adding,
@@ -44,10 +46,6 @@ impl Kind {
             _ => Self::Forward,
         }
     }
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [Self::Forward, Self::OfSums, Self::Gradient, Self::Adding];
 }
 
 /// The kinds of operators that calls of a step run.
