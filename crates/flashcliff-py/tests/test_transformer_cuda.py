@@ -165,7 +165,7 @@ def test_steps_hand_tokens_of_16_bits_to_each_other_under_autocast(
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     assert {t.dtype for t in narrow} == {torch.float32}
-    # Errors are those of TF32, but for the digits of the type.
+    # TF32 has as large errors, but for the digits of the type.
     assert error(wide, want) < 5e-3
     assert error(narrow, want) < roundings * max(error(wide, want), 1e-3)
     assert not torch.equal(narrow[0], wide[0])

@@ -5,8 +5,9 @@
 // that these come in steps too.
 //
 // A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread copies
-// and reads words of 16 bytes; of rows of 16 bits it reads half a word. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
-// and the indices of the second step are columns 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
+// and reads words of 16 bytes; of rows of 16 bits it reads half a word. Columns are taken in pairs of units: index t of the first step is
+// column 4 t of a pair, t + 4 is 4 t + 1, and the indices of the second step are columns 4 t + 2 and 4 t + 3. Output g of tile j is column
+// 2 g + j of a pair.
 #include <cuda_runtime.h>
 
 #include <algorithm>

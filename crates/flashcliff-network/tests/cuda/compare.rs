@@ -510,8 +510,8 @@ pub(crate) fn compare_values_in_tf32(name: &str, case: &Case) -> Vec<String> {
     busy.map(|call| plan.work(call).name().to_owned()).collect()
 }
 
-/// Compares plans whose tokens between steps have 16 bits, by norms: sums that vanish have errors of what they add up. Errors are
-/// those of TF32, but for the digits of the type.
+/// Compares plans whose tokens between steps have 16 bits, by norms: sums that vanish have errors of what they add up. TF32 has as
+/// large errors, but for the digits of the type.
 pub(crate) fn compare_in_16_bits(name: &str, case: &Case) {
     let whole = Whole::new::<f32>(case, Keep::All);
     let expected = whole.on_cpu(case.scales());

@@ -23,7 +23,7 @@ __all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
 
 
 class SlimCalls(Calls):
-    """The calls of layers whose vectors have their components behind the items."""
+    """The calls of layers whose vectors have their components after the items."""
 
     def __init__(self, owner: Any, given: Given) -> None:
         if given.context[0] is not None:

@@ -78,7 +78,7 @@ class Calls:
         return mv + more, s
 
     def products(self, _: Any, x: Sequence[Any]) -> Maybe:
-        """Products, and joins, of factors, and the scalars that lie behind these."""
+        """Products, and joins, of factors, and the scalars that lie after these."""
         *factors, s = x
         return self.owner.products(factors, self.given.reference), s
 

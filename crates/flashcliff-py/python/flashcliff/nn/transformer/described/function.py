@@ -248,13 +248,14 @@ class Run:
             of = [*[dtype] * len(rows), *(p.dtype for p in parameters)]
             self.types = [own for own, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
-        own, gpu, features = TYPES[self.like.dtype], None, None
+        of_plan, gpu = TYPES[self.like.dtype], None
+        features: tuple[str, ...] = ()
         if self.device is not None:
             gpu = self.device, call.types.rounds
-            # Without gradients, chains of steps keep tokens within multiprocessors.
+            # Without gradients, chains of steps keep tokens within multiprocessors. Plans of files have no gradients.
             if call.types.features is not None and any(wanted):
-                features = _FEATURES.get(call.types.features)
-        self.plan = call.function.plan(call.rows, own, wanted, gpu, features)
+                features = (_FEATURES[call.types.features],)
+        self.plan = call.function.plan(call.rows, of_plan, wanted, gpu, *features)
         self.sequences = None
         if call.sequences is not None:
             own, context = call.sequences
