@@ -54,9 +54,13 @@ fn types() {
         geometry,
         &[],
     );
-    let refused = "got features of bf16 and a model of f32";
-    assert_refused(planned(&of, [Dtype::Bf16, Dtype::F32]), refused);
-    assert!(planned(&of, [Dtype::F32; 2]).is_ok());
+    for refused in [[Dtype::Bf16; 2], [Dtype::Bf16, Dtype::F64]] {
+        let reason = format!("got features of bf16 and a model of {}", refused[1]);
+        assert_refused(planned(&of, refused), &reason);
+    }
+    for served in [[Dtype::F32; 2], [Dtype::F64; 2], [Dtype::Bf16, Dtype::F32]] {
+        assert!(planned(&of, served).is_ok());
+    }
 }
 
 fn algebras() {
