@@ -5,7 +5,7 @@ use flashcliff_network::tokens::{Channels, Draw, Geometry};
 
 use crate::blocks::{Block, signature};
 use crate::compare::{Case, compare_in_16_bits};
-use crate::transformers::case;
+use crate::transformers::{case, published};
 use crate::trials::Tests;
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -26,6 +26,15 @@ pub(crate) fn add(tests: &mut Tests) {
         }
         tests.add(format!("narrow::{name}::ragged"), move || {
             compare_in_16_bits(name, &ragged(own));
+        });
+    }
+    for (name, own) in published(gatr, lgatr) {
+        let own = Block {
+            channels: Channels::new(8, 8),
+            ..own
+        };
+        tests.add(format!("narrow::{name}"), move || {
+            compare_in_16_bits(name, &case(own, Rows::new(33, 31)));
         });
     }
 }
