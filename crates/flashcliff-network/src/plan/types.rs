@@ -102,8 +102,8 @@ impl Tokens {
         Self { alike, are_tokens }
     }
 
-    /// Widens the tokens that steps do not take in 16 bits, or that other nodes read or write; sums of tokens; outputs; and
-    /// what steps read and write beside tokens.
+    /// Widens the tokens that steps do not take in 16 bits, or that other nodes read or write, such as sums; outputs; and what
+    /// steps read and write beside tokens.
     fn widen(
         &self,
         network: &Network,
@@ -128,16 +128,9 @@ impl Tokens {
                     all.extend(node.outputs[first..].iter().map(|own| own.0));
                 }
                 (Work::Gradient(_), _) => {}
-                (work, _) => {
+                (_, _) => {
                     let ends = node.inputs.iter().chain(&node.outputs);
-                    let tokens: Vec<usize> =
-                        ends.clone().filter(is_token).map(|own| own.0).collect();
-                    match work {
-                        Work::ScaledSum(_) if !tokens.is_empty() => {
-                            all.extend(ends.map(|own| own.0));
-                        }
-                        _ => all.extend(tokens),
-                    }
+                    all.extend(ends.filter(is_token).map(|own| own.0));
                 }
             }
         }
@@ -203,6 +196,8 @@ mod tests {
     use super::*;
     use crate::messages::{AffineHulls, Bodies, MessageLayers, SimplicialHulls};
     use crate::plan::gathered::tests::transformer;
+    use crate::tokens::{Attention, Channels, Geometry, Linear};
+    use crate::{Axis, Keep};
 
     /// A network with the gradients of a squared error of its output.
     fn trained(layers: MessageLayers, output: crate::Value) -> Network {
@@ -210,7 +205,7 @@ mod tests {
         let axes = network.shape(output).unwrap().to_vec();
         let target = network.input("target", &axes);
         let [_, seed] = network.squared_error(output, target).unwrap();
-        network.gradients(output, seed, crate::Keep::All).unwrap();
+        network.gradients(output, seed, Keep::All).unwrap();
         network
     }
 
@@ -252,55 +247,87 @@ mod tests {
         })
     }
 
+    /// Checks the types of tokens, and gives back how many results of steps have 16 bits, and how many gradients.
+    fn check(network: &Network, outputs: &[Value]) -> [usize; 2] {
+        let types = wide(network, outputs, Some(&takes)).unwrap();
+        let is_wide = |value: Value| types[value.0];
+        assert!(outputs.iter().all(|own| is_wide(*own)));
+        let mut narrow = [0; 2];
+        for node in &network.nodes {
+            let origin = &network.nodes[node.origin];
+            let ends = [origin.inputs[0], origin.outputs[0]].map(is_wide);
+            match (&node.work, &origin.work) {
+                (Work::Step(step), _) => {
+                    let own = [node.inputs[0], node.outputs[0]].map(is_wide);
+                    let taken = takes(step, Set::Items).unwrap();
+                    assert!(own.iter().zip(taken).all(|(wide, taken)| *wide || taken));
+                    // What runs again, and its gradient, have the types of the step.
+                    assert_eq!(own, ends);
+                    assert!(node.inputs[1..].iter().all(|own| is_wide(*own)));
+                    narrow[0] += usize::from(!own[1]);
+                }
+                (Work::Gradient(gradient), Work::Step(step)) => {
+                    let reads = usize::from(step.gradient_reads_tokens());
+                    let given = node.inputs[reads * step.inputs().len() + 1];
+                    assert_eq!(is_wide(given), ends[1]);
+                    if gradient.wanted[0] {
+                        assert_eq!(is_wide(node.outputs[0]), ends[0]);
+                        narrow[1] += usize::from(!ends[0]);
+                    }
+                }
+                (Work::ScaledSum(_), _) => {
+                    let all = node.inputs.iter().chain(&node.outputs);
+                    assert!(all.copied().all(is_wide), "a sum");
+                }
+                _ => {}
+            }
+        }
+        narrow
+    }
+
     #[test]
     fn tokens_between_steps_that_take_16_bits_are_narrow() {
-        for keep in [crate::Keep::All, crate::Keep::BetweenBlocks] {
+        for keep in [Keep::All, Keep::BetweenBlocks] {
             let (network, output, gradients) = transformer(keep);
-            let outputs = [&[output], &gradients[..]].concat();
-            let types = wide(&network, &outputs, Some(&takes)).unwrap();
-            let is_wide = |value: Value| types[value.0];
-            assert!(outputs.iter().all(|own| is_wide(*own)));
-            let (mut narrow, mut gradients) = (0, 0);
-            for node in &network.nodes {
-                let origin = &network.nodes[node.origin];
-                let ends = [origin.inputs[0], origin.outputs[0]].map(is_wide);
-                match (&node.work, &origin.work) {
-                    (Work::Step(step), _) => {
-                        let own = [node.inputs[0], node.outputs[0]].map(is_wide);
-                        let taken = takes(step, Set::Items).unwrap();
-                        assert!(own.iter().zip(taken).all(|(wide, taken)| *wide || taken));
-                        // What runs again, and its gradient, have the types of the step.
-                        assert_eq!(own, ends);
-                        assert!(node.inputs[1..].iter().all(|own| is_wide(*own)));
-                        narrow += usize::from(!own[1]);
-                    }
-                    (Work::Gradient(gradient), Work::Step(step)) => {
-                        let reads = usize::from(step.gradient_reads_tokens());
-                        let given = node.inputs[reads * step.inputs().len() + 1];
-                        assert_eq!(is_wide(given), ends[1]);
-                        if gradient.wanted[0] {
-                            assert_eq!(is_wide(node.outputs[0]), ends[0]);
-                            gradients += usize::from(!ends[0]);
-                        }
-                    }
-                    (Work::ScaledSum(_), _) => {
-                        let all = node.inputs.iter().chain(&node.outputs);
-                        assert!(all.copied().all(is_wide), "a sum");
-                    }
-                    _ => {}
-                }
-            }
+            let narrow = check(&network, &[&[output], &gradients[..]].concat());
             // Of each of three blocks: two norms, and what is between its maps and products.
-            assert!(
-                narrow >= 3 * 5 && gradients >= 3 * 5,
-                "{narrow}, {gradients}"
-            );
+            assert!(narrow.iter().all(|count| *count >= 3 * 5), "{narrow:?}");
         }
+    }
+
+    /// Attention reads the tokens of a context as `f32`, and gradients of inputs have the type of these.
+    #[test]
+    fn a_context_and_gradients_of_inputs_are_wide() {
+        let (geometry, channels) = (Geometry::lgatr_2().unwrap(), Channels::new(2, 4));
+        let blades = geometry.blades();
+        let token = Axis::Token { blades, channels };
+        let mut network = Network::new();
+        let x = network.input("x", &[Axis::Rows, token]);
+        let context = network.input("context", &[Axis::ContextRows, token]);
+        let seed = network.input("seed", &[Axis::Rows, token]);
+        let linear = |network: &mut Network, x: Value, input, layers: &[Channels]| {
+            let step = Linear::new(geometry, input, layers.to_vec()).unwrap();
+            let own = network.parameter("own", &[step.lens().iter().sum()]);
+            network.step(Step::Linear(step), &[x, own]).unwrap()
+        };
+        let attention = Attention::new(geometry, 2, channels, true).crossing();
+        let [query, key, value] = attention.parts();
+        let queries = linear(&mut network, x, channels, &[query]);
+        let keys = linear(&mut network, context, channels, &[key, value]);
+        let attended = network.step(Step::Attention(attention), &[queries, keys]);
+        let all = channels.times(2);
+        let y = linear(&mut network, attended.unwrap(), all, &[channels]);
+        let by = [&[x, context], network.parameters()].concat();
+        let pairs = network.gradients_by(y, seed, &by, Keep::All).unwrap();
+        let gradients = pairs.into_iter().map(|(_, gradient)| gradient);
+        let outputs: Vec<Value> = [y].into_iter().chain(gradients).collect();
+        // The queries alone.
+        assert_eq!(check(&network, &outputs), [1, 1]);
     }
 
     #[test]
     fn tokens_are_wide_where_no_kernel_takes_others() {
-        let (network, output, _) = transformer(crate::Keep::All);
+        let (network, output, _) = transformer(Keep::All);
         let types = wide(&network, &[output], None).unwrap();
         for node in &network.nodes {
             if matches!(node.work, Work::Step(_)) {
