@@ -317,11 +317,12 @@ mod tests {
         let attended = network.step(Step::Attention(attention), &[queries, keys]);
         let all = channels.times(2);
         let y = linear(&mut network, attended.unwrap(), all, &[channels]);
+        // The queries alone.
+        assert_eq!(check(&network, &[y]), [1, 0]);
         let by = [&[x, context], network.parameters()].concat();
         let pairs = network.gradients_by(y, seed, &by, Keep::All).unwrap();
         let gradients = pairs.into_iter().map(|(_, gradient)| gradient);
         let outputs: Vec<Value> = [y].into_iter().chain(gradients).collect();
-        // The queries alone.
         assert_eq!(check(&network, &outputs), [1, 1]);
     }
 
