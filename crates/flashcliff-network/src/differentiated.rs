@@ -25,7 +25,20 @@ impl Network {
         results: &[Value],
         wanted: &[bool],
     ) -> Result<Differentiated, Error> {
-        let made = self.differentiated_in_part(results, wanted)?;
+        self.differentiated_keeping(results, wanted, Keep::All)
+    }
+
+    /// Does the same with a choice of what stays for the gradients.
+    ///
+    /// # Errors
+    /// The errors of [`Self::differentiated`].
+    pub fn differentiated_keeping(
+        &self,
+        results: &[Value],
+        wanted: &[bool],
+        keep: Keep,
+    ) -> Result<Differentiated, Error> {
+        let made = self.part(results, wanted, keep)?;
         let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
         let mut pairs = ends.filter(|(_, own)| **own).zip(&made.found);
         match pairs.find(|(_, found)| !**found) {
@@ -45,6 +58,15 @@ impl Network {
         &self,
         results: &[Value],
         wanted: &[bool],
+    ) -> Result<Differentiated, Error> {
+        self.part(results, wanted, Keep::All)
+    }
+
+    fn part(
+        &self,
+        results: &[Value],
+        wanted: &[bool],
+        keep: Keep,
     ) -> Result<Differentiated, Error> {
         let count = self.inputs.len() + self.parameters.len();
         if wanted.len() != count {
@@ -69,7 +91,8 @@ impl Network {
         }
         let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
         let by: Vec<Value> = ends.filter(|(_, own)| **own).map(|(&own, _)| own).collect();
-        let pairs = network.gradients_from(&seeds, &by, Keep::All)?;
+        // Gradients are another stage, long after the last block.
+        let pairs = network.gradients_sparing(&seeds, &by, keep, false)?;
         let found = |own: &Value| pairs.iter().any(|(by, _)| by == own);
         Ok(Differentiated {
             network,

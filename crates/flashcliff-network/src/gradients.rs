@@ -29,6 +29,9 @@ pub enum Keep {
     /// Gradients of such gradients differ by rounding from gradients of gradients that kept all, because the copies are
     /// separate values.
     BetweenBlocks,
+    /// The results of linear maps, attention and sums, and what [`Self::BetweenBlocks`] keeps. Norms, products, gates and
+    /// dropout of tokens, which cost little, are computed again in the same way.
+    Maps,
 }
 
 impl Network {
@@ -138,6 +141,18 @@ impl Network {
         by: &[Value],
         keep: Keep,
     ) -> Result<Vec<(Value, Value)>, Error> {
+        // What the last block made is there still.
+        self.gradients_sparing(seeds, by, keep, keep == Keep::BetweenBlocks)
+    }
+
+    /// Does the same; whether the last block is not computed again.
+    pub(crate) fn gradients_sparing(
+        &mut self,
+        seeds: &[(Value, Value)],
+        by: &[Value],
+        keep: Keep,
+        spares_last: bool,
+    ) -> Result<Vec<(Value, Value)>, Error> {
         let (results, seed_values): (Vec<Value>, Vec<Value>) = seeds.iter().copied().unzip();
         for &value in results.iter().chain(&seed_values).chain(by) {
             self.info(value)?;
@@ -161,8 +176,9 @@ impl Network {
             let ends_block = at + 1 == forward || back.network.nodes[at + 1].block != block;
             if ends_block {
                 back.again.clear();
-                if keep == Keep::BetweenBlocks && last != Some(block) {
-                    back.compute_again(block, at)?;
+                let is_spared = last == Some(block) && spares_last;
+                if keep != Keep::All && !is_spared {
+                    back.compute_again(block, at, keep)?;
                 }
             }
             back.node(at)?;
@@ -239,9 +255,16 @@ impl Back<'_> {
         self.again.get(&value).copied().unwrap_or(value)
     }
 
-    /// Adds copies of the nodes of a block, whose last node is given, whose results nothing outside reads.
-    fn compute_again(&mut self, block: usize, last: usize) -> Result<(), Error> {
-        let nodes = (0..=last).filter(|&at| self.network.nodes[at].block == block);
+    /// Adds copies of the nodes of a block, whose last node is given, whose results nothing outside reads and that are
+    /// not kept.
+    fn compute_again(&mut self, block: usize, last: usize, keep: Keep) -> Result<(), Error> {
+        let is_again = |at: &usize| {
+            let node = &self.network.nodes[*at];
+            let is_kept = keep == Keep::Maps
+                && !matches!(&node.work, Work::Step(step) if step.costs_little());
+            node.block == block && !is_kept
+        };
+        let nodes = (0..=last).filter(is_again);
         for at in nodes.collect::<Vec<_>>() {
             let node = self.network.nodes[at].clone();
             if self.readers[node.outputs[0].0] != Some(block) {

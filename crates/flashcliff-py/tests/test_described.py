@@ -19,7 +19,7 @@ from nn_common import alike, disturb, random
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer.described import Variant, choice
+from flashcliff.nn.transformer.described import Variant, choice, function
 
 GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
 
@@ -288,11 +288,6 @@ def with_dropout_of_some(net, call):
     return call()
 
 
-def with_items_that_are_computed_again(net, call):
-    assert gt.checkpoint_items(net) == 2
-    return call()
-
-
 def with_features_of_16_bits(net, call):
     assert gt.attention_dtype(net, torch.bfloat16) == 2
     return call()
@@ -311,10 +306,27 @@ FOLLOWED = (
     with_another_layer,
     with_another_parameter,
     with_dropout_of_some,
-    with_items_that_are_computed_again,
     with_features_of_16_bits,
     with_another_bias,
 )
+
+
+def test_items_that_are_computed_again_are_part_of_the_function(functions, monkeypatch):
+    kept, results = [], function.Run.results
+    monkeypatch.setattr(function.Run, "results", lambda run: kept.append(run.plan.kept) or results(run))
+    net = network(LGATR)
+    x, s, _ = inputs(net, 30, 4)
+    found = []
+    for enabled in (False, True):
+        assert gt.checkpoint_items(net, enabled) == 2
+        leaves = [t.clone().requires_grad_() for t in (x, s)]
+        out = net(*leaves)
+        loss = sum(t.pow(2).sum() for t in out)
+        found.append([*out, *torch.autograd.grad(loss, [*leaves, *net.parameters()])])
+    assert functions == WHOLE * 2
+    assert all(torch.equal(g, w) for g, w in zip(*found, strict=True))
+    everything, less = kept
+    assert less < 0.4 * everything
 
 
 @pytest.mark.parametrize("change", FOLLOWED, ids=lambda f: f.__name__)

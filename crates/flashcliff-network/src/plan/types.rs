@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn tokens_between_steps_that_take_16_bits_are_narrow() {
-        for keep in [Keep::All, Keep::BetweenBlocks] {
+        for keep in [Keep::All, Keep::BetweenBlocks, Keep::Maps] {
             let (network, output, gradients) = transformer(keep);
             let narrow = check(&network, &[&[output], &gradients[..]].concat());
             // Of each of three blocks: two norms, and what is between its maps and products.

@@ -276,6 +276,11 @@ impl Step {
         }
     }
 
+    /// Whether it is a function of each item without a matrix, so that computing it again costs little.
+    pub(crate) fn costs_little(&self) -> bool {
+        matches!(self, Self::Lanes(_) | Self::Gains(_) | Self::Dropout(_))
+    }
+
     /// Whether kernels of the step add the gradient of the tokens so far to their own gradient.
     pub(crate) fn adds_to_gradient(&self) -> bool {
         match self {

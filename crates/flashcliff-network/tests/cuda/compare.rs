@@ -536,9 +536,11 @@ pub(crate) fn compare_in_16_bits(name: &str, case: &Case) {
         assert_same(&captured, &got, &format!("{name}, captured"));
         let [narrow, wide] = [&there, &wide].map(|own| own.gpu.plan().arena_bytes());
         assert!(narrow < wide, "{name}: {narrow} bytes, {wide} in f32");
-        let again = Whole::new::<f32>(case, Keep::BetweenBlocks);
-        let got = There::<f32>::with_features(&again, features).eager();
-        check(&got, ", computed again");
+        for keep in [Keep::BetweenBlocks, Keep::Maps] {
+            let again = Whole::new::<f32>(case, keep);
+            let got = There::<f32>::with_features(&again, features).eager();
+            check(&got, &format!(", {keep:?}"));
+        }
     }
 }
 
@@ -591,9 +593,11 @@ fn compare_as<T: DeviceElement + Element>(
         );
     }
     compare_replays::<T>(name, &whole, precision, (&expected, bound));
-    let again = Whole::new::<T>(case, Keep::BetweenBlocks);
-    let got = There::<T>::new(&again, precision).eager();
-    assert_close(&got, &expected, bound, &format!("{name}, computed again"));
+    for keep in [Keep::BetweenBlocks, Keep::Maps] {
+        let again = Whole::new::<T>(case, keep);
+        let got = There::<T>::new(&again, precision).eager();
+        assert_close(&got, &expected, bound, &format!("{name}, {keep:?}"));
+    }
 }
 
 /// Compares runs in the same memory: the first two are launched call by call and captured, the others are replays.

@@ -2,7 +2,7 @@
 
 use flashcliff::Dtype;
 use flashcliff_network::tokens::{AttentionOptions, Channels, Draw, Geometry, Transformer};
-use flashcliff_network::{Network, Rows, Scales};
+use flashcliff_network::{Keep, Network, Rows, Scales};
 
 use crate::blocks::signature;
 use crate::networks::{len, random};
@@ -361,5 +361,57 @@ fn networks_commute_with_motions_and_reflections() {
             // The motion matters.
             assert!(far(&before.packed) > 1e-2, "{what}");
         }
+    }
+}
+
+/// Bits of gradients do not depend on what stays for them, and less memory stays where less is kept. Maps and attention
+/// run once for `Maps`.
+#[test]
+fn gradients_are_the_same_whatever_stays_for_them() {
+    let lgatr = with(Geometry::lgatr_2().unwrap(), |own| own.blocks = 4);
+    let dropped = Transformer {
+        dropout: Some(0.3),
+        ..lgatr.clone()
+    };
+    let gatr = with(Geometry::gatr().unwrap(), |own| own.blocks = 4);
+    for options in [lgatr, dropped, gatr] {
+        let of = [Keep::All, Keep::Maps, Keep::BetweenBlocks].map(|keep| {
+            let (network, ends) = options.network().unwrap();
+            let wanted = vec![true; network.inputs().len() + network.parameters().len()];
+            let made = network.differentiated_keeping(&[ends.output], &wanted, keep);
+            let made = made.unwrap();
+            // So many items that matrices are little of what is kept.
+            let rows = Rows::new(400, 3);
+            let plan = made
+                .network()
+                .plan_stages(&made.stages(), rows, [Dtype::F64; 2]);
+            let plan = plan.unwrap();
+            let calls = (0..plan.call_count()).map(|call| plan.work(call).name());
+            let maps = calls.filter(|name| ["equivariant_linear", "attention"].contains(name));
+            let (maps, kept) = (maps.count(), plan.kept_bytes());
+            let whole = made.stages().concat();
+            let whole = made.network().plan(&whole, ROWS, [Dtype::F64; 2]).unwrap();
+            let inputs = made.network().inputs().iter().zip(1..);
+            let inputs = inputs.map(|(&own, seed)| random(len(made.network(), own, ROWS), seed));
+            let scales = Scales {
+                draw: Some(Draw { key: 3, step: 1 }),
+                ..Scales::default()
+            };
+            let inputs: Vec<Vec<f64>> = inputs.collect();
+            let outputs = run(&whole, [&inputs, &parameters(&network)], scales);
+            (outputs, kept, maps)
+        });
+        let [
+            (all, most, once),
+            (by_maps, some, maps),
+            (between, least, twice),
+        ] = of;
+        assert!(all.len() > 20);
+        assert!(all == by_maps && all == between, "{options:?}");
+        assert!(
+            2 * least < some && 5 * some < 4 * most,
+            "{least} {some} {most}"
+        );
+        assert!(once == maps && maps < twice, "{once} {maps} {twice}");
     }
 }

@@ -201,10 +201,12 @@ class NetworkFunction:
         wanted: Sequence[bool],
         gpu: tuple[int, bool] | None,
         features: str | None = None,
+        again: bool = False,
     ) -> NetworkPlan:
         """The plan for samples, their items and the items of their context, for edges and graphs, and for the rows of up to three further
         sets. ``wanted`` says which inputs and parameters have gradients; ``gpu`` is the number of a GPU and whether products may use TF32,
-        or the CPU. ``features`` is another type of features between operators on a GPU. Plans are kept."""
+        or the CPU. ``features`` is another type of features between operators on a GPU; ``again``: blocks
+        are computed again in the backward pass. Plans are kept."""
     def save(self, path: str | PathLike[str], dtype: str, parameters: Sequence[int]) -> None:
         """Writes the network with its weights to a file. ``parameters`` are the addresses of contiguous tensors of the type on the CPU."""
 

@@ -108,6 +108,7 @@ impl Target {
                 types: [dtype; 2],
                 wanted: wanted.clone(),
                 gpu,
+                keep: flashcliff_network::Keep::All,
             })?
         } else {
             function.planned(rows, dtype, gpu)?

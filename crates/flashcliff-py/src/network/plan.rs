@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flashcliff::Dtype;
 use flashcliff_network::cache::Cache;
-use flashcliff_network::{Error, Network, Number, Plan, Rows, Value, file};
+use flashcliff_network::{Error, Keep, Network, Number, Plan, Rows, Value, file};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,6 +40,7 @@ pub(crate) struct Key {
     /// For each input and parameter whether its gradient is computed.
     pub(crate) wanted: Vec<bool>,
     pub(crate) gpu: Option<PyGpu>,
+    pub(crate) keep: Keep,
 }
 
 impl Key {
@@ -59,6 +60,7 @@ impl Key {
             types: [dtype_of(features)?, dtype_of(dtype)?],
             wanted,
             gpu,
+            keep: Keep::All,
         })
     }
 }
@@ -118,7 +120,10 @@ impl NetworkFunction {
     }
 
     pub(crate) fn planned(&self, key: &Key) -> Result<Planned, Error> {
-        let own = self.network.differentiated(&[self.output], &key.wanted)?;
+        let (result, wanted) = (&[self.output], &key.wanted);
+        let own = self
+            .network
+            .differentiated_keeping(result, wanted, key.keep)?;
         let (network, stages, types) = (own.network(), own.stages(), key.types);
         let sizes = |&value: &Value| -> Vec<usize> {
             let axes = self.network.shape(value).unwrap_or_default().iter();
@@ -171,8 +176,9 @@ impl NetworkFunction {
 #[pymethods]
 impl NetworkFunction {
     /// The plan for so many rows; for each input and then each parameter whether its gradient is wanted. On a GPU
-    /// features between operators may have another type.
-    #[pyo3(signature = (rows, dtype, wanted, gpu, features=None))]
+    /// features between operators may have another type. Blocks may be computed again in the backward pass.
+    #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
+    #[pyo3(signature = (rows, dtype, wanted, gpu, features=None, again=false))]
     fn plan(
         &self,
         py: Python<'_>,
@@ -181,8 +187,12 @@ impl NetworkFunction {
         wanted: Vec<bool>,
         gpu: Option<PyGpu>,
         features: Option<&str>,
+        again: bool,
     ) -> PyResult<NetworkPlan> {
-        let key = Key::new(&rows, [features.unwrap_or(dtype), dtype], wanted, gpu)?;
+        let mut key = Key::new(&rows, [features.unwrap_or(dtype), dtype], wanted, gpu)?;
+        if again {
+            key.keep = Keep::BetweenBlocks;
+        }
         let planned = detached(py, || self.plans.get(key, |key| self.planned(key)))?;
         Ok(NetworkPlan(planned))
     }

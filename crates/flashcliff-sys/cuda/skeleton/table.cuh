@@ -13,7 +13,7 @@
   {                                                                                         \
     {upper, lower}, sizeof(T) == 8, 0,                                                      \
         {FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 0, fc::kAnyGate)},  \
-        algebra::function::kShape.with(lanes, threads, shared), {}, {}, 0, {}               \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}, 0, {}, 0            \
   }
 
 // A kernel that walks rows, with variants for calls that need the least of the skeleton: of 4 and of 2 bytes an element, with
@@ -26,7 +26,7 @@
          FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 2, fc::kAnyGate),     \
          FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 4, fc::kUsualGate),   \
          FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 2, fc::kUsualGate)},  \
-        algebra::function::kShape.with(lanes, threads, shared), {}, {}, 0, {}                 \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}, 0, {}, 0              \
   }
 
 // A kernel whose lanes are independent.
@@ -34,5 +34,5 @@
   {                                                                                  \
     {upper, lower}, sizeof(T) == 8, 1,                                               \
         {reinterpret_cast<const void *>(&fc::points_kernel<algebra::function, T>)},  \
-        algebra::function::kShape.with(1, fc::kPointThreads, 0), {}, {}, 0, {}       \
+        algebra::function::kShape.with(1, fc::kPointThreads, 0), {}, {}, 0, {}, 0    \
   }

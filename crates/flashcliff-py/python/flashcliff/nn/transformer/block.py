@@ -63,7 +63,7 @@ class Block(WithNorms):
         scalar_activation: of the MLP's scalars.
         dropout: probability of :class:`GradeDropout`; ``attention`` may have another one.
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
-            norm; or ``"items"`` alone: all but PyTorch's attention and linear layers that run as dense matrix products.
+            norm; or ``"items"`` alone: the whole block, as a part of one function (see :func:`checkpoint_items`).
         shared_norm: whether both norms are one module ``norm``, as in GATr; otherwise they are ``norm1`` and ``norm2``.
 
     Example:
@@ -152,7 +152,11 @@ class Block(WithNorms):
     def describe(self, network: Description, x: Tokens) -> Tokens:
         """Adds the block to a network."""
         network.reads(self, "checkpoint")
-        network.without_gradients |= bool(self.checkpoint)
+        if self.checkpoint == _ITEMS:
+            network.again = True
+            network.block()
+        else:
+            network.without_gradients |= bool(self.checkpoint)
         return self._part("items", super().describe, network, x)
 
     @property
@@ -187,9 +191,10 @@ class Block(WithNorms):
 
 
 def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
-    """Sets whether the blocks of a module compute again in the backward pass what lies between linear layers and
-    attention: norms, products, gates and features. Linear layers that run as dense matrix products are not computed again,
-    nor is attention by PyTorch's kernels; block-sparse products and attention by our own kernels are.
+    """Sets whether the blocks of a module are computed again in the backward pass, which needs less memory. Gradients have the same bits.
+
+    Blocks stay a part of one function. Where layers are called one by one, linear layers that run as dense matrix products
+    and attention by PyTorch's kernels are computed once.
 
     Args:
         module: the module, such as a network of :mod:`flashcliff.compat.lgatr`.

@@ -23,10 +23,13 @@ class Calls:
         given: the arguments of its call.
     """
 
-    without_gradients = False
+    without_gradients = again = False
 
     def __init__(self, owner: Any, given: Given) -> None:
         self.owner, self.given = owner, given
+
+    def block(self) -> None:
+        """Calls have no blocks."""
 
     @property
     def here(self) -> Any:

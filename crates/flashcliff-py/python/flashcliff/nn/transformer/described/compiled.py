@@ -145,6 +145,8 @@ class Networks(_Asked):  # type: ignore[misc]
                 owner, parts, question.start, getattr(owner, "geometry", None), question.variant
             )
             function.check(question.dtype, question.differentiates)
+            if function.description.again and question.differentiates:
+                raise Unready("its items are computed again in the backward pass")
         except Unready as error:
             return str(error)
         last = self._last.get(question)

@@ -56,6 +56,8 @@ class Draft:
         """The type that attention asks for, if it asks for one."""
         self.without_gradients = False
         """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
+        self.again = False
+        """Whether blocks are computed again in the backward pass, by the plan."""
         self.idle: tuple[frozenset[int], ...] = ()
         """For each part of the result the parameters on which it does not depend, by their places among all."""
         self._parameters: dict[tuple[int, str], int] = {}
@@ -67,6 +69,10 @@ class Draft:
         if describe is None:
             raise Undescribed(f"a layer is of the class {type(module).__name__}")
         return describe(self, x, *more)
+
+    def block(self) -> None:
+        """Begins a block. What a plan computes again, it computes block by block."""
+        self.network.block()
 
     def calls(self, modules: Iterable[Any], x: Any) -> Any:
         """The result of modules one after another, each in the place of a layer."""

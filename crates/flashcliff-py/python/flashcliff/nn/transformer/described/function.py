@@ -249,13 +249,15 @@ class Run:
             self.types = [own for own, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
         of_plan, gpu = TYPES[self.like.dtype], None
-        features: tuple[str, ...] = ()
+        more: dict[str, Any] = {}
         if self.device is not None:
             gpu = self.device, call.types.rounds
             # Without gradients, chains of steps keep tokens within multiprocessors. Plans of files have no gradients.
             if call.types.features is not None and any(wanted):
-                features = (_FEATURES[call.types.features],)
-        self.plan = call.function.plan(call.rows, of_plan, wanted, gpu, *features)
+                more["features"] = _FEATURES[call.types.features]
+        if call.description.again and any(wanted):
+            more["again"] = True
+        self.plan = call.function.plan(call.rows, of_plan, wanted, gpu, **more)
         self.sequences = None
         if call.sequences is not None:
             own, context = call.sequences

@@ -104,10 +104,6 @@ class MessageDescription(Draft):
 
     # Nodes of the network.
 
-    def block(self) -> None:
-        """Begins a block."""
-        self.network.block()
-
     def operator(
         self, op: Op, algebra: Algebra, tensors: Sequence[int | None], *options: Any
     ) -> int:

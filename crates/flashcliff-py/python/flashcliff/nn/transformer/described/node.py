@@ -37,6 +37,8 @@ class Inputs(NamedTuple):
     """The inputs in the order of the network."""
     relations: tuple[str, ...] | None = None
     """The relations in the order of the network; ``None`` for a network of tokens."""
+    again: bool = False
+    """Nothing is computed again."""
 
 
 class _Entry(NamedTuple):

@@ -29,6 +29,8 @@ class Ends(NamedTuple):
     """The parameters of the call."""
     idle: tuple[frozenset[int], ...] = ()
     """As of :class:`~.draft.Draft`: there is one result, which depends on all."""
+    again: bool = False
+    """Nothing is computed again."""
 
 
 class StoredCall(NamedTuple):
