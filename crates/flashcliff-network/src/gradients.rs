@@ -141,7 +141,7 @@ impl Network {
         by: &[Value],
         keep: Keep,
     ) -> Result<Vec<(Value, Value)>, Error> {
-        // What the last block made is there still.
+        // The values of the last block are there still.
         self.gradients_sparing(seeds, by, keep, keep == Keep::BetweenBlocks)
     }
 

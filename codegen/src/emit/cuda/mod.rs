@@ -33,7 +33,7 @@ pub use messages::{Ends, MOST_RELATIONS, channels_of_message, messages};
 use planned::Planned;
 pub use shape::Shape;
 pub use single::{BlockKernels, Kernel, Single, blocks, single, strided};
-pub use walker::{Walker, Walkers};
+pub use walker::{FIRST_OUTPUT, Walker, Walkers};
 
 /// Emits the kernels of some algebras and the list of them.
 ///

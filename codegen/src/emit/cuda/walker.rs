@@ -10,7 +10,7 @@ use crate::Error;
 const KEPT_TILES: [usize; 2] = [1, 4];
 
 /// The bit of the first output in a set of lane tensors, as `fc_call` has it.
-const FIRST_OUTPUT: usize = 16;
+pub const FIRST_OUTPUT: usize = 16;
 
 /// The most threads that share a row.
 const THREADS: usize = 32;

@@ -311,11 +311,7 @@ impl<T: Number> Own<'_, T> {
     fn gradient(&self, call: usize, step: &Step, gradient: &Gradient) -> Result<(), Error> {
         let node = self.shared.plan.node(call);
         let all = step.inputs();
-        let count = if step.gradient_reads_tokens() {
-            all.len()
-        } else {
-            0
-        };
+        let count = step.read_by_gradient();
         let given = self.given(step, &node.inputs[..count], node.inputs[count + 1])?;
         let (kept, g) = (
             self.read(node.inputs[count])?,

@@ -32,10 +32,7 @@ impl Back<'_> {
         step: &Step,
         gradients: &[Option<Value>],
     ) -> Result<(), Error> {
-        let count = match step.gradient_reads_tokens() {
-            true => step.inputs().len(),
-            false => 0,
-        };
+        let count = step.read_by_gradient();
         let (reads, g) = (&node.inputs[..count], node.inputs[count + 1]);
         if !reads.iter().chain([&g]).any(|read| self.depends[read.0]) {
             return Ok(());

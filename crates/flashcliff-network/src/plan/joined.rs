@@ -24,14 +24,14 @@ pub(crate) type Joins = fn(&[&Operator], &Dims, [Dtype; 2]) -> bool;
 pub(crate) struct Joined(Vec<Range<usize>>);
 
 impl Joined {
-    /// Finds the calls of a plan, which are there, with the types of values.
-    pub(super) fn new(plan: &Plan, wide: &[bool], joins: Joins) -> Self {
+    /// Finds the calls of a plan, which are there, as the types of values are.
+    pub(super) fn new(plan: &Plan, joins: Joins) -> Self {
         let mut all = Vec::new();
         let mut call = 0;
         while call < plan.call_count() {
             let mut group = Group::default();
             let stage = plan.calls(plan.stage_of(call)).end;
-            let taken = (call..stage).take_while(|&next| group.takes(plan, next, wide, joins));
+            let taken = (call..stage).take_while(|&next| group.takes(plan, next, joins));
             let end = call + taken.count().max(1);
             if end - call > 1 {
                 all.push(call..end);
@@ -86,7 +86,7 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// Takes a call, if it can run with those so far.
-    fn takes(&mut self, plan: &'a Plan, call: usize, wide: &[bool], joins: Joins) -> bool {
+    fn takes(&mut self, plan: &'a Plan, call: usize, joins: Joins) -> bool {
         let node = plan.node(call);
         let (Work::Operator(operator), Some(dims)) = (node.work.own(), plan.dims(call)) else {
             return false;
@@ -105,7 +105,7 @@ impl<'a> Group<'a> {
         let is_new = !self.maps.iter().any(|(origin, _)| *origin == node.origin);
         let known = self.maps.iter().map(|(_, operator)| *operator);
         let operators: Vec<&Operator> = known.chain(is_new.then_some(&**operator)).collect();
-        let types = [plan.types[usize::from(wide[of.0.0])], plan.types[1]];
+        let types = [plan.types[usize::from(plan.wide[of.0.0])], plan.types[1]];
         if !joins(&operators, dims, types) {
             return false;
         }

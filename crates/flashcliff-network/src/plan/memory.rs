@@ -30,7 +30,6 @@ impl Plan {
     /// Places all values of calls.
     pub(super) fn place(
         &mut self,
-        wide: &[bool],
         shapes: Vec<Vec<usize>>,
         target: Target<'_>,
     ) -> Result<(), Error> {
@@ -41,7 +40,7 @@ impl Plan {
         };
         let dtype = |value: usize| match self.network.values[value].extent {
             Extent::Saved => sums,
-            Extent::Shape(_) => self.types[usize::from(wide[value])],
+            Extent::Shape(_) => self.types[usize::from(self.wide[value])],
         };
         let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
         let mut groups = self.groups(&bytes, target)?;

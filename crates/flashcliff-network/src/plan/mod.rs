@@ -244,8 +244,7 @@ impl Plan {
         if types[0] != types[1] {
             plan.wide = wide(&plan.network, &plan.outputs, target.takes_16_bits)?;
         }
-        let wide = plan.wide.clone();
-        let mut shapes = plan.shapes(&wide, saved_len)?;
+        let mut shapes = plan.shapes(saved_len)?;
         if target.has_chunks {
             plan.gathered = Gathered::apart(&plan);
         }
@@ -256,12 +255,12 @@ impl Plan {
             plan.residuals = Residuals::new(&plan);
         }
         if let Some(joins) = target.joins {
-            plan.joined = Joined::new(&plan, &wide, joins);
+            plan.joined = Joined::new(&plan, joins);
         }
         if let Some(fuses) = target.fuses {
             plan.chains = Chains::new(&plan, fuses);
         }
-        plan.place(&wide, shapes, target)?;
+        plan.place(shapes, target)?;
         Ok(plan)
     }
 
@@ -470,7 +469,7 @@ impl Plan {
     }
 
     /// The shape of each value, as the calls need it.
-    fn shapes(&self, wide: &[bool], saved_len: &SavedLen<'_>) -> Result<Vec<Vec<usize>>, Error> {
+    fn shapes(&self, saved_len: &SavedLen<'_>) -> Result<Vec<Vec<usize>>, Error> {
         let network = &self.network;
         let mut shapes: Vec<Vec<usize>> = Vec::with_capacity(network.values.len());
         for info in &network.values {
@@ -492,7 +491,7 @@ impl Plan {
                 _ => continue,
             };
             if let [output, saved] = node.outputs[..] {
-                let types = [self.types[usize::from(wide[output.0])], self.types[1]];
+                let types = [self.types[usize::from(self.wide[output.0])], self.types[1]];
                 shapes[saved.0] = vec![saved_len(&saves, types)?];
             }
         }

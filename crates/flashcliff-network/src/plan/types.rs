@@ -87,11 +87,8 @@ impl Tokens {
                     alike.push(vec![ends[1], origin.outputs[0].0]);
                 }
                 (Work::Gradient(gradient), Work::Step(step)) => {
-                    let count = match step.gradient_reads_tokens() {
-                        true => step.inputs().len(),
-                        false => 0,
-                    };
-                    alike.push(vec![node.inputs[count + 1].0, origin.outputs[0].0]);
+                    let given = node.inputs[step.read_by_gradient() + 1];
+                    alike.push(vec![given.0, origin.outputs[0].0]);
                     if gradient.wanted[0] {
                         alike.push(vec![node.outputs[0].0, origin.inputs[0].0]);
                     }
@@ -261,14 +258,13 @@ mod tests {
                     let own = [node.inputs[0], node.outputs[0]].map(is_wide);
                     let taken = takes(step, Set::Items).unwrap();
                     assert!(own.iter().zip(taken).all(|(wide, taken)| *wide || taken));
-                    // What runs again, and its gradient, have the types of the step.
+                    // A step that runs again has the types of its first run.
                     assert_eq!(own, ends);
                     assert!(node.inputs[1..].iter().all(|own| is_wide(*own)));
                     narrow[0] += usize::from(!own[1]);
                 }
                 (Work::Gradient(gradient), Work::Step(step)) => {
-                    let reads = usize::from(step.gradient_reads_tokens());
-                    let given = node.inputs[reads * step.inputs().len() + 1];
+                    let given = node.inputs[step.read_by_gradient() + 1];
                     assert_eq!(is_wide(given), ends[1]);
                     if gradient.wanted[0] {
                         assert_eq!(is_wide(node.outputs[0]), ends[0]);
@@ -290,7 +286,7 @@ mod tests {
         for keep in [Keep::All, Keep::BetweenBlocks, Keep::Maps] {
             let (network, output, gradients) = transformer(keep);
             let narrow = check(&network, &[&[output], &gradients[..]].concat());
-            // Of each of three blocks: two norms, and what is between its maps and products.
+            // Each of three blocks has two norms, and values between its maps and products.
             assert!(narrow.iter().all(|count| *count >= 3 * 5), "{narrow:?}");
         }
     }

@@ -305,6 +305,14 @@ impl Step {
         )
     }
 
+    /// The number of inputs of the step that its gradient reads, before what the step kept and the gradient of the result.
+    pub(crate) fn read_by_gradient(&self) -> usize {
+        match self.gradient_reads_tokens() {
+            true => self.inputs().len(),
+            false => 0,
+        }
+    }
+
     /// The parameters for many passes of one kind with them, if copies of them are faster.
     pub(crate) fn prepare<T: Number>(
         &self,

@@ -439,7 +439,7 @@ fn sequences_attend_to_no_context() {
     };
     let whole = found(0, None);
     for context in [&[][..], &[0; 4]] {
-        // What is not written would be what another run left in memory.
+        // A result that nothing writes would have the numbers of another run.
         found(51, None);
         let ragged = found(0, Some([&items, context]));
         for (at, (got, expected)) in ragged.iter().zip(&whole).enumerate() {

@@ -107,10 +107,7 @@ impl Run<'_> {
                 self.clear(stream, output, 0..len)
             });
         }
-        let count = match step.gradient_reads_tokens() {
-            true => step.inputs().len(),
-            false => 0,
-        };
+        let count = step.read_by_gradient();
         let mut guards = Vec::new();
         let inputs = (step, &node.inputs[..count]);
         let given = self.given(inputs, node.inputs[count], (stream, line), &mut guards)?;

@@ -86,7 +86,7 @@ def grouped(
 
 
 def primitives_of(maps: int, product: bool = True) -> list[lgatr.PrimitivesConfig]:
-    """What layers of lgatr 2.0 of a group are made with: products that have bivectors, or have none."""
+    """The options of layers of lgatr 2.0 for a group: products that have bivectors, or have none."""
     return [lgatr.PrimitivesConfig(maps == 10, bivector, product) for bivector in (True, False)]
 
 

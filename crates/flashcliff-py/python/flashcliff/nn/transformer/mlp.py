@@ -86,7 +86,7 @@ class GeometricMLP(Networked):
             if isinstance(layer, GeometricBilinear):
                 sees = ("reference",)
             elif at == 0 and self.geometry.product:
-                # What stands in the place of the first layer, such as a wrapper, is given what that would be.
+                # A module in the place of the first layer, such as a wrapper, is given what the layer would be given.
                 sees = ("known_reference",)
             x = network.call(layer, x, sees=sees)
         return x

@@ -169,9 +169,9 @@ class WithNorms(Networked):
     crossattention: Any
     mlp: Any
     attention_sees: tuple[str, ...] = "extra", "options"
-    """What attention is called with besides items, as fields of the arguments of a call."""
+    """The arguments of attention besides items, as fields of the arguments of a call."""
     mlp_sees: tuple[str, ...] = ("reference",)
-    """What the MLP is called with besides items."""
+    """The arguments of the MLP besides items."""
 
     def add_norms(self, make: Callable[[str], nn.Module], shared: bool, affine: bool) -> None:
         """Adds the norms.

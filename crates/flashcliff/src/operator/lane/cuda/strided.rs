@@ -3,13 +3,16 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use codegen::emit::cuda::{Walker, Walkers};
+use codegen::emit::cuda::{FIRST_OUTPUT, Walker, Walkers};
 use flashcliff_sys as sys;
 
 use super::kernels::{Found, Kernel, Origin, is_f64};
 use crate::Error;
 use crate::cuda::jit;
 use crate::programs::Known;
+
+/// Generated kernels and the library number tensors alike.
+const _: () = assert!(FIRST_OUTPUT == sys::FC_FIRST_OUTPUT as usize);
 
 #[derive(Debug, Default)]
 pub(super) struct Strided {
@@ -81,7 +84,7 @@ fn whole(program: &Known, call: &sys::fc_call, bytes: usize) -> usize {
     let inputs = call.inputs[..source.inputs.len()].iter();
     let inputs = inputs.enumerate().map(|(at, own)| (at, own.addr()));
     let outputs = call.outputs[..source.outputs.len()].iter().enumerate();
-    let outputs = outputs.map(|(at, own)| (sys::FC_FIRST_OUTPUT as usize + at, own.addr()));
+    let outputs = outputs.map(|(at, own)| (FIRST_OUTPUT + at, own.addr()));
     let elements = inputs.chain(outputs).map(|(bit, address)| {
         let is_wide = call.wide >> bit & 1 != 0;
         let bytes = if is_wide { bytes.max(4) } else { bytes };
