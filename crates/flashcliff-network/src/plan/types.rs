@@ -125,9 +125,13 @@ impl Tokens {
                     all.extend(node.outputs[first..].iter().map(|own| own.0));
                 }
                 (Work::Gradient(_), _) => {}
-                (_, _) => {
-                    let ends = node.inputs.iter().chain(&node.outputs);
-                    all.extend(ends.filter(is_token).map(|own| own.0));
+                (work, _) => {
+                    let ends = || node.inputs.iter().chain(&node.outputs);
+                    // The last sum of a network is read by no step, which would tell that it is of tokens.
+                    let is_sum =
+                        matches!(work, Work::ScaledSum(_)) && ends().any(|own| is_token(&own));
+                    let own = ends().filter(|own| is_sum || is_token(own));
+                    all.extend(own.map(|own| own.0));
                 }
             }
         }
@@ -320,6 +324,23 @@ mod tests {
         let gradients = pairs.into_iter().map(|(_, gradient)| gradient);
         let outputs: Vec<Value> = [y].into_iter().chain(gradients).collect();
         assert_eq!(check(&network, &outputs), [1, 1]);
+    }
+
+    /// No step reads the sum.
+    #[test]
+    fn a_sum_that_is_the_result_is_wide() {
+        let (geometry, channels) = (Geometry::lgatr_2().unwrap(), Channels::new(2, 4));
+        let blades = geometry.blades();
+        let mut network = Network::new();
+        let x = network.input("x", &[Axis::Rows, Axis::Token { blades, channels }]);
+        let mut y = x;
+        for _ in 0..2 {
+            let step = Linear::new(geometry, channels, vec![channels]).unwrap();
+            let own = network.parameter("own", &[step.lens().iter().sum()]);
+            y = network.step(Step::Linear(step), &[y, own]).unwrap();
+        }
+        let y = network.scaled_sum([x, y], 1.0).unwrap();
+        assert_eq!(check(&network, &[y]), [1, 0]);
     }
 
     #[test]
