@@ -354,6 +354,22 @@ def test_hessians_of_transformers(loaded):
     np.testing.assert_allclose(by_both, (pulled(step) - pulled(-step)) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
+def test_third_derivatives_in_reverse_mode_are_differences(loaded):
+    net = loaded(network(LGATR, blocks=1))
+    x, along = array(random(2, 35)), array(random(2, 35) * 0.3)
+
+    def energy(x):
+        return jnp.sin(net(net.parameters, tokens=x)).sum()
+
+    def slope(function):
+        return lambda x: jnp.vdot(jax.grad(function)(x), along)
+
+    second = slope(slope(energy))
+    step = 1e-4
+    difference = (second(x + step * along) - second(x - step * along)) / (2 * step)
+    np.testing.assert_allclose(slope(second)(x), difference, rtol=1e-5)
+
+
 def test_what_has_no_third_derivatives_says_so(loaded):
     net = loaded(network(LGATR, blocks=1))
     x = array(random(2, 35))

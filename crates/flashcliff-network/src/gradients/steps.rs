@@ -149,7 +149,7 @@ impl Network {
             Step::HeadNorm(own) => match own.derivative() {
                 Some(derivative) => {
                     let blades = own.attention.head.blades;
-                    let changed = self.changed(0, own.channels(), blades, of)?;
+                    let changed = self.changed(0, own.input(), blades, of)?;
                     self.step(Step::HeadNorm(derivative), &[changed]).map(Some)
                 }
                 None => Ok(None),
@@ -157,7 +157,7 @@ impl Network {
             Step::Distances(own) => match own.derivative() {
                 Some(derivative) => {
                     let blades = own.attention.head.blades;
-                    let mut inputs = vec![self.changed(0, own.channels(), blades, of)?];
+                    let mut inputs = vec![self.changed(0, own.input(), blades, of)?];
                     if let Some(&logarithms) = of.reads.get(1) {
                         let change = self.change(1, of)?;
                         inputs.push(self.concatenate(&[logarithms, change])?);
@@ -166,7 +166,7 @@ impl Network {
                 }
                 None => Ok(None),
             },
-            Step::AttentionTangent(_) => Ok(None),
+            Step::AttentionTangent(own) => self.along_tangent(own, of),
         }
     }
 
@@ -326,6 +326,27 @@ impl Network {
         }
         inputs.extend(&of.reads[mask]);
         self.step(Step::AttentionTangent(derived), &inputs)
+            .map(Some)
+    }
+
+    /// How a derivative of attention changes: the derivative along one more direction.
+    fn along_tangent(
+        &mut self,
+        own: &AttentionTangent,
+        of: &Changes<'_>,
+    ) -> Result<Option<Value>, Error> {
+        let sides = own.sides();
+        let mask = sides.len()..of.reads.len();
+        let changes_mask = of.along[mask.clone()].iter().any(Option::is_some);
+        let Some(derivative) = own.derivative().filter(|_| !changes_mask) else {
+            return Ok(None);
+        };
+        let mut inputs = Vec::with_capacity(of.reads.len());
+        for (at, &side) in sides.iter().enumerate() {
+            inputs.push(self.changed(at, side, own.attention.head.blades, of)?);
+        }
+        inputs.extend(&of.reads[mask]);
+        self.step(Step::AttentionTangent(derivative), &inputs)
             .map(Some)
     }
 

@@ -1,29 +1,27 @@
 //! Features of distances as a separate step in front of attention, and their derivative, for gradients of gradients.
 //!
 //! Attention sees distances of points by features that are no blades. Here they take the place of blades that no
-//! inner product reads, so that what follows is attention without distances. The derivative is computed in numbers
-//! with a change beside them: the change of what the gradient makes of such numbers is the second derivative.
+//! inner product reads, so that what follows is attention without distances. Derivatives of any order and their
+//! gradients are the features of [jets](super::jet), and the gradients of these.
 
-use std::ops::{Add, Mul, Neg, Sub};
-
+use super::Channels;
 use super::attention::Attention;
 use super::chunk::Layout;
 use super::features::{EPS, Part, Points};
+use super::jet::{Jet, MOST_DIRECTIONS, with_components};
 use super::step::{Given, Gradients, ParametersMut};
-use super::{Channels, number};
 use crate::Number;
 use crate::scratch::Buffer;
 
-/// The features of distances of queries and keys in an input of attention; or how they change with its tokens and
-/// with the logarithms of weights. The changes are channels after the channels of the tokens, and numbers after the
-/// logarithms.
+/// The features of distances of queries and keys in an input of attention, or their derivative along directions. Tokens
+/// and logarithms of weights are jets then: the channels and the logarithms of each component after those before.
 #[derive(Clone, Debug)]
 pub struct Distances {
     pub(crate) attention: Attention,
     /// The input.
     pub(crate) side: usize,
-    /// Whether this is the derivative.
-    pub(crate) is_derivative: bool,
+    /// The directions of the derivative.
+    pub(crate) directions: u32,
 }
 
 /// What a multivector channel is a part of.
@@ -38,84 +36,19 @@ pub(crate) struct Unit {
 /// The most blades of a point, and the most features of one.
 const MOST: usize = 9;
 
-/// A number and its change.
-#[derive(Clone, Copy, Default)]
-struct Dual<T> {
-    value: T,
-    change: T,
-}
-
-impl<T: Number> Dual<T> {
-    fn of(value: f64) -> Self {
-        Self {
-            value: number(value),
-            change: T::default(),
-        }
-    }
-
-    fn inverse(self) -> Self {
-        let value = number::<T>(1.0) / self.value;
-        Self {
-            value,
-            change: T::default() - self.change * value * value,
-        }
-    }
-}
-
-impl<T: Number> Add for Dual<T> {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            value: self.value + other.value,
-            change: self.change + other.change,
-        }
-    }
-}
-
-impl<T: Number> Sub for Dual<T> {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        self + -other
-    }
-}
-
-impl<T: Number> Neg for Dual<T> {
-    type Output = Self;
-
-    fn neg(self) -> Self {
-        Self {
-            value: T::default() - self.value,
-            change: T::default() - self.change,
-        }
-    }
-}
-
-impl<T: Number> Mul for Dual<T> {
-    type Output = Self;
-
-    fn mul(self, other: Self) -> Self {
-        Self {
-            value: self.value * other.value,
-            change: self.value * other.change + self.change * other.value,
-        }
-    }
-}
-
 /// A point with its weight among queries, or among keys: see [`flashcliff::attention::DistancePoint`], whose numbers these are.
-struct Point<T> {
-    plain: [Dual<T>; MOST],
-    weighed: [Dual<T>; MOST],
-    factor: Dual<T>,
+struct Point<T, const N: usize> {
+    plain: [Jet<T, N>; MOST],
+    weighed: [Jet<T, N>; MOST],
+    factor: Jet<T, N>,
     coordinates: usize,
-    of_query: Option<Dual<T>>,
+    of_query: Option<Jet<T, N>>,
 }
 
-impl<T: Number> Point<T> {
-    fn new(plain: [Dual<T>; MOST], coordinates: usize, of_query: Option<Dual<T>>) -> Self {
+impl<T: Number, const N: usize> Point<T, N> {
+    fn new(plain: [Jet<T, N>; MOST], coordinates: usize, of_query: Option<Jet<T, N>>) -> Self {
         let w = plain[coordinates];
-        let factor = w * (w * w + Dual::of(EPS)).inverse();
+        let factor = w * (w * w + Jet::constant(EPS)).inverse();
         Self {
             weighed: plain.map(|own| own * factor),
             plain,
@@ -126,8 +59,8 @@ impl<T: Number> Point<T> {
     }
 
     /// What products of coordinates and the weight are times, and the numbers in front of the squares of the coordinates and of the weight.
-    fn factors(&self) -> [Dual<T>; 3] {
-        let one = Dual::of(1.0);
+    fn factors(&self) -> [Jet<T, N>; 3] {
+        let one = Jet::constant(1.0);
         match self.of_query {
             Some(weight) => [weight + weight, -weight, -weight],
             None => [one, one, one],
@@ -143,8 +76,8 @@ impl<T: Number> Point<T> {
         }
     }
 
-    fn features(&self) -> [Dual<T>; MOST] {
-        let mut features = [Dual::default(); MOST];
+    fn features(&self) -> [Jet<T, N>; MOST] {
+        let mut features = [Jet::default(); MOST];
         let ([of_product, of_square, of_weight], [square, weight]) =
             (self.factors(), self.places());
         let w = self.weighed[self.coordinates];
@@ -152,7 +85,7 @@ impl<T: Number> Point<T> {
             *feature = of_product * p * w;
         }
         let squares = self.weighed[..self.coordinates].iter().map(|&p| p * p);
-        let sum = squares.fold(Dual::default(), Dual::add);
+        let sum = squares.fold(Jet::default(), |sum, own| sum + own);
         features[square] = of_square * sum;
         features[weight] = of_weight * w * w;
         features
@@ -160,35 +93,29 @@ impl<T: Number> Point<T> {
 
     /// The gradients of the blades of the point, and of the logarithm of its weight, from the gradients of the
     /// features.
-    fn gradient(&self, g: &[Dual<T>; MOST]) -> ([Dual<T>; MOST], Dual<T>) {
+    fn gradient(&self, g: &[Jet<T, N>; MOST]) -> ([Jet<T, N>; MOST], Jet<T, N>) {
         let ([of_product, of_square, of_weight], [square, weight]) =
             (self.factors(), self.places());
-        let two = Dual::of(2.0);
+        let two = Jet::constant(2.0);
         let w = self.weighed[self.coordinates];
         let mut of_w = two * of_weight * g[weight] * w;
-        let (mut to, mut of_factor) = ([Dual::default(); MOST], Dual::default());
+        let (mut to, mut of_factor) = ([Jet::default(); MOST], Jet::default());
         for at in 0..self.coordinates {
             let (p, of) = (self.weighed[at], of_product * g[at]);
             let of_p = of * w + two * of_square * g[square] * p;
-            of_w = of_w + of * p;
-            of_factor = of_factor + of_p * self.plain[at];
+            of_w += of * p;
+            of_factor += of_p * self.plain[at];
             to[at] = of_p * self.factor;
         }
         let plain = self.plain[self.coordinates];
-        of_factor = of_factor + of_w * plain;
-        let below = (plain * plain + Dual::of(EPS)).inverse();
-        let slope = (Dual::of(EPS) - plain * plain) * below * below;
+        of_factor += of_w * plain;
+        let below = (plain * plain + Jet::constant(EPS)).inverse();
+        let slope = (Jet::constant(EPS) - plain * plain) * below * below;
         to[self.coordinates] = of_w * self.factor + of_factor * slope;
         let pairs = self.features().into_iter().zip(g);
         let of_logarithm = pairs.map(|(feature, &g)| feature * g);
-        (to, of_logarithm.fold(Dual::default(), Dual::add))
+        (to, of_logarithm.fold(Jet::default(), |sum, own| sum + own))
     }
-}
-
-/// Tokens and their changes, in separate layouts, and the logarithms of weights and their changes.
-struct Both<'a, T: Number> {
-    tokens: [Buffer<T>; 2],
-    logarithms: [&'a [T]; 2],
 }
 
 impl Distances {
@@ -197,22 +124,22 @@ impl Distances {
         Self {
             attention,
             side,
-            is_derivative: false,
+            directions: 0,
         }
     }
 
-    /// How the features change; `None` for a derivative.
+    /// The derivative along one more direction; `None` if there are as many as a step has.
     pub(crate) fn derivative(&self) -> Option<Self> {
-        (!self.is_derivative).then(|| Self {
-            is_derivative: true,
+        ((self.directions as usize) < MOST_DIRECTIONS).then(|| Self {
+            directions: self.directions + 1,
             ..self.clone()
         })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self.is_derivative {
-            true => "distances_tangent",
-            false => "distances",
+        match self.directions {
+            0 => "distances",
+            _ => "distances_tangent",
         }
     }
 
@@ -233,12 +160,12 @@ impl Distances {
     }
 
     /// How many times the channels and the logarithms are there.
-    pub(crate) fn times(&self) -> usize {
-        if self.is_derivative { 2 } else { 1 }
+    pub(crate) fn components(&self) -> usize {
+        1 << self.directions
     }
 
     pub(crate) fn input(&self) -> Channels {
-        self.channels().times(self.times())
+        self.channels().times(self.components())
     }
 
     /// The logarithms of weights that the step reads. Keys have none.
@@ -250,7 +177,7 @@ impl Distances {
     }
 
     pub(crate) fn parameter_len(&self) -> usize {
-        self.times() * self.len()
+        self.components() * self.len()
     }
 
     /// The multivector channels of the input.
@@ -289,31 +216,17 @@ impl Distances {
         self.attention.layout(rows, channels)
     }
 
-    fn both<'a, T: Number>(&self, given: &Given<'a, T>) -> Both<'a, T> {
-        let layout = self.layout(given.chunk.rows(), self.input());
-        let mut tokens = layout.parted(given.x, self.channels());
-        if !self.is_derivative {
-            tokens[1] = Buffer::take(tokens[0].len());
-            tokens[1].fill(T::default());
-        }
-        let (own, changes) = given.parameters.joined().split_at(self.len());
-        Both {
-            tokens,
-            logarithms: [own, changes],
-        }
-    }
-
     /// Calls a function with the elements of the blades of each channel of a point, the number of its weight if it is
     /// of a query, and the point.
-    fn for_each_point<T: Number>(
+    fn for_each_point<T: Number, const N: usize>(
         &self,
         rows: usize,
-        both: &Both<'_, T>,
-        mut work: impl FnMut(&dyn Fn(usize) -> usize, Option<usize>, &Point<T>),
+        (tokens, logarithms): (&[Buffer<T>], &[T]),
+        mut work: impl FnMut(&dyn Fn(usize) -> usize, Option<usize>, &Point<T, N>),
     ) {
         let width = self.channels().multivectors;
         let points = self.points();
-        let [x, u] = &both.tokens;
+        let jet = |of: &dyn Fn(usize) -> T| Jet::<T, N>(std::array::from_fn(of));
         for unit in self.units() {
             let Some((is_query, weight)) = unit.point else {
                 continue;
@@ -321,20 +234,11 @@ impl Distances {
             for row in 0..rows {
                 let place = |blade: usize| (blade * rows + row) * width + unit.column;
                 let blade = |at: usize| match at <= points.coordinates {
-                    true => Dual {
-                        value: x[place(points.first + at)],
-                        change: u[place(points.first + at)],
-                    },
-                    false => Dual::default(),
+                    true => jet(&|component| tokens[component][place(points.first + at)]),
+                    false => Jet::default(),
                 };
                 let of_query = is_query.then(|| {
-                    let [own, changes] = both.logarithms;
-                    let value = own[weight].exponential();
-                    let change = changes.get(weight).copied().unwrap_or_default();
-                    Dual {
-                        value,
-                        change: value * change,
-                    }
+                    jet(&|component| logarithms[component * self.len() + weight]).exponential()
                 });
                 let point = Point::new(std::array::from_fn(blade), points.coordinates, of_query);
                 work(&place, is_query.then_some(weight), &point);
@@ -342,59 +246,59 @@ impl Distances {
         }
     }
 
+    /// The components of tokens.
+    fn tokens<T: Number>(&self, given: &Given<'_, T>) -> Vec<Buffer<T>> {
+        let layout = self.layout(given.chunk.rows(), self.input());
+        layout.runs_of_channels(given.x, self.components())
+    }
+
     pub(crate) fn forward<T: Number>(&self, given: &Given<'_, T>, y: &mut [T]) {
-        let (both, slots) = (self.both(given), self.slots());
-        y.copy_from_slice(&both.tokens[usize::from(self.is_derivative)]);
-        self.for_each_point(given.chunk.rows(), &both, |place, _, point| {
-            for (&slot, feature) in slots.iter().zip(point.features()) {
-                y[place(slot)] = match self.is_derivative {
-                    true => feature.change,
-                    false => feature.value,
-                };
-            }
+        let (tokens, slots) = (self.tokens(given), self.slots());
+        let read = (&tokens[..], given.parameters.joined());
+        y.copy_from_slice(&tokens[self.components() - 1]);
+        with_components!(self.directions, N => {
+            self.for_each_point::<T, N>(given.chunk.rows(), read, |place, _, point| {
+                for (&slot, feature) in slots.iter().zip(point.features()) {
+                    y[place(slot)] = feature.0[Jet::<T, N>::LAST];
+                }
+            });
         });
     }
 
     pub(crate) fn backward<T: Number>(&self, given: &Given<'_, T>, g: &[T], to: Gradients<'_, T>) {
-        let (rows, both) = (given.chunk.rows(), self.both(given));
+        let (rows, tokens) = (given.chunk.rows(), self.tokens(given));
         let (slots, points) = (self.slots(), self.points());
-        // The gradient of what does not change, and that of its change: the former is the change of the latter.
-        let [mut of, mut of_change] = [(); 2].map(|()| Buffer::take(g.len()));
-        of.fill(T::default());
-        of_change.copy_from_slice(g);
+        let (last, len) = (self.components() - 1, self.len());
+        // What is no feature is the last component of tokens.
+        let mut of: Vec<Buffer<T>> = tokens.iter().map(|own| Buffer::take(own.len())).collect();
+        of[..last].iter_mut().for_each(|of| of.fill(T::default()));
+        of[last].copy_from_slice(g);
         let mut none: [T; 0] = [];
         let of_logarithms = to.parameters.map_or(&mut none[..], ParametersMut::joined);
         of_logarithms.fill(T::default());
-        let len = self.len();
-        self.for_each_point(rows, &both, |place, weight, point| {
-            let mut given = [Dual::default(); MOST];
-            for (&slot, given) in slots.iter().zip(&mut given) {
-                given.value = std::mem::take(&mut of_change[place(slot)]);
-            }
-            let (found, of_logarithm) = point.gradient(&given);
-            for (at, found) in found[..=points.coordinates].iter().enumerate() {
-                of_change[place(points.first + at)] += found.value;
-                of[place(points.first + at)] += found.change;
-            }
-            let Some(weight) = weight.filter(|_| !of_logarithms.is_empty()) else {
-                return;
-            };
-            match self.is_derivative {
-                true => {
-                    of_logarithms[weight] += of_logarithm.change;
-                    of_logarithms[len + weight] += of_logarithm.value;
+        let read = (&tokens[..], given.parameters.joined());
+        with_components!(self.directions, N => {
+            self.for_each_point::<T, N>(rows, read, |place, weight, point| {
+                let mut given = [Jet::default(); MOST];
+                for (&slot, given) in slots.iter().zip(&mut given) {
+                    *given = Jet::of(std::mem::take(&mut of[last][place(slot)]));
                 }
-                false => of_logarithms[weight] += of_logarithm.value,
-            }
+                let (found, of_logarithm) = point.gradient(&given);
+                for (at, found) in found[..=points.coordinates].iter().enumerate() {
+                    for (of, &component) in of.iter_mut().zip(found.0.iter().rev()) {
+                        of[place(points.first + at)] += component;
+                    }
+                }
+                let Some(weight) = weight.filter(|_| !of_logarithms.is_empty()) else {
+                    return;
+                };
+                for (set, &component) in of_logarithm.0.iter().rev().enumerate() {
+                    of_logarithms[set * len + weight] += component;
+                }
+            });
         });
-        let Some(to) = to.x else { return };
-        match self.is_derivative {
-            true => {
-                let own = self.channels();
-                self.layout(rows, self.input())
-                    .join([&*of, &*of_change], [own; 2], to);
-            }
-            false => to.copy_from_slice(&of_change),
+        if let Some(to) = to.x {
+            self.layout(rows, self.input()).join_runs(&of, to);
         }
     }
 }

@@ -1,39 +1,35 @@
 //! The norm of heads as a separate step, and its derivative, for gradients of gradients of attention.
 //!
 //! Each norm is `y = x φ(m)` of the numbers `x` of a group, with `m = Σ σ_i x_i² / n`, signs `σ` that are constant
-//! almost everywhere, and a function `φ` of one number. So with `d = σ x / n` and a change `u` of `x`
+//! almost everywhere, and `φ(m) = 1 / sqrt(m + eps)` or `1 / sqrt(max(m, eps))`. With `d = σ x / n` the gradient of `x` from
+//! a gradient `g` of `y` is
 //!
 //! ```text
-//! y' = φ u + 2 φ' (d·u) x
-//! ```
-//!
-//! and from a gradient `g` of `y'`, with `e = σ u / n`, the gradients of `x` and of `u` are
-//!
-//! ```text
-//! 2 φ' (g·u) d + 4 φ'' (g·x) (d·u) d + 2 φ' (d·u) g + 2 φ' (g·x) e
 //! φ g + 2 φ' (g·x) d
 //! ```
 //!
-//! Numbers that a norm takes the mean from are replaced by their distances from it, and so are the gradients.
+//! Derivatives of any order and their gradients are these formulas for [jets](super::jet). Numbers that a norm takes the
+//! mean from are replaced by their distances from it, and so are the gradients.
 
 use super::attention::passes::Side;
 use super::attention::{Attention, Place};
 use super::chunk::Layout;
+use super::jet::{Jet, MOST_DIRECTIONS, with_components};
 use super::step::{Given, Gradients};
 use super::{Channels, joint, norm, number};
 use crate::scratch::Buffer;
 use crate::{Error, Number};
 
-/// The norm of the heads of queries, keys and values in an input of attention; or how it changes with its tokens. The
-/// changes are channels after the channels of the tokens.
+/// The norm of the heads of queries, keys and values in an input of attention, or its derivative along directions. Tokens
+/// are jets then: the channels of each component after the channels of the component before.
 #[derive(Clone, Debug)]
 pub struct HeadNorm {
     /// The attention whose input is normalised.
     pub(crate) attention: Attention,
     /// The input.
     pub(crate) side: usize,
-    /// Whether this is the derivative.
-    pub(crate) is_derivative: bool,
+    /// The directions of the derivative.
+    pub(crate) directions: u32,
 }
 
 /// A norm of a group of numbers.
@@ -47,32 +43,21 @@ pub(crate) enum Kind {
     Both,
 }
 
-/// The values of `φ` and of its derivatives.
-struct Slopes<T> {
-    value: T,
-    first: T,
-    second: T,
-}
-
 impl Kind {
-    /// `φ` at a mean.
-    fn slopes<T: Number>(self, mean: T) -> Slopes<T> {
+    /// `φ` and `φ'` at a mean.
+    fn slopes<T: Number, const N: usize>(self, mean: Jet<T, N>) -> [Jet<T, N>; 2] {
         let (base, moves) = match self {
-            Self::Multivectors if mean > number(norm::EPS) => (mean, true),
-            Self::Multivectors => (number(norm::EPS), false),
-            Self::Scalars => (mean + number(norm::SCALAR_EPS), true),
-            Self::Both => (mean + number(joint::EPS), true),
+            Self::Multivectors if mean.0[0] > number(norm::EPS) => (mean, true),
+            Self::Multivectors => (Jet::constant(norm::EPS), false),
+            Self::Scalars => (mean + Jet::constant(norm::SCALAR_EPS), true),
+            Self::Both => (mean + Jet::constant(joint::EPS), true),
         };
-        let value = number::<T>(1.0) / base.root();
-        let slope = |factor: f64| match moves {
-            true => number::<T>(factor),
-            false => T::default(),
+        let value = number::<T>(1.0) / base.0[0].root();
+        let slope = match moves {
+            true => Jet::constant(-0.5) * base.power(-1.5, value / base.0[0]),
+            false => Jet::default(),
         };
-        Slopes {
-            first: slope(-0.5) * value / base,
-            second: slope(0.75) * value / (base * base),
-            value,
-        }
+        [base.power(-0.5, value), slope]
     }
 }
 
@@ -99,37 +84,31 @@ impl Group {
     }
 
     /// The numbers of the group, without their mean if the norm takes it.
-    fn take<T: Number>(&self, from: &[T]) -> Vec<T> {
-        let mut own: Vec<T> = self.elements().map(|at| from[at]).collect();
+    fn take<T: Number, const N: usize>(&self, from: &[Buffer<T>]) -> Vec<Jet<T, N>> {
+        let number = |at: usize| Jet(std::array::from_fn(|component| from[component][at]));
+        let mut own: Vec<_> = self.elements().map(number).collect();
         self.centre(&mut own);
         own
     }
 
-    fn put<T: Number>(&self, mut own: Vec<T>, to: &mut [T]) {
-        self.centre(&mut own);
-        for (at, number) in self.elements().zip(own) {
-            to[at] = number;
-        }
-    }
-
-    fn centre<T: Number>(&self, own: &mut [T]) {
+    fn centre<T: Number, const N: usize>(&self, own: &mut [Jet<T, N>]) {
         if self.kind != Kind::Scalars {
             return;
         }
-        let mut sum = T::default();
+        let mut sum = Jet::default();
         own.iter().for_each(|&x| sum += x);
-        let mean = sum / number(own.len().max(1) as f64);
+        let mean = Jet(sum.0.map(|sum| sum / number(own.len().max(1) as f64)));
         own.iter_mut().for_each(|x| *x = *x - mean);
     }
 
     /// `σ / n` of each number.
-    fn weights<T: Number>(&self, x: &[T]) -> Vec<T> {
+    fn weights<T: Number, const N: usize>(&self, x: &[Jet<T, N>]) -> Vec<T> {
         let (zero, each) = (T::default(), number::<T>(1.0 / self.count.max(1) as f64));
         let mut weights = Vec::with_capacity(x.len());
         let (mut square, mut first) = (zero, 0);
         for (at, &(_, norm)) in self.blades.iter().enumerate() {
             let norm: T = number(f64::from(norm));
-            square += norm * x[at] * x[at];
+            square += norm * x[at].0[0] * x[at].0[0];
             if self.ends[at] {
                 let sign = match square {
                     square if square > zero => each,
@@ -146,67 +125,46 @@ impl Group {
     }
 }
 
-/// A group at some numbers, along a change of them.
-struct Along<T> {
-    x: Vec<T>,
-    u: Vec<T>,
-    weights: Vec<T>,
-    slopes: Slopes<T>,
-    /// `d·u`.
-    change: T,
+/// A group at some numbers.
+struct Normed<T, const N: usize> {
+    x: Vec<Jet<T, N>>,
+    /// `d`.
+    weighed: Vec<Jet<T, N>>,
+    /// `φ` and `φ'`.
+    slopes: [Jet<T, N>; 2],
 }
 
-impl<T: Number> Along<T> {
-    fn new(group: &Group, [x, u]: [&[T]; 2]) -> Self {
-        let (x, u) = (group.take(x), group.take(u));
+impl<T: Number, const N: usize> Normed<T, N> {
+    fn new(group: &Group, x: &[Buffer<T>]) -> Self {
+        let x = group.take(x);
         let weights = group.weights(&x);
-        let form = |y: &[T]| {
-            let mut sum = T::default();
-            for ((&weight, &x), &y) in weights.iter().zip(&x).zip(y) {
-                sum += weight * x * y;
-            }
-            sum
-        };
+        let pairs = x.iter().zip(weights);
+        let weighed: Vec<_> = pairs.map(|(&x, weight)| Jet::of(weight) * x).collect();
+        let mut mean = Jet::default();
+        x.iter().zip(&weighed).for_each(|(&x, &d)| mean += d * x);
         Self {
-            slopes: group.kind.slopes(form(&x)),
-            change: form(&u),
+            slopes: group.kind.slopes(mean),
+            weighed,
             x,
-            u,
-            weights,
         }
     }
 
-    fn forward(&self) -> Vec<T> {
-        let of_x = number::<T>(2.0) * self.slopes.first * self.change;
-        let pairs = self.x.iter().zip(&self.u);
-        pairs
-            .map(|(&x, &u)| self.slopes.value * u + of_x * x)
-            .collect()
+    fn forward(&self) -> impl Iterator<Item = T> {
+        let factor = self.slopes[0];
+        self.x
+            .iter()
+            .map(move |&x| (factor * x).0[Jet::<T, N>::LAST])
     }
 
-    /// The gradients of the numbers and of their change.
-    fn backward(&self, g: &[T]) -> [Vec<T>; 2] {
-        let dot = |y: &[T]| {
-            let mut sum = T::default();
-            g.iter().zip(y).for_each(|(&g, &y)| sum += g * y);
-            sum
-        };
-        let (of_x, of_u) = (dot(&self.x), dot(&self.u));
-        let Slopes {
-            value,
-            first,
-            second,
-        } = self.slopes;
-        let twice = number::<T>(2.0) * first;
-        let of_d = twice * of_u + number::<T>(4.0) * second * of_x * self.change;
-        let each = self.x.iter().zip(&self.u).zip(&self.weights).zip(g);
-        let gradients = each.map(|(((&x, &u), &weight), &g)| {
-            let (d, e) = (weight * x, weight * u);
-            let of_number = of_d * d + twice * (self.change * g + of_x * e);
-            (of_number, value * g + twice * of_x * d)
-        });
-        let (x, u) = gradients.unzip();
-        [x, u]
+    fn backward(&self, g: &[Jet<T, N>]) -> Vec<Jet<T, N>> {
+        let mut of_factor = Jet::default();
+        g.iter()
+            .zip(&self.x)
+            .for_each(|(&g, &x)| of_factor += g * x);
+        let [value, slope] = self.slopes;
+        let of_weighed = slope * (of_factor + of_factor);
+        let pairs = self.weighed.iter().zip(g);
+        pairs.map(|(&d, &g)| value * g + of_weighed * d).collect()
     }
 }
 
@@ -216,23 +174,28 @@ impl HeadNorm {
         Self {
             attention,
             side,
-            is_derivative: false,
+            directions: 0,
         }
     }
 
-    /// How the norm changes; `None` for a derivative.
+    /// The derivative along one more direction; `None` if there are as many as a step has.
     pub(crate) fn derivative(&self) -> Option<Self> {
-        (!self.is_derivative).then(|| Self {
-            is_derivative: true,
+        ((self.directions as usize) < MOST_DIRECTIONS).then(|| Self {
+            directions: self.directions + 1,
             ..self.clone()
         })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self.is_derivative {
-            true => "head_norm_tangent",
-            false => "head_norm",
+        match self.directions {
+            0 => "head_norm",
+            _ => "head_norm_tangent",
         }
+    }
+
+    /// How many times the channels are there.
+    pub(crate) fn components(&self) -> usize {
+        1 << self.directions
     }
 
     /// The channels of the result.
@@ -241,11 +204,7 @@ impl HeadNorm {
     }
 
     pub(crate) fn input(&self) -> Channels {
-        let own = self.channels();
-        match self.is_derivative {
-            true => own.and(own),
-            false => own,
-        }
+        self.channels().times(self.components())
     }
 
     fn seen<'a, T>(&self, given: &Given<'a, T>) -> Side<'a, T> {
@@ -337,17 +296,21 @@ impl HeadNorm {
         given: &Given<'_, T>,
         y: &mut [T],
     ) -> Result<(), Error> {
-        if !self.is_derivative {
+        if self.directions == 0 {
             let normed = self.attention.normalised(&self.seen(given))?;
             y.copy_from_slice(&normed);
             return Ok(());
         }
         let rows = given.chunk.rows();
-        let [x, u] = self.layout(rows).parted(given.x, self.channels());
-        self.for_each_group(rows, |group| {
-            let along = Along::new(group, [&x, &u]);
-            group.put(along.forward(), y);
-        });
+        let x = self
+            .layout(rows)
+            .runs_of_channels(given.x, self.components());
+        with_components!(self.directions, N => self.for_each_group(rows, |group| {
+            let normed = Normed::<T, N>::new(group, &x);
+            for (at, own) in group.elements().zip(normed.forward()) {
+                y[at] = own;
+            }
+        }));
         Ok(())
     }
 
@@ -358,19 +321,23 @@ impl HeadNorm {
         to: Gradients<'_, T>,
     ) -> Result<(), Error> {
         let Some(to) = to.x else { return Ok(()) };
-        if !self.is_derivative {
+        if self.directions == 0 {
             return self.attention.normalised_gradient(&self.seen(given), g, to);
         }
-        let (rows, own) = (given.chunk.rows(), self.channels());
-        let [x, u] = self.layout(rows).parted(given.x, own);
-        let mut of = [x.len(), u.len()].map(Buffer::take);
-        self.for_each_group(rows, |group| {
-            let along = Along::new(group, [&x, &u]);
-            for (of, to) in along.backward(&group.take(g)).into_iter().zip(&mut of) {
-                group.put(of, to);
+        let (rows, layout) = (given.chunk.rows(), self.layout(given.chunk.rows()));
+        let x = layout.runs_of_channels(given.x, self.components());
+        let mut of: Vec<_> = x.iter().map(|x| Buffer::take(x.len())).collect();
+        with_components!(self.directions, N => self.for_each_group(rows, |group| {
+            let mut g: Vec<_> = group.elements().map(|at| Jet::of(g[at])).collect();
+            group.centre(&mut g);
+            let found = Normed::<T, N>::new(group, &x).backward(&g);
+            for (at, found) in group.elements().zip(found) {
+                for (of, component) in of.iter_mut().zip(found.0.into_iter().rev()) {
+                    of[at] = component;
+                }
             }
-        });
-        self.layout(rows).join([&*of[0], &*of[1]], [own; 2], to);
+        }));
+        layout.join_runs(&of, to);
         Ok(())
     }
 }

@@ -16,8 +16,8 @@
 //! * `components` - multivectors as scalars, and back.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them, `joint` vectors and
 //!   scalars together.
-//! * `attention_tangent` - the derivative of attention; `head_group` - the norm of a head, and its derivative;
-//!   `distances` - features of distances, and theirs.
+//! * `attention_tangent` - derivatives of attention; `head_group` - norms of heads, and their derivatives; `distances` -
+//!   features of distances, and their derivatives; `jet` - the numbers in which derivatives are computed.
 //! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `step` - a step of any kind, with its inputs, its result and its passes.
 //! * `chunk` - samples that are computed together, and their layout.
@@ -38,6 +38,7 @@ mod gate;
 pub(crate) mod geometry;
 pub(crate) mod head_group;
 mod head_norm;
+pub(crate) mod jet;
 pub(crate) mod joint;
 pub(crate) mod lanes;
 pub(crate) mod linear;

@@ -67,25 +67,54 @@ fn side_by_side<T: Number>(from: [&[T]; 2], widths: [usize; 2], to: &mut [T]) {
 }
 
 impl Layout {
-    /// The tokens of some channels and the tokens of the channels after them, in separate layouts.
-    pub(crate) fn parted<T: Number>(self, x: &[T], first: Channels) -> [Buffer<T>; 2] {
-        let behind = Channels::new(
-            self.channels.multivectors - first.multivectors,
-            self.channels.scalars - first.scalars,
-        );
-        let both = [first, behind];
+    /// The tokens of each of so many runs of equal channels, in separate layouts.
+    pub(crate) fn runs_of_channels<T: Number>(self, x: &[T], count: usize) -> Vec<Buffer<T>> {
+        let own = self.run(count);
         let (mv, s) = self.split(x);
-        std::array::from_fn(|at| {
-            let layout = Self {
-                channels: both[at],
-                ..self
-            };
-            let mut own = Buffer::take(self.rows * both[at].width_over(self.blades));
-            let (to, to_s) = layout.split_mut(&mut own);
-            part(mv, both.map(|own| own.multivectors), at, to);
-            part(s, both.map(|own| own.scalars), at, to_s);
-            own
-        })
+        let widths = [own.channels.multivectors, own.channels.scalars];
+        let run = |at: usize| {
+            let mut to = Buffer::take(own.rows * own.channels.width_over(own.blades));
+            let (to_mv, to_s) = own.split_mut(&mut to);
+            for ((from, to), width) in [(mv, to_mv), (s, to_s)].into_iter().zip(widths) {
+                let lines = from.chunks_exact((count * width).max(1));
+                for (to, from) in to.chunks_exact_mut(width.max(1)).zip(lines) {
+                    to.copy_from_slice(&from[at * width..][..width]);
+                }
+            }
+            to
+        };
+        (0..count).map(run).collect()
+    }
+
+    /// Writes tokens of runs of equal channels side by side.
+    pub(crate) fn join_runs<T: Number>(self, runs: &[Buffer<T>], to: &mut [T]) {
+        let own = self.run(runs.len());
+        let (to_mv, to_s) = self.split_mut(to);
+        let widths = [own.channels.multivectors, own.channels.scalars];
+        let [of_mv, of_s] = widths.map(|width| (width * runs.len()).max(1));
+        for (at, run) in runs.iter().enumerate() {
+            let (mv, s) = own.split(run);
+            for ((from, to), width) in [
+                (mv, to_mv.chunks_exact_mut(of_mv)),
+                (s, to_s.chunks_exact_mut(of_s)),
+            ]
+            .into_iter()
+            .zip(widths)
+            {
+                for (from, to) in from.chunks_exact(width.max(1)).zip(to) {
+                    to[at * width..][..width].copy_from_slice(from);
+                }
+            }
+        }
+    }
+
+    /// The layout of one of so many runs of equal channels.
+    fn run(self, count: usize) -> Self {
+        let channels = Channels::new(
+            self.channels.multivectors / count,
+            self.channels.scalars / count,
+        );
+        Self { channels, ..self }
     }
 
     /// Writes tokens of two kinds of channels side by side.

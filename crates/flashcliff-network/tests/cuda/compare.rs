@@ -466,7 +466,7 @@ pub(crate) fn compare_kernels<T: DeviceElement + Element>(name: &str, there: &mu
 
 /// Compares in both types, with all values kept and with blocks that are computed again.
 pub(crate) fn compare(name: &str, case: &Case) {
-    compare_within(name, case, 1e-4);
+    compare_within(name, case, [1e-12, 1e-4]);
 }
 
 /// Compares gradients of gradients, some of which magnify what `f32` rounds. Their bound follows from how much the exact results change
@@ -474,16 +474,26 @@ pub(crate) fn compare(name: &str, case: &Case) {
 pub(crate) fn compare_second(name: &str, case: &Case) {
     let by = f64::from(f32::EPSILON) / 2.0;
     let change = Whole::new::<f32>(case, Keep::All).change_by_rounding(by);
-    compare_within(name, case, (ROUNDINGS * change).max(1e-4));
+    compare_within(name, case, [1e-12, (ROUNDINGS * change).max(1e-4)]);
+}
+
+/// Compares gradients of an order. Each order above the first parts the directions of a product in three ways, of which each
+/// rounds.
+pub(crate) fn compare_order(name: &str, case: &Case, order: i32) {
+    let by = f64::from(f32::EPSILON) / 2.0;
+    let change = Whole::new::<f32>(case, Keep::All).change_by_rounding(by);
+    let roundings = 3_f64.powi(order - 1) * ROUNDINGS * change / by;
+    let bounds = [f64::EPSILON / 2.0, by].map(|by| roundings * by);
+    compare_within(name, case, [bounds[0].max(1e-12), bounds[1].max(1e-4)]);
 }
 
 /// The bound of errors, as changes of results by one rounding of each number of a case. Each number between these and the
 /// results is rounded too.
 const ROUNDINGS: f64 = 8.0;
 
-fn compare_within(name: &str, case: &Case, in_f32: f64) {
+fn compare_within(name: &str, case: &Case, [in_f64, in_f32]: [f64; 2]) {
     let precision = MatmulPrecision::Highest;
-    compare_as::<f64>(&format!("{name}, f64"), case, precision, 1e-12);
+    compare_as::<f64>(&format!("{name}, f64"), case, precision, in_f64);
     compare_as::<f32>(&format!("{name}, f32"), case, precision, in_f32);
 }
 

@@ -45,5 +45,6 @@ fn main() -> ExitCode {
     refused::add(&mut tests);
     residual::add(&mut tests);
     second::add(&mut tests);
+    second::add_orders(&mut tests);
     tests.run()
 }

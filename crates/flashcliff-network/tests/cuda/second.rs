@@ -4,7 +4,7 @@ use flashcliff_network::tokens::{Attention, Channels, Draw, Geometry, Step};
 use flashcliff_network::{Axis, Keep, Network, Rows, Value};
 
 use crate::blocks::{Block, Made, blocks, signature};
-use crate::compare::{Case, compare_second};
+use crate::compare::{Case, compare_order, compare_second};
 use crate::networks::random;
 use crate::slim::{self, To, blocks_to};
 use crate::transformers::published;
@@ -52,12 +52,13 @@ pub(crate) fn add(tests: &mut Tests) {
             compare_second(name, &case(blocks_to(to), rows, &[]));
         });
     }
-    for (name, geometry) in [
+    let geometries = [
         ("lgatr", Geometry::lgatr_2().unwrap()),
         ("slim", slim::geometry()),
         ("plane", Geometry::of(signature(2, 0, 0))),
         ("gatr", Geometry::gatr().unwrap()),
-    ] {
+    ];
+    for (name, geometry) in geometries {
         for shared in [false, true] {
             let name = format!("second::attention_to_context::{name}::{shared}");
             tests.add(name.clone(), move || {
@@ -66,6 +67,31 @@ pub(crate) fn add(tests: &mut Tests) {
                     &name,
                     &case(to_context(geometry, shared), rows, &["context"]),
                 );
+            });
+        }
+    }
+}
+
+/// Gradients of orders above the second. Kernels of attention have no norms and distances at once; its derivatives do.
+pub(crate) fn add_orders(tests: &mut Tests) {
+    let normed = Geometry {
+        head_norm: true,
+        ..Geometry::gatr().unwrap()
+    };
+    let geometries = [
+        ("lgatr", Geometry::lgatr_2().unwrap()),
+        ("slim", slim::geometry()),
+        ("plane", Geometry::of(signature(2, 0, 0))),
+        ("gatr", Geometry::gatr().unwrap()),
+        ("gatr_with_norms", normed),
+    ];
+    for (name, geometry) in geometries {
+        for order in [3, 4] {
+            let name = format!("second::attention_to_context::{name}::order_{order}");
+            tests.add(name.clone(), move || {
+                let rows = Rows::new(2, 7).with_context(5);
+                let made = to_context(geometry, false);
+                compare_order(&name, &of_order(order, made, rows), order);
             });
         }
     }
@@ -83,6 +109,20 @@ fn case(made: Made, rows: Rows, others: &[&str]) -> Case {
     let first = network.gradients_by(output, seed, &[x], Keep::All);
     let case = along(network, first.unwrap()[0].1, rows);
     with(case, &[x, seed], others)
+}
+
+/// Gradients of an order: by the first input each, along a further change, and by the context and the seed at last.
+fn of_order(order: i32, mut made: Made, rows: Rows) -> Case {
+    let x = made.network.inputs()[0];
+    for at in 1..order - 1 {
+        let pairs = made
+            .network
+            .gradients_by(made.output, made.seed, &[x], Keep::All);
+        made.output = pairs.unwrap()[0].1;
+        let axes = made.network.shape(made.output).unwrap().to_vec();
+        made.seed = made.network.features(&format!("change {at}"), &axes);
+    }
+    case(made, rows, &["context"])
 }
 
 /// The case of a gradient along a change.

@@ -696,28 +696,44 @@ fn orders_follow_where_there_is_no_attention() {
     // The gradients of a second derivative are the third, beside differences of the second.
     let first = Once::of(&made, rows);
     first.assert_differences(rows);
+}
 
-    let own = Reads::default();
-    let mut made = attention(geometry, 2, own);
+/// The gradient of what was made by its first input, along a further input.
+fn once_more(mut made: Made, order: usize) -> Result<Made, flashcliff_network::Error> {
     let x = made.network.inputs()[0];
     let axes = like(&made.network, x);
-    let mut value = made.output;
-    let mut seed = made.seed;
-    for order in 0..2 {
-        let next = made
-            .network
-            .gradients_from(&[(value, seed)], &[x], Keep::All);
-        value = next.unwrap()[0].1;
-        seed = made.network.features(&format!("order {order}"), &axes);
-    }
-    let refused = made
+    let pairs = made
         .network
-        .gradients_from(&[(value, seed)], &[x], Keep::All);
-    let text = refused.unwrap_err().to_string();
-    assert!(
-        text.contains("tangent gradient has no gradient here"),
-        "{text}"
-    );
+        .gradients_from(&[(made.output, made.seed)], &[x], Keep::All)?;
+    made.output = pairs[0].1;
+    made.seed = made.network.features(&format!("order {order}"), &axes);
+    Ok(made)
+}
+
+/// Third and fourth gradients are beside differences of the order before. A step has no room for more.
+#[test]
+fn attention_has_gradients_of_four_orders() {
+    let masked = Reads {
+        masked: true,
+        crossing: true,
+        ..Reads::default()
+    };
+    for geometry in geometries() {
+        for own in [Reads::default(), masked] {
+            let rows = Rows::new(1, 3).with_context(if own.crossing { 4 } else { 0 });
+            let mut made = attention(geometry, 2, own);
+            for order in 2..5 {
+                made = once_more(made, order).unwrap();
+                if order > 2 || !own.masked {
+                    Once::of_all_but(&made, rows, "mask").assert_differences(rows);
+                }
+            }
+            let fourth = once_more(made, 5).unwrap();
+            let text = once_more(fourth, 6).err().map(|error| error.to_string());
+            let text = text.unwrap_or_default();
+            assert!(text.contains("has no gradient here"), "{text}");
+        }
+    }
 }
 
 fn like(network: &Network, own: Value) -> Vec<Axis> {
@@ -735,8 +751,13 @@ struct Once {
 
 impl Once {
     fn of(made: &Made, rows: Rows) -> Self {
+        Self::of_all_but(made, rows, "")
+    }
+
+    fn of_all_but(made: &Made, rows: Rows, without: &str) -> Self {
         let mut network = made.network.clone();
         let mut by = network.inputs().to_vec();
+        by.retain(|&own| network.name(own) != without);
         by.extend(network.parameters());
         let pairs = network.gradients_from(&[(made.output, made.seed)], &by, Keep::All);
         let (by, gradients): (Vec<Value>, Vec<Value>) = pairs.unwrap().into_iter().unzip();
@@ -758,6 +779,7 @@ impl Once {
             let at = |all: &[Value]| all.iter().position(|&other| other == own);
             let (of_inputs, of_parameters) =
                 (at(self.network.inputs()), at(self.network.parameters()));
+            let largest = found.iter().fold(1.0, |most: f64, own| most.max(own.abs()));
             for element in [0, found.len() / 3, found.len() - 1] {
                 let mut moved = |by: f64| {
                     let all = if of_inputs.is_some() {
@@ -776,7 +798,7 @@ impl Once {
                 let difference = (8.0 * near - far) / (12.0 * step);
                 let gradient = found[element];
                 assert!(
-                    (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
+                    (difference - gradient).abs() < 1e-6 * largest,
                     "{}, element {element}: {difference}, {gradient}",
                     self.network.name(own)
                 );

@@ -143,7 +143,15 @@ pub struct AttentionTangents<'a, T> {
     pub value: &'a [T],
 }
 
-/// Computes the directional derivative of attention: how its output changes with queries, keys and values.
+/// The most directions of [`tangent`].
+pub const MOST_DIRECTIONS: usize = 3;
+
+/// Computes the derivative of attention along `n` directions: how its output changes with queries, keys and values.
+///
+/// Queries, keys and values are polynomials `Σ_s x_s ε^s` over the sets `s` of directions, numbers whose bits are the
+/// directions. `inputs` are `x_0`, and `along` has `x_1` to `x_{2^n - 1}` in order: along one direction the change
+/// alone, along two `[u, v, w]` for `x + u ε_1 + v ε_2 + w ε_1 ε_2`. The output is what attention has in front of
+/// `ε_1 … ε_n`, where the square of each `ε` is 0. Along one direction it is
 ///
 /// ```text
 /// o'_i = Σ_j p_ij (w_ij - r_i) v_j + p_ij v'_j,   w_ij = scale (q'_i·k_j + q_i·k'_j),   r_i = Σ_j p_ij w_ij
@@ -160,37 +168,38 @@ pub struct AttentionTangents<'a, T> {
 /// let inputs = AttentionInputs { query: &[1.0_f64], key: &[0.0, 0.0], value: &[1.0, 3.0], mask: None };
 /// let along = AttentionTangents { query: &[0.0], key: &[0.0, 1.0], value: &[0.0, 0.0] };
 /// let mut out = [0.0];
-/// tangent(sizes, 1.0, inputs, along, &mut out)?;
+/// tangent(sizes, 1.0, inputs, &[along], &mut out)?;
 /// assert_eq!(out, [0.5]);
 /// # Ok::<(), flashcliff::Error>(())
 /// ```
 ///
 /// # Errors
-/// The errors of [`forward`].
+/// The errors of [`forward`]; [`Error::InvalidOption`] for another number of changes than 1, 3 or 7.
 #[inline]
 pub fn tangent<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
     inputs: AttentionInputs<'_, T>,
-    along: AttentionTangents<'_, T>,
+    along: &[AttentionTangents<'_, T>],
     out: &mut [T],
 ) -> Result<(), Error> {
     T::attention_tangent(sizes, scale, inputs, along, out)
 }
 
-/// Computes the gradients of [`tangent`] from that of its output: by queries, keys, values and scores, which are
-/// second derivatives of attention, and by their changes, which are the gradients that [`backward`] writes.
+/// Computes the gradients of [`tangent`] from that of its output: of queries, keys, values and scores, and of their
+/// changes in the order of `along`. Along one direction the first are second derivatives of attention, and the gradients
+/// of changes are what [`backward`] writes.
 ///
 /// # Errors
-/// The errors of [`forward`].
+/// The errors of [`tangent`]; [`Error::InvalidOption`] for another number of gradients than one more than `along` has.
 #[inline]
 pub fn tangent_backward<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
     inputs: AttentionInputs<'_, T>,
-    along: AttentionTangents<'_, T>,
+    along: &[AttentionTangents<'_, T>],
     gradient: &[T],
-    gradients: [AttentionGradients<'_, T>; 2],
+    gradients: &mut [AttentionGradients<'_, T>],
 ) -> Result<(), Error> {
     T::attention_tangent_backward(sizes, scale, inputs, along, gradient, gradients)
 }
@@ -237,11 +246,11 @@ compiled_here! {
             sizes: AttentionSizes,
             scale: f64,
             inputs: AttentionInputs<'_, Self>,
-            along: AttentionTangents<'_, Self>,
+            along: &[AttentionTangents<'_, Self>],
             out: &mut [Self],
         ) -> Result<(), Error> {
             sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
-            sizes.check_inputs(along.query, along.key, along.value)?;
+            sizes.check_along(along)?;
             sizes.check_mask(inputs.mask)?;
             sizes.check_out(out)?;
             sizes.check_work(&inputs)?;
@@ -253,16 +262,23 @@ compiled_here! {
             sizes: AttentionSizes,
             scale: f64,
             inputs: AttentionInputs<'_, Self>,
-            along: AttentionTangents<'_, Self>,
+            along: &[AttentionTangents<'_, Self>],
             gradient: &[Self],
-            gradients: [AttentionGradients<'_, Self>; 2],
+            gradients: &mut [AttentionGradients<'_, Self>],
         ) -> Result<(), Error> {
             sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
-            sizes.check_inputs(along.query, along.key, along.value)?;
+            sizes.check_along(along)?;
             sizes.check_mask(inputs.mask)?;
             sizes.check_out(gradient)?;
             sizes.check_work(&inputs)?;
-            for to in &gradients {
+            if gradients.len() != along.len() + 1 {
+                return Err(Error::InvalidOption {
+                    option: "gradients",
+                    expected: "one more than changes",
+                    got: gradients.len() as f64,
+                });
+            }
+            for to in &*gradients {
                 sizes.check_inputs(to.query, to.key, to.value)?;
                 sizes.check_scores(to.scores.as_deref())?;
             }
@@ -277,6 +293,20 @@ impl AttentionSizes {
         check(&[self.groups, self.queries, self.features], query)?;
         check(&[self.groups, self.keys, self.features], key)?;
         check(&[self.groups, self.keys, self.width], value)
+    }
+
+    fn check_along<T>(self, along: &[AttentionTangents<'_, T>]) -> Result<(), Error> {
+        let directions = (1..=MOST_DIRECTIONS).find(|&count| along.len() + 1 == 1 << count);
+        if directions.is_none() {
+            return Err(Error::InvalidOption {
+                option: "along",
+                expected: "1, 3 or 7 changes, of one, two or three directions",
+                got: along.len() as f64,
+            });
+        }
+        along
+            .iter()
+            .try_for_each(|own| self.check_inputs(own.query, own.key, own.value))
     }
 
     fn check_mask<T>(self, mask: Option<AttentionMask<'_, T>>) -> Result<(), Error> {

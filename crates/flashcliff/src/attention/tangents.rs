@@ -1,18 +1,30 @@
-//! The directional derivative of attention, and its gradients, in blocks of queries with all their keys.
+//! Derivatives of attention along directions, and their gradients, in blocks of queries with all their keys.
+//!
+//! Inputs are jets: polynomials in `ε_1 … ε_n` with `ε_i² = 0`, whose component `s` belongs to the product of the `ε`
+//! of a set of directions, the bits of `s`. So products are `(x y)_s = Σ_{a ⊆ s} x_a y_{s∖a}`, and the component of all
+//! directions of what attention makes of jets is its derivative.
+//!
+//! With scores `S = scale Q Kᵀ`, the shares `P` of keys follow from their change along the last direction `i` of `s`,
+//! `P (S - R)` with sums `R` over keys:
 //!
 //! ```text
-//! O' = Ṗ V + P V',      Ṗ = P (W - R),   W = scale (Q' Kᵀ + Q K'ᵀ),   R_i = Σ_j P_ij W_ij
+//! P_s = Σ_{a ⊆ s∖i} P_a (S_{s∖a} - R_{s∖a}),   R_b = Σ_j Σ_{a ⊆ b∖i} P_a S_{b∖a},   O = P V
 //! ```
 //!
-//! With the gradient `G` of `O'`, and `E = G Vᵀ`, `D_i = Σ_j P_ij E_ij`, `Ṡ = P (E - D)` as in the gradient of
-//! attention, the gradient of `P` is `U = G V'ᵀ + W (E - D) - R E`, that of scores is `Z = P (U - Σ_j P_ij U_ij)`,
-//! and
+//! The gradients are the components of the backward pass of jets, with a gradient `G` of the result that is no jet:
 //!
-//! | of | gradient | of its change |
-//! |---|---|---|
-//! | queries | `scale (Z K + Ṡ K')` | `scale Ṡ K` |
-//! | keys | `scale (Zᵀ Q + Ṡᵀ Q')` | `scale Ṡᵀ Q` |
-//! | values | `Ṗᵀ G` | `Pᵀ G` |
+//! ```text
+//! E_s = G V_sᵀ,   D_s = Σ_j (P E)_s,   Z = P (E - D)
+//! ```
+//!
+//! | of | component of the jet |
+//! |---|---|
+//! | queries | `scale Z K` |
+//! | keys | `scale Zᵀ Q` |
+//! | values | `Pᵀ G` |
+//! | scores | `Z` |
+//!
+//! The gradient of component `s` of an input is the component of the other directions.
 
 use super::passes::{LANES, QUERIES, Tensors, blocks, fold, rows, sum};
 use super::{AttentionGradients, AttentionInputs, AttentionSizes, AttentionTangents};
@@ -20,13 +32,27 @@ use crate::kernel::tasks;
 use crate::operator::gemm::{Matrix, matmul, matmul_scaled};
 use crate::{Element, Loop, Tier};
 
-/// Inputs and their changes.
-type Given<'a, T> = (AttentionInputs<'a, T>, AttentionTangents<'a, T>);
+/// Inputs, and the further components of them.
+type Given<'a, T> = (AttentionInputs<'a, T>, &'a [AttentionTangents<'a, T>]);
 
-/// Both as matrices.
-struct Both<'a, T> {
-    own: Tensors<'a, T>,
-    along: Tensors<'a, T>,
+/// The subsets of a set, with what is left of it.
+fn subsets(set: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut next = Some(set);
+    std::iter::from_fn(move || {
+        let own = next?;
+        next = own.checked_sub(1).map(|below| below & set);
+        Some((own, set & !own))
+    })
+}
+
+/// A set without its last direction.
+fn without_last(set: usize) -> usize {
+    set & !(1 << set.ilog2())
+}
+
+/// The components of inputs as matrices.
+struct Jets<'a, T> {
+    components: Vec<Tensors<'a, T>>,
     scale: T,
     sizes: AttentionSizes,
 }
@@ -39,6 +65,14 @@ struct Block {
     key: usize,
 }
 
+/// A matrix of queries and keys for each component.
+struct Table<T> {
+    numbers: Vec<T>,
+    /// The numbers of a component.
+    len: usize,
+    keys: usize,
+}
+
 pub(super) fn forward<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
@@ -47,7 +81,7 @@ pub(super) fn forward<T: Element>(
 ) {
     let out = Matrix::rows(out.as_mut_ptr(), sizes.width);
     let per_group = sizes.queries.div_ceil(QUERIES);
-    let (both, out) = (&Both::new(sizes, scale, given), &out);
+    let (jets, out) = (&Jets::new(sizes, scale, given), &out);
     tasks::run::<T>(sizes.groups * per_group, &mut [], 0, |_, task| {
         let (group, start) = (task / per_group, task % per_group * QUERIES);
         let block = Block {
@@ -56,7 +90,7 @@ pub(super) fn forward<T: Element>(
             key: group * sizes.keys,
         };
         // SAFETY: lengths were checked, and each block of queries is in one task.
-        unsafe { both.forward_block(block, out.from(block.query, 0)) };
+        unsafe { jets.forward_block(block, out.from(block.query, 0)) };
     });
 }
 
@@ -65,12 +99,12 @@ pub(super) fn backward<T: Element>(
     scale: f64,
     given: Given<'_, T>,
     gradient: &[T],
-    gradients: [AttentionGradients<'_, T>; 2],
+    gradients: &mut [AttentionGradients<'_, T>],
 ) {
-    let both = &Both::new(sizes, scale, given);
+    let jets = &Jets::new(sizes, scale, given);
     let g = &Matrix::rows(gradient.as_ptr().cast_mut(), sizes.width);
-    let [to, of_along] = gradients.map(|to| To::new(sizes, to));
-    let to = &[to, of_along];
+    let to: Vec<To<T>> = gradients.iter_mut().map(|to| To::new(sizes, to)).collect();
+    let to = &to;
     tasks::run::<T>(sizes.groups, &mut [], 0, |_, group| {
         // SAFETY: lengths were checked, and each group is in one task.
         unsafe {
@@ -81,7 +115,7 @@ pub(super) fn backward<T: Element>(
                     count,
                     key: group * sizes.keys,
                 };
-                both.backward_block(block, g.from(block.query, 0), to);
+                jets.backward_block(block, g.from(block.query, 0), to);
             }
         }
     });
@@ -96,8 +130,8 @@ struct To<T> {
 }
 
 impl<T: Element> To<T> {
-    fn new(sizes: AttentionSizes, to: AttentionGradients<'_, T>) -> Self {
-        let scores = to.scores;
+    fn new(sizes: AttentionSizes, to: &mut AttentionGradients<'_, T>) -> Self {
+        let scores = to.scores.as_deref_mut();
         Self {
             query: Matrix::rows(to.query.as_mut_ptr(), sizes.features),
             key: Matrix::rows(to.key.as_mut_ptr(), sizes.features),
@@ -121,73 +155,102 @@ impl<T: Element> To<T> {
     }
 }
 
-impl<'a, T: Element> Both<'a, T> {
-    fn new(sizes: AttentionSizes, scale: f64, (own, along): Given<'a, T>) -> Self {
-        let AttentionTangents { query, key, value } = along;
-        let along = AttentionInputs {
-            query,
-            key,
-            value,
-            mask: None,
-        };
+impl<T: Element> Table<T> {
+    fn new(components: usize, count: usize, keys: usize) -> Self {
+        let len = count * keys;
         Self {
-            own: Tensors::new(sizes, own),
-            along: Tensors::new(sizes, along),
+            numbers: vec![T::default(); components * len],
+            len,
+            keys,
+        }
+    }
+
+    fn matrix(&mut self, component: usize) -> Matrix<T> {
+        let numbers = &mut self.numbers[component * self.len..][..self.len];
+        Matrix::rows(numbers.as_mut_ptr(), self.keys)
+    }
+
+    /// The rows of a component: at least one number each, as there may be no keys.
+    fn starts(&self) -> impl Iterator<Item = usize> + use<T> {
+        (0..self.len).step_by(self.keys.max(1))
+    }
+
+    fn row(&self, component: usize, start: usize) -> &[T] {
+        &self.numbers[component * self.len + start..][..self.keys]
+    }
+}
+
+impl<'a, T: Element> Jets<'a, T> {
+    fn new(sizes: AttentionSizes, scale: f64, (own, along): Given<'a, T>) -> Self {
+        let further = along.iter().map(|along| {
+            let AttentionTangents { query, key, value } = *along;
+            AttentionInputs {
+                query,
+                key,
+                value,
+                mask: None,
+            }
+        });
+        let components = [own].into_iter().chain(further);
+        Self {
+            components: components.map(|own| Tensors::new(sizes, own)).collect(),
             scale: T::from_f64(scale),
             sizes,
         }
     }
 
-    /// The weights of a block, and how its scores change.
-    fn weights(&self, block: Block) -> [Vec<T>; 2] {
+    /// The set of all directions.
+    fn all(&self) -> usize {
+        self.components.len() - 1
+    }
+
+    /// The shares of a block.
+    fn shares(&self, block: Block) -> Table<T> {
         let (keys, features) = (self.sizes.keys, self.sizes.features);
         let Block { query, count, key } = block;
-        let [mut weights, mut changes] = [(); 2].map(|()| vec![T::default(); count * keys]);
-        let scale = self.scale.to_f64();
-        self.own
-            .scores(scale, (query, count), (key, keys), &mut weights);
-        self.own.add_mask(keys, query, (0, keys), &mut weights);
+        let [mut shares, mut scores] =
+            [(); 2].map(|()| Table::new(self.components.len(), count, keys));
+        let (scale, own) = (self.scale.to_f64(), &self.components[0]);
+        let first = &mut shares.numbers[..count * keys];
+        own.scores(scale, (query, count), (key, keys), first);
+        own.add_mask(keys, query, (0, keys), first);
         Tier::best().run(Softmax {
-            scores: &mut weights,
+            scores: first,
             keys,
         });
-        let to = Matrix::rows(changes.as_mut_ptr(), keys);
-        let size = (count, features, keys);
-        // SAFETY: lengths were checked, and there is a change for each query and key of the block.
-        unsafe {
-            for (at, (left, right)) in [(&self.along, &self.own), (&self.own, &self.along)]
-                .into_iter()
-                .enumerate()
-            {
+        for set in 1..=self.all() {
+            let to = scores.matrix(set);
+            for (at, (left, right)) in subsets(set).enumerate() {
+                let [left, right] = [left, right].map(|of| &self.components[of]);
                 let (left, right) = (left.query.from(query, 0), right.key.from(key, 0));
-                matmul_scaled(size, to, left, right.transposed(), at > 0, self.scale);
+                let size = (count, features, keys);
+                // SAFETY: lengths were checked, and there is a score for each query and key of the block.
+                unsafe {
+                    matmul_scaled(size, to, left, right.transposed(), at > 0, self.scale);
+                }
             }
         }
-        [weights, changes]
+        Tier::best().run(Shares {
+            shares: &mut shares,
+            scores: &scores,
+            all: self.all(),
+        });
+        shares
     }
 
     /// # Safety
     /// `out` has the rows of the block, which nobody else uses.
     unsafe fn forward_block(&self, block: Block, out: Matrix<T>) {
         let AttentionSizes { keys, width, .. } = self.sizes;
-        let [mut weights, mut changes] = self.weights(block);
-        Tier::best().run(Changes {
-            weights: &weights,
-            changes: &mut changes,
-            keys,
-        });
-        let size = (block.count, keys, width);
-        let (own, along) = (
-            self.own.value.from(block.key, 0),
-            self.along.value.from(block.key, 0),
-        );
-        // SAFETY: lengths were checked, both vectors have an element for each query and key, and the caller promises the rest.
+        let mut shares = self.shares(block);
+        // SAFETY: lengths were checked, there is a share for each query and key, and the caller promises the rest.
         unsafe {
             rows(out, 0, block.count).fill(T::default());
-            let changes = Matrix::rows(changes.as_mut_ptr(), keys);
-            matmul(size, out, changes, own, true);
-            let weights = Matrix::rows(weights.as_mut_ptr(), keys);
-            matmul(size, out, weights, along, true);
+            for (set, others) in subsets(self.all()) {
+                let value = self.components[others].value.from(block.key, 0);
+                let size = (block.count, keys, width);
+                matmul(size, out, shares.matrix(set), value, true);
+            }
         }
     }
 
@@ -195,7 +258,7 @@ impl<'a, T: Element> Both<'a, T> {
     ///
     /// # Safety
     /// `g` has the rows of the block, and nobody else uses what is written.
-    unsafe fn backward_block(&self, block: Block, g: Matrix<T>, [to, of_along]: &[To<T>; 2]) {
+    unsafe fn backward_block(&self, block: Block, g: Matrix<T>, to: &[To<T>]) {
         let AttentionSizes {
             keys,
             width,
@@ -203,70 +266,44 @@ impl<'a, T: Element> Both<'a, T> {
             ..
         } = self.sizes;
         let Block { query, count, key } = block;
-        let [mut weights, changes] = self.weights(block);
-        let [mut slopes, mut second] = [(); 2].map(|()| vec![T::default(); count * keys]);
-        let [e, u] = [&mut slopes, &mut second].map(|own| Matrix::rows(own.as_mut_ptr(), keys));
-        let size = (count, width, keys);
-        // SAFETY: lengths were checked, and both vectors have an element for each query and key.
-        unsafe {
-            let values = [&self.own, &self.along].map(|own| own.value.from(key, 0).transposed());
-            matmul(size, e, g, values[0], false);
-            matmul(size, u, g, values[1], false);
+        let mut shares = self.shares(block);
+        let mut slopes = Table::new(self.components.len(), count, keys);
+        for (set, own) in self.components.iter().enumerate() {
+            let value = own.value.from(key, 0).transposed();
+            // SAFETY: lengths were checked, and there is a slope for each query and key.
+            unsafe { matmul((count, width, keys), slopes.matrix(set), g, value, false) };
         }
-        let mut moved = changes.clone();
-        Tier::best().run(Changes {
-            weights: &weights,
-            changes: &mut moved,
-            keys,
-        });
-        Tier::best().run(Second {
-            weights: &weights,
-            changes: &changes,
+        Tier::best().run(Slopes {
+            shares: &shares,
             slopes: &mut slopes,
-            second: &mut second,
-            keys,
+            all: self.all(),
         });
-        self.copy_scores(block, &second, to.scores);
-        self.copy_scores(block, &slopes, of_along.scores);
-        let matrix = |own: &mut [T]| Matrix::rows(own.as_mut_ptr(), keys);
-        let (p, moved) = (matrix(&mut weights), matrix(&mut moved));
-        let (s, z) = (matrix(&mut slopes), matrix(&mut second));
-        let (of_q, of_k, of_v) = (
-            (count, keys, features),
-            (keys, count, features),
-            (keys, count, width),
-        );
-        let of =
-            |tensors: &Tensors<'_, T>| (tensors.query.from(query, 0), tensors.key.from(key, 0));
-        let ((q, k), (q1, k1)) = (of(&self.own), of(&self.along));
-        let scaled = |size, to, left, right| {
-            // SAFETY: the sizes match the tiles and the rows, and the caller promises the rest.
-            unsafe { matmul_scaled(size, to, left, right, true, self.scale) }
-        };
-        let (to_q, to_k) = (to.query.from(query, 0), to.key.from(key, 0));
-        scaled(of_q, to_q, z, k);
-        scaled(of_q, to_q, s, k1);
-        scaled(of_k, to_k, z.transposed(), q);
-        scaled(of_k, to_k, s.transposed(), q1);
-        let (to_q, to_k) = (of_along.query.from(query, 0), of_along.key.from(key, 0));
-        scaled(of_q, to_q, s, k);
-        scaled(of_k, to_k, s.transposed(), q);
-        // SAFETY: as above.
-        unsafe {
-            matmul(of_v, to.value.from(key, 0), moved.transposed(), g, true);
-            matmul(of_v, of_along.value.from(key, 0), p.transposed(), g, true);
+        let (of_q, of_k) = ((count, keys, features), (keys, count, features));
+        for (set, to) in to.iter().enumerate() {
+            let others = self.all() & !set;
+            for (of, of_input) in subsets(others) {
+                let (z, own) = (slopes.matrix(of), &self.components[of_input]);
+                let (to_q, to_k) = (to.query.from(query, 0), to.key.from(key, 0));
+                let (q, k) = (own.query.from(query, 0), own.key.from(key, 0));
+                // SAFETY: the sizes match the tiles and the rows, and the caller promises the rest.
+                unsafe {
+                    matmul_scaled(of_q, to_q, z, k, true, self.scale);
+                    matmul_scaled(of_k, to_k, z.transposed(), q, true, self.scale);
+                }
+            }
+            let (to_v, p) = (to.value.from(key, 0), shares.matrix(others).transposed());
+            // SAFETY: as above.
+            unsafe { matmul((keys, count, width), to_v, p, g, true) };
+            if let Some(to) = to.scores {
+                let from = &slopes.numbers[others * slopes.len..][..slopes.len];
+                // SAFETY: lengths were checked, and each group is in one task.
+                unsafe { rows(to, query, count) }.copy_from_slice(from);
+            }
         }
-    }
-
-    /// Copies the gradients of scores of a block, if they are wanted.
-    fn copy_scores(&self, block: Block, from: &[T], to: Option<Matrix<T>>) {
-        let Some(to) = to else { return };
-        // SAFETY: lengths were checked, and each group is in one task.
-        unsafe { rows(to, block.query, block.count) }.copy_from_slice(from);
     }
 }
 
-/// Turns rows of scores into weights. Rows without a key that the mask shows have none.
+/// Turns rows of scores into shares. Rows without a key that the mask shows have none.
 struct Softmax<'a, T> {
     scores: &'a mut [T],
     keys: usize,
@@ -288,84 +325,107 @@ impl<T: Element> Loop for Softmax<'_, T> {
             row.iter_mut()
                 .for_each(|score| *score = (*score - largest).exp());
             let total = sum(row);
-            row.iter_mut().for_each(|weight| *weight = *weight / total);
+            row.iter_mut().for_each(|share| *share = *share / total);
         }
     }
 }
 
-/// Turns changes of scores into changes of weights.
-struct Changes<'a, T> {
-    weights: &'a [T],
-    changes: &'a mut [T],
-    keys: usize,
+/// Adds the components of shares after the first, from scores.
+struct Shares<'a, T> {
+    shares: &'a mut Table<T>,
+    scores: &'a Table<T>,
+    all: usize,
 }
 
-impl<T: Element> Loop for Changes<'_, T> {
+impl<T: Element> Loop for Shares<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let keys = self.keys.max(1);
-        let rows = self.changes.chunks_exact_mut(keys);
-        for (row, weights) in rows.zip(self.weights.chunks_exact(keys)) {
-            centre(row, weights);
+        let Self {
+            shares,
+            scores,
+            all,
+        } = self;
+        let mut sums = vec![T::default(); all + 1];
+        for start in shares.starts() {
+            for set in 1..=all {
+                sums[set] = T::default();
+                for (own, _) in subsets(without_last(set)) {
+                    let of_scores = scores.row(set & !own, start);
+                    sums[set] += product(of_scores, shares.row(own, start));
+                }
+                let (before, after) = shares.numbers.split_at_mut(set * shares.len);
+                let to = &mut after[start..][..shares.keys];
+                for (own, _) in subsets(without_last(set)) {
+                    let (left, sum) = (set & !own, sums[set & !own]);
+                    let given = before[own * shares.len + start..][..shares.keys].iter();
+                    let given = given.zip(scores.row(left, start));
+                    for (to, (&share, &score)) in to.iter_mut().zip(given) {
+                        *to += share * (score - sum);
+                    }
+                }
+            }
         }
     }
 }
 
-/// Turns gradients of weights `E` into gradients of scores, and `G V'ᵀ` into the second derivatives by scores.
-struct Second<'a, T> {
-    weights: &'a [T],
-    changes: &'a [T],
-    slopes: &'a mut [T],
-    second: &'a mut [T],
-    keys: usize,
+/// Turns gradients of shares into gradients of scores.
+struct Slopes<'a, T> {
+    shares: &'a Table<T>,
+    slopes: &'a mut Table<T>,
+    all: usize,
 }
 
-impl<T: Element> Loop for Second<'_, T> {
+impl<T: Element> Loop for Slopes<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let keys = self.keys.max(1);
-        let given = self.weights.chunks_exact(keys);
-        let given = given.zip(self.changes.chunks_exact(keys));
-        let to = self.slopes.chunks_exact_mut(keys);
-        let to = to.zip(self.second.chunks_exact_mut(keys));
-        for ((weights, changes), (slopes, second)) in given.zip(to) {
-            let (r, d) = (mean(changes, weights), mean(slopes, weights));
-            for ((second, &change), &slope) in second.iter_mut().zip(changes).zip(&*slopes) {
-                *second += change * (slope - d) - r * slope;
+        let Self {
+            shares,
+            slopes,
+            all,
+        } = self;
+        let mut sums = vec![T::default(); all + 1];
+        for start in shares.starts() {
+            for (set, sum) in sums.iter_mut().enumerate() {
+                *sum = T::default();
+                for (own, others) in subsets(set) {
+                    *sum += product(slopes.row(others, start), shares.row(own, start));
+                }
             }
-            for (slope, &weight) in slopes.iter_mut().zip(weights) {
-                *slope = weight * (*slope - d);
+            // A component reads itself and components of fewer directions, which come later.
+            for set in (0..=all).rev() {
+                let (before, after) = slopes.numbers.split_at_mut(set * slopes.len);
+                let to = &mut after[start..][..slopes.keys];
+                for (to, &share) in to.iter_mut().zip(shares.row(0, start)) {
+                    *to = share * (*to - sums[set]);
+                }
+                for (own, others) in subsets(set).filter(|(own, _)| *own > 0) {
+                    let given = before[others * slopes.len + start..][..slopes.keys].iter();
+                    let given = given.zip(shares.row(own, start));
+                    for (to, (&slope, &share)) in to.iter_mut().zip(given) {
+                        *to += share * (slope - sums[others]);
+                    }
+                }
             }
-            centre(second, weights);
         }
     }
 }
 
-/// Takes from each number the mean by weights, and multiplies it by its weight.
+/// The sum of products of two rows.
 #[inline(always)]
-fn centre<T: Element>(row: &mut [T], weights: &[T]) {
-    let shared = mean(row, weights);
-    for (number, &weight) in row.iter_mut().zip(weights) {
-        *number = weight * (*number - shared);
-    }
-}
-
-/// The mean by weights whose sum is 1.
-#[inline(always)]
-fn mean<T: Element>(row: &[T], weights: &[T]) -> T {
+fn product<T: Element>(row: &[T], shares: &[T]) -> T {
     let mut lanes = [T::default(); LANES];
     let whole = row.len() - row.len() % LANES;
     for at in (0..whole).step_by(LANES) {
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += row[at + lane] * weights[at + lane];
+            *sum += row[at + lane] * shares[at + lane];
         }
     }
     for (at, sum) in (whole..row.len()).zip(&mut lanes) {
-        *sum += row[at] * weights[at];
+        *sum += row[at] * shares[at];
     }
     sum(&lanes)
 }

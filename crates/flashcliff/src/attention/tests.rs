@@ -367,7 +367,14 @@ impl Case<f64> {
 
     fn tangent(&self, along: &Self) -> Vec<f64> {
         let mut out = vec![f64::NAN; self.sizes.groups * self.sizes.queries * self.sizes.width];
-        tangent(self.sizes, SCALE, self.inputs(), along.tangents(), &mut out).unwrap();
+        tangent(
+            self.sizes,
+            SCALE,
+            self.inputs(),
+            &[along.tangents()],
+            &mut out,
+        )
+        .unwrap();
         out
     }
 
@@ -377,7 +384,7 @@ impl Case<f64> {
         let lens = [&self.query, &self.key, &self.value].map(Vec::len);
         let lens = [lens[0], lens[1], lens[2], scores];
         let mut to = [lens; 2].map(|lens| lens.map(|len| vec![f64::NAN; len]));
-        let gradients = to.each_mut().map(|to| {
+        let mut gradients = to.each_mut().map(|to| {
             let [query, key, value, scores] = to;
             AttentionGradients {
                 query,
@@ -386,8 +393,8 @@ impl Case<f64> {
                 scores: Some(scores),
             }
         });
-        let (inputs, along) = (self.inputs(), along.tangents());
-        tangent_backward(self.sizes, SCALE, inputs, along, gradient, gradients).unwrap();
+        let (inputs, along) = (self.inputs(), [along.tangents()]);
+        tangent_backward(self.sizes, SCALE, inputs, &along, gradient, &mut gradients).unwrap();
         to
     }
 }
@@ -475,4 +482,128 @@ fn gradients_of_tangents_are_differences() {
             );
         }
     }
+}
+
+/// The components of jets along some directions, after a case.
+fn jets(case: &Case<f64>, directions: usize) -> Vec<Case<f64>> {
+    let drawn = |at: usize| {
+        let lens = [&case.query, &case.key, &case.value].map(Vec::len);
+        let [query, key, value] = [0, 1, 2].map(|part| values(lens[part], (31 * at + part) as u64));
+        Case {
+            query,
+            key,
+            value,
+            ..changes(case)
+        }
+    };
+    (1..1 << directions).map(drawn).collect()
+}
+
+impl Case<f64> {
+    fn tangent_of(&self, along: &[Self]) -> Vec<f64> {
+        let mut out = vec![f64::NAN; self.sizes.groups * self.sizes.queries * self.sizes.width];
+        let along: Vec<_> = along.iter().map(Self::tangents).collect();
+        tangent(self.sizes, SCALE, self.inputs(), &along, &mut out).unwrap();
+        out
+    }
+
+    /// The gradients of all components, queries, keys and values one after another.
+    fn tangent_gradients(&self, along: &[Self], gradient: &[f64]) -> Vec<Vec<f64>> {
+        let own = [&self.query, &self.key, &self.value].map(Vec::len);
+        let mut to = vec![vec![f64::NAN; own.iter().sum()]; along.len() + 1];
+        let gradients = to.iter_mut().map(|to| {
+            let (query, rest) = to.split_at_mut(own[0]);
+            let (key, value) = rest.split_at_mut(own[1]);
+            AttentionGradients {
+                query,
+                key,
+                value,
+                scores: None,
+            }
+        });
+        let (mut gradients, along): (Vec<_>, Vec<_>) = (
+            gradients.collect(),
+            along.iter().map(Self::tangents).collect(),
+        );
+        let inputs = self.inputs();
+        tangent_backward(self.sizes, SCALE, inputs, &along, gradient, &mut gradients).unwrap();
+        to
+    }
+
+    fn all(&self) -> Vec<f64> {
+        [&self.query[..], &self.key, &self.value].concat()
+    }
+}
+
+/// Along one more direction a derivative is a difference, and the product of its gradients with changes is the product
+/// of the result's gradient with that difference.
+#[test]
+fn derivatives_of_each_order_are_differences() {
+    let sizes = (2, 66, 19, 3, 5);
+    for (case, directions) in [Case::new(sizes), Case::masked(sizes)]
+        .iter()
+        .flat_map(|case| (1..=MOST_DIRECTIONS).map(move |count| (case, count)))
+    {
+        let own = jets(case, directions);
+        let gradient = values(
+            case.sizes.groups * case.sizes.queries * case.sizes.width,
+            17,
+        );
+        let changes: Vec<_> = (0..1 << directions)
+            .map(|at| jets(case, directions + 1)[(1 << directions) - 1 + at].clone())
+            .collect();
+        let moved = |step: f64| {
+            let along = own.iter().zip(&changes[1..]);
+            let along: Vec<_> = along.map(|(own, by)| own.moved(by, step)).collect();
+            case.moved(&changes[0], step).tangent_of(&along)
+        };
+        let pairs = moved(1e-5).into_iter().zip(moved(-1e-5));
+        let difference: Vec<f64> = pairs
+            .map(|(after, before)| (after - before) / 2e-5)
+            .collect();
+        let largest = difference
+            .iter()
+            .fold(1.0, |most: f64, own| most.max(own.abs()));
+        if directions < MOST_DIRECTIONS {
+            let along: Vec<_> = own.iter().chain(&changes).cloned().collect();
+            for (found, expected) in case.tangent_of(&along).iter().zip(&difference) {
+                let apart = (found - expected).abs();
+                assert!(apart < 1e-7 * largest, "{directions}: {found}, {expected}");
+            }
+        }
+        let gradients = case.tangent_gradients(&own, &gradient);
+        let pairs = gradients.iter().zip(&changes);
+        let found: f64 = pairs.map(|(of, by)| product(of, &by.all())).sum();
+        let expected = product(&gradient, &difference);
+        let bound = 1e-7 * largest * gradient.len() as f64;
+        assert!(
+            (found - expected).abs() < bound,
+            "{directions}: {found}, {expected}"
+        );
+    }
+}
+
+#[test]
+fn changes_are_of_one_to_three_directions() {
+    let case = Case::new((1, 2, 2, 1, 1));
+    let mut out = vec![0.0; 2];
+    for count in [0, 2, 15] {
+        let along = changes(&case);
+        let along = vec![along.tangents(); count];
+        let result = tangent(case.sizes, 1.0, case.inputs(), &along, &mut out);
+        assert!(
+            matches!(result, Err(Error::InvalidOption { .. })),
+            "{count}"
+        );
+    }
+    let own = changes(&case);
+    let result = tangent_backward(
+        case.sizes,
+        1.0,
+        case.inputs(),
+        &[own.tangents()],
+        &out,
+        &mut [],
+    );
+    assert!(matches!(result, Err(Error::InvalidOption { .. })));
 }

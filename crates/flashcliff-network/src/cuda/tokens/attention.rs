@@ -26,9 +26,9 @@ pub(super) struct Heads {
     pub(super) step: tokens::Attention,
     /// The widths of features in memory: of queries and keys, and of values.
     pub(super) widths: [usize; 2],
-    /// Which half of the channels of each input this is about, where the other half are their changes, or what
-    /// changes; `None` where there are no changes.
-    pub(super) half: Option<usize>,
+    /// Which component of jets this is about, of how many that the channels of each input have; `None` where inputs are
+    /// no jets.
+    pub(super) component: Option<[usize; 2]>,
 }
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Attention {
             items: Items::of_norms(&step.geometry.norms())?,
             step: step.clone(),
             widths: fused.unwrap_or_else(|| features(step)),
-            half: None,
+            component: None,
         };
         let way = match fused {
             Some(_) => Way::Fused(Fused::new(step, device, sizes)?),
@@ -162,9 +162,11 @@ impl Heads {
         let every = set(&mut (0..head.blades));
         let has_points = head.points.is_some();
         let side_channels = step.sides()[side];
-        let (all, before) = match self.half {
+        let (all, before) = match self.component {
             None => (side_channels, Channels::default()),
-            Some(half) => (side_channels.and(side_channels), side_channels.times(half)),
+            Some([component, count]) => {
+                (side_channels.times(count), side_channels.times(component))
+            }
         };
         let parts = step.places_of(side).map(|place| {
             let own = head.channels().times(place.heads);

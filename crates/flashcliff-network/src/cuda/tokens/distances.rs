@@ -2,7 +2,7 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::rows::{RowPoints, Rows};
+use flashcliff::cuda::rows::{RowJets, RowPoints};
 
 use super::constants::{Constants, Table};
 use super::{Given, Ready, Site, Sizes, To};
@@ -12,7 +12,7 @@ use crate::{Error, tokens};
 
 #[derive(Debug)]
 pub(super) struct Distances {
-    rows: Rows,
+    jets: RowJets,
     step: tokens::Distances,
     units: Table,
     slots: Table,
@@ -37,7 +37,7 @@ impl Distances {
         });
         let slots: Vec<i64> = step.slots().iter().map(|&slot| slot as i64).collect();
         Ok(Self {
-            rows: Rows::new(device, sizes.dtype)?,
+            jets: RowJets::new(device, sizes.dtype, step.directions)?,
             units: constants.indices(&of_units.collect::<Vec<i64>>())?,
             slots: constants.indices(&slots)?,
             count: units.len(),
@@ -54,7 +54,6 @@ impl Distances {
             count: self.count,
             blades: self.step.attention.head.blades,
             channels: [own.multivectors, own.scalars],
-            along: self.step.is_derivative,
             first: points.first,
             coordinates: points.coordinates,
             weights: self.step.len(),
@@ -84,7 +83,7 @@ impl Ready for Distances {
         let (target, count, points) = (site.target(), site.sizes.rows(), self.points(site, given));
         // SAFETY: tables name columns, blades and weights of the step; the caller promises the rest.
         Ok(unsafe {
-            self.rows
+            self.jets
                 .point_features(target, points, count, [given.x, y])
         }?)
     }
@@ -104,7 +103,7 @@ impl Ready for Distances {
         // SAFETY: the room has the elements of all; as in `forward`.
         unsafe {
             let (target, read) = (site.target(), [given.x, g]);
-            self.rows
+            self.jets
                 .point_features_gradient(target, points, rows, read, written)?;
             match to.parameters {
                 Some(to) => site.column_sums([rows, count], &[(0, count)], [shares, partials, to]),

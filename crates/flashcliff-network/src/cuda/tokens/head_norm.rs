@@ -2,7 +2,7 @@
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::rows::{RowNorms, Rows};
+use flashcliff::cuda::rows::{RowJets, RowNorms};
 
 use super::constants::{Constants, Table};
 use super::{Given, Ready, Site, Sizes, To};
@@ -12,13 +12,12 @@ use crate::tokens::{self, joint, norm};
 
 #[derive(Debug)]
 pub(super) struct HeadNorm {
-    rows: Rows,
+    jets: RowJets,
     groups: Table,
     units: Table,
     columns: Table,
     count: usize,
     widths: [usize; 2],
-    along: bool,
 }
 
 /// The tables of groups, of units and of columns.
@@ -30,21 +29,18 @@ struct Tables {
 }
 
 impl Tables {
-    /// The tables of a step. Rows of tokens have twice the channels of results if they have changes.
+    /// The tables of a step. Rows of tokens have the channels of results for each component.
     fn of(step: &tokens::HeadNorm) -> Self {
         let (own, blades) = (step.channels(), step.attention.head.blades);
         let scalars = blades * own.multivectors;
-        let times = if step.is_derivative { 2 } else { 1 };
+        let count = step.components();
         let places = |at: usize| match at.checked_sub(scalars) {
             None => {
                 let (blade, column) = (at / own.multivectors, at % own.multivectors);
-                let first = times * blade * own.multivectors + column;
-                [at, first, first + own.multivectors]
+                let first = count * blade * own.multivectors + column;
+                [at, first, own.multivectors]
             }
-            Some(scalar) => {
-                let first = times * scalars + scalar;
-                [at, first, first + own.scalars]
-            }
+            Some(scalar) => [at, count * scalars + scalar, own.scalars],
         };
         let mut tables = Self::default();
         for group in step.groups_of_a_row() {
@@ -100,13 +96,12 @@ impl HeadNorm {
         let tables = Tables::of(step);
         let blades = step.attention.head.blades;
         Ok(Self {
-            rows: Rows::new(device, sizes.dtype)?,
+            jets: RowJets::new(device, sizes.dtype, step.directions)?,
             count: tables.groups.len() / 4,
             groups: constants.indices(&tables.groups)?,
             units: constants.indices(&tables.units)?,
             columns: constants.indices(&tables.columns)?,
             widths: [step.channels(), step.input()].map(|own| own.width_over(blades)),
-            along: step.is_derivative,
         })
     }
 
@@ -119,7 +114,6 @@ impl HeadNorm {
             columns,
             count: self.count,
             widths: self.widths,
-            along: self.along,
             least: norm::EPS,
             of_scalars: norm::SCALAR_EPS,
             of_both: joint::EPS,
@@ -132,7 +126,7 @@ impl Ready for HeadNorm {
         let (target, count) = (site.target(), site.sizes.rows());
         // SAFETY: tables name columns of the rows; the caller promises the rest.
         Ok(unsafe {
-            self.rows
+            self.jets
                 .norms(target, self.norms(site), count, [given.x, y])
         }?)
     }
@@ -148,7 +142,7 @@ impl Ready for HeadNorm {
         let (target, count, norms) = (site.target(), site.sizes.rows(), self.norms(site));
         let places = [given.x, g, to];
         // SAFETY: as in `forward`.
-        Ok(unsafe { self.rows.norms_gradient(target, norms, count, places) }?)
+        Ok(unsafe { self.jets.norms_gradient(target, norms, count, places) }?)
     }
 }
 
@@ -172,7 +166,8 @@ mod tests {
             for unit in group[0]..group[1] {
                 let own: Vec<_> = (units[3 * unit as usize]..units[3 * unit as usize + 1])
                     .map(|column| {
-                        let [x, u] = [1, 2].map(|side| tokens[at(&columns, 4 * column + side)]);
+                        let [first, next] = [1, 2].map(|side| at(&columns, 4 * column + side));
+                        let [x, u] = [first, first + next].map(|place| tokens[place]);
                         let norm = columns[4 * column as usize + 3] as f64;
                         (at(&columns, 4 * column), x, u, norm)
                     })

@@ -1,4 +1,4 @@
-//! The derivative of attention by matrix products, with all scores of a sample in memory.
+//! Derivatives of attention by matrix products, with all components of scores of a sample in memory.
 //!
 //! The passes on the CPU have the same formulas. Nothing is kept: the backward pass computes features and shares again.
 
@@ -6,28 +6,29 @@ use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::Items;
 use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
-use flashcliff::cuda::rows::Rows;
+use flashcliff::cuda::rows::{RowJets, RowTables, Rows};
 
 use super::attention::{Heads, elements, features};
 use super::scores::{Groups, folds, is_in_order, regroup, row_scores, workspace_bytes};
 use super::{Given, Ready, Site, Sizes, To};
 use crate::Error;
-use crate::cuda::room::Room;
+use crate::cuda::room::{ALIGNED, Room};
 use crate::tokens;
 
 #[derive(Debug)]
 pub(super) struct AttentionTangent {
-    /// The heads of tokens, and of their changes.
-    heads: [Heads; 2],
+    /// The heads of each component of tokens.
+    heads: Vec<Heads>,
     rows: Rows,
+    jets: RowJets,
     products: Products,
 }
 
-/// The products of the groups of a batch, each in place of what is there, and added to it.
+/// The products of the groups of a batch: each in place of what is there, or added to it.
 #[derive(Clone, Copy, Debug)]
 struct Products {
     scores: MatrixProduct,
-    /// The changes of scores, multiplied by their factor.
+    /// The components of scores after the first, multiplied by their factor.
     changes: [MatrixProduct; 2],
     out: [MatrixProduct; 2],
     of_shares: MatrixProduct,
@@ -78,18 +79,43 @@ impl Products {
     }
 }
 
+/// A part of memory for each component, in equal distances.
+#[derive(Clone, Copy)]
+struct Parts {
+    first: CUdeviceptr,
+    bytes: usize,
+}
+
+impl Parts {
+    fn at(self, component: usize) -> CUdeviceptr {
+        let apart = self.bytes.next_multiple_of(ALIGNED);
+        self.first + (component * apart) as CUdeviceptr
+    }
+
+    /// The bytes of so many parts of so many bytes.
+    fn room(components: usize, bytes: usize) -> usize {
+        components * bytes.next_multiple_of(ALIGNED)
+    }
+}
+
 /// What both passes compute first.
 #[derive(Clone, Copy)]
 struct Shared {
     /// Features in the order of rows, which the pass may use again.
     in_rows: [CUdeviceptr; 3],
-    /// Queries, keys and values in the order of groups, and their changes.
-    own: [CUdeviceptr; 3],
-    along: [CUdeviceptr; 3],
-    /// The shares of keys, and the changes of scores.
-    shares: CUdeviceptr,
-    changes: CUdeviceptr,
+    /// Queries, keys and values in the order of groups.
+    features: [Parts; 3],
+    shares: Parts,
+    /// The components of scores after the first, and then what the backward pass makes of gradients of shares.
+    scores: Parts,
     workspace: CUdeviceptr,
+}
+
+/// The subsets of a set, with what is left of it.
+fn subsets(set: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..=set)
+        .filter(move |own| own & !set == 0)
+        .map(move |own| (own, set & !own))
 }
 
 impl AttentionTangent {
@@ -98,22 +124,23 @@ impl AttentionTangent {
         device: &Device,
         sizes: &Sizes,
     ) -> Result<Self, Error> {
-        let own = &step.attention;
+        let (own, components) = (&step.attention, step.components());
         let products = Products::new(own, sizes);
         for product in products.all() {
             product.prepare(device)?;
         }
-        let heads = |half| -> Result<Heads, Error> {
+        let heads = |component| -> Result<Heads, Error> {
             Ok(Heads {
                 items: Items::of_norms(&own.geometry.norms())?,
                 step: own.clone(),
                 widths: features(own),
-                half: Some(half),
+                component: Some([component, components]),
             })
         };
         Ok(Self {
-            heads: [heads(0)?, heads(1)?],
+            heads: (0..components).map(heads).collect::<Result<_, _>>()?,
             rows: Rows::new(device, sizes.dtype)?,
+            jets: RowJets::new(device, sizes.dtype, step.directions)?,
             products,
         })
     }
@@ -122,25 +149,36 @@ impl AttentionTangent {
         &self.heads[0].step
     }
 
+    /// The set of all directions.
+    fn all(&self) -> usize {
+        self.heads.len() - 1
+    }
+
+    /// The bytes of a component of queries, of keys and of values.
+    fn feature_bytes(&self, sizes: &Sizes) -> [usize; 3] {
+        elements(self.step(), sizes, self.heads[0].widths).map(|count| sizes.bytes(count))
+    }
+
+    /// The bytes of a component of scores.
+    fn score_bytes(&self, sizes: &Sizes) -> usize {
+        sizes.bytes(Groups::of(self.step(), sizes).scores())
+    }
+
     /// The memory of [`Shared`].
-    fn shared_room(&self, sizes: &Sizes) -> Room<12> {
-        let step = self.step();
-        let [query, key, value] =
-            elements(step, sizes, self.heads[0].widths).map(|count| sizes.bytes(count));
-        let in_rows = |bytes| if is_in_order(step) { 0 } else { bytes };
-        let scores = sizes.bytes(Groups::of(step, sizes).scores());
+    fn shared_room(&self, sizes: &Sizes) -> Room<9> {
+        let features = self.feature_bytes(sizes);
+        let in_rows = |bytes| if is_in_order(self.step()) { 0 } else { bytes };
+        let of = |bytes| Parts::room(self.heads.len(), bytes);
+        let ([query, key, value], scores) = (features, self.score_bytes(sizes));
         Room::new([
             in_rows(query),
             in_rows(key),
             in_rows(value),
-            query,
-            key,
-            value,
-            query,
-            key,
-            value,
-            scores,
-            scores,
+            of(query),
+            of(key),
+            of(value),
+            of(scores),
+            of(scores),
             workspace_bytes(&self.products.all()),
         ])
     }
@@ -150,19 +188,24 @@ impl AttentionTangent {
         sizes.bytes(sizes.rows() * self.step().heads * self.heads[0].widths[1])
     }
 
-    /// The gradients of what queries attend to, of shares and of their changes, of features and of their changes, and
-    /// what is between the gradient of scores and that of a mask.
-    fn backward_room(&self, sizes: &Sizes, to: To) -> Room<11> {
-        let step = self.step();
-        let [query, key, value] =
-            elements(step, sizes, self.heads[0].widths).map(|count| sizes.bytes(count));
-        let scores = sizes.bytes(Groups::of(step, sizes).scores());
-        let between = folds(step, sizes, to).map_or([0; 2], |folds| folds.between());
+    /// The gradients of what queries attend to, and of the features of a component, and what is between the gradient of
+    /// scores and that of a mask.
+    fn backward_room(&self, sizes: &Sizes, to: To) -> Room<6> {
+        let [query, key, value] = self.feature_bytes(sizes);
+        let between = folds(self.step(), sizes, to).map_or([0; 2], |folds| folds.between());
         let [first, second] = between.map(|count| sizes.bytes(count));
-        let out = self.out_bytes(sizes);
-        Room::new([
-            out, scores, scores, query, key, value, query, key, value, first, second,
-        ])
+        Room::new([self.out_bytes(sizes), query, key, value, first, second])
+    }
+
+    /// The tables of shares and of scores.
+    fn tables(&self, sizes: &Sizes) -> RowTables {
+        let groups = Groups::of(self.step(), sizes);
+        let bytes = self.score_bytes(sizes).next_multiple_of(ALIGNED);
+        RowTables {
+            rows: groups.count * groups.queries,
+            keys: groups.keys,
+            apart: bytes / sizes.bytes(1),
+        }
     }
 
     /// Writes what both passes need. More memory comes after theirs.
@@ -170,52 +213,69 @@ impl AttentionTangent {
     /// # Safety
     /// The contract of [`Ready::forward`] holds.
     unsafe fn shared(&self, site: &Site<'_>, given: Given) -> Result<Shared, Error> {
-        let (step, products) = (self.step(), &self.products);
-        let room = self.shared_room(&site.sizes).at(given.workspace);
-        let [first, second, third, rest @ ..] = room;
+        let (step, sizes, products) = (self.step(), &site.sizes, &self.products);
+        let room = self.shared_room(sizes).at(given.workspace);
         let [
             query,
             key,
             value,
-            query1,
-            key1,
-            value1,
+            queries,
+            keys,
+            values,
             shares,
-            changes,
+            scores,
             workspace,
-        ] = rest;
-        let in_rows = [first, second, third];
-        let (own, along) = ([query, key, value], [query1, key1, value1]);
+        ] = room;
+        let of = self.feature_bytes(sizes);
+        let parts = |first, bytes| Parts { first, bytes };
+        let score_bytes = self.score_bytes(sizes);
+        let shared = Shared {
+            in_rows: [query, key, value],
+            features: [
+                parts(queries, of[0]),
+                parts(keys, of[1]),
+                parts(values, of[2]),
+            ],
+            shares: parts(shares, score_bytes),
+            scores: parts(scores, score_bytes),
+            workspace,
+        };
+        let Shared {
+            features,
+            shares,
+            scores,
+            ..
+        } = shared;
         // SAFETY: the room has the elements of all; the caller promises the rest.
         unsafe {
-            for (heads, grouped) in self.heads.iter().zip([own, along]) {
+            for (component, heads) in self.heads.iter().enumerate() {
+                let grouped = features.map(|own| own.at(component));
                 if is_in_order(step) {
                     heads.write(site, given, grouped)?;
                 } else {
-                    heads.write(site, given, in_rows)?;
-                    regroup(&self.rows, heads, site, [in_rows, grouped], false)?;
+                    heads.write(site, given, shared.in_rows)?;
+                    let places = [shared.in_rows, grouped];
+                    regroup(&self.rows, heads, site, places, false)?;
                 }
             }
-            site.multiply(products.scores, [query, key, shares, workspace])?;
-            let scores = row_scores(step, site, given);
-            self.rows.softmax(site.target(), scores, shares)?;
-            site.multiply(products.changes[0], [query1, key, changes, workspace])?;
-            site.multiply(products.changes[1], [query, key1, changes, workspace])?;
+            let product = |left, right, to| {
+                let [query, key, _] = features;
+                [query.at(left), key.at(right), to, workspace]
+            };
+            site.multiply(products.scores, product(0, 0, shares.at(0)))?;
+            let own = row_scores(step, site, given);
+            self.rows.softmax(site.target(), own, shares.at(0))?;
+            for set in 1..=self.all() {
+                for (at, (left, right)) in subsets(set).enumerate() {
+                    let adds = usize::from(at > 0);
+                    site.multiply(products.changes[adds], product(left, right, scores.at(set)))?;
+                }
+            }
+            let tables = [shares.first, scores.first];
+            self.jets
+                .softmax(site.target(), self.tables(sizes), tables)?;
         }
-        Ok(Shared {
-            in_rows,
-            own,
-            along,
-            shares,
-            changes,
-            workspace,
-        })
-    }
-
-    /// The rows of scores, and the keys.
-    fn matrix(&self, sizes: &Sizes) -> [usize; 2] {
-        let groups = Groups::of(self.step(), sizes);
-        [groups.count * groups.queries, groups.keys]
+        Ok(shared)
     }
 
     /// The memory after what [`Self::shared`] writes.
@@ -223,7 +283,7 @@ impl AttentionTangent {
         given.workspace + self.shared_room(sizes).bytes() as CUdeviceptr
     }
 
-    /// Writes the gradients of the inputs from the gradients of features and of their changes.
+    /// Writes the gradients of a component of the inputs from the gradients of its features.
     ///
     /// # Safety
     /// The contract of [`Ready::forward`] holds.
@@ -231,24 +291,21 @@ impl AttentionTangent {
         &self,
         site: &Site<'_>,
         given: Given,
-        (shared, of): (&Shared, [[CUdeviceptr; 3]; 2]),
+        (shared, heads, of): (&Shared, &Heads, [CUdeviceptr; 3]),
         to: To,
     ) -> Result<(), Error> {
         let to = [to.x, to.other].map(Option::unwrap_or_default);
-        for (heads, grouped) in self.heads.iter().zip(of) {
-            // SAFETY: the order of the stream keeps what both halves have in one place apart; the caller promises the rest.
-            unsafe {
-                let features = match is_in_order(self.step()) {
-                    true => grouped,
-                    false => {
-                        regroup(&self.rows, heads, site, [grouped, shared.in_rows], true)?;
-                        shared.in_rows
-                    }
-                };
-                heads.write_gradient(site, given, features, to, 0)?;
-            }
+        // SAFETY: the order of the stream keeps apart what components have in one place; the caller promises the rest.
+        unsafe {
+            let features = match is_in_order(self.step()) {
+                true => of,
+                false => {
+                    regroup(&self.rows, heads, site, [of, shared.in_rows], true)?;
+                    shared.in_rows
+                }
+            };
+            heads.write_gradient(site, given, features, to, 0)
         }
-        Ok(())
     }
 }
 
@@ -267,12 +324,11 @@ impl Ready for AttentionTangent {
         // SAFETY: the workspace has the elements of all; the caller promises the rest.
         unsafe {
             let own = self.shared(site, given)?;
-            let (matrix, work) = (self.matrix(sizes), own.workspace);
-            // Changes of scores become changes of shares.
-            self.rows
-                .softmax_gradient(site.target(), matrix, own.shares, own.changes)?;
-            site.multiply(products.out[0], [own.changes, own.own[2], out, work])?;
-            site.multiply(products.out[1], [own.shares, own.along[2], out, work])?;
+            for (at, (set, others)) in subsets(self.all()).enumerate() {
+                let (shares, values) = (own.shares.at(set), own.features[2].at(others));
+                let product = products.out[usize::from(at > 0)];
+                site.multiply(product, [shares, values, out, own.workspace])?;
+            }
             self.heads[0].merge(site, out, sizes.batch.items, step.shared, (y, false))
         }
     }
@@ -286,47 +342,43 @@ impl Ready for AttentionTangent {
     ) -> Result<(), Error> {
         let (step, sizes, products) = (self.step(), &site.sizes, &self.products);
         let room = self.backward_room(sizes, to);
-        let [out, slopes, second, rest @ ..] = room.at(self.behind(sizes, given));
-        let [
-            of_query,
-            of_key,
-            of_value,
-            query1,
-            key1,
-            value1,
-            first,
-            next,
-        ] = rest;
-        let (matrix, target) = (self.matrix(sizes), site.target());
+        let [out, of_query, of_key, of_value, first, next] = room.at(self.behind(sizes, given));
+        let target = site.target();
         // SAFETY: the workspace has the elements of all; the caller promises the rest.
         unsafe {
             let own = self.shared(site, given)?;
             let by = |left, right, to| [left, right, to, own.workspace];
-            let ([q, k, v], [q1, k1, v1]) = (own.own, own.along);
+            let [queries, keys, values] = own.features;
+            // Scores are read no more.
+            let (shares, slopes) = (own.shares, own.scores);
             self.heads[0].merge(site, out, sizes.batch.items, step.shared, (g, true))?;
-            site.multiply(products.of_shares, by(out, v, slopes))?;
-            site.multiply(products.of_shares, by(out, v1, second))?;
-            let given_scores = [own.shares, own.changes];
-            self.rows
-                .softmax_second(target, matrix, given_scores, [slopes, second])?;
-            self.rows
-                .softmax_gradient(target, matrix, own.shares, own.changes)?;
-            site.multiply(products.of_query[0], by(second, k, of_query))?;
-            site.multiply(products.of_query[1], by(slopes, k1, of_query))?;
-            site.multiply(products.of_key[0], by(second, q, of_key))?;
-            site.multiply(products.of_key[1], by(slopes, q1, of_key))?;
-            site.multiply(products.of_value, by(own.changes, out, of_value))?;
-            site.multiply(products.of_query[0], by(slopes, k, query1))?;
-            site.multiply(products.of_key[0], by(slopes, q, key1))?;
-            site.multiply(products.of_value, by(own.shares, out, value1))?;
+            for component in 0..=self.all() {
+                let product = by(out, values.at(component), slopes.at(component));
+                site.multiply(products.of_shares, product)?;
+            }
+            let tables = [shares.first, slopes.first];
+            self.jets
+                .softmax_gradient(target, self.tables(sizes), tables)?;
+            for (component, heads) in self.heads.iter().enumerate() {
+                let others = self.all() & !component;
+                for (at, (of, left)) in subsets(others).enumerate() {
+                    let (adds, slope) = (usize::from(at > 0), slopes.at(of));
+                    let [of_queries, of_keys] = [products.of_query[adds], products.of_key[adds]];
+                    site.multiply(of_queries, by(slope, keys.at(left), of_query))?;
+                    site.multiply(of_keys, by(slope, queries.at(left), of_key))?;
+                }
+                site.multiply(products.of_value, by(shares.at(others), out, of_value))?;
+                let of = [of_query, of_key, of_value];
+                self.write(site, given, (&own, heads, of), to)?;
+            }
             if let Some((folds, (of_mask, _))) = folds(step, sizes, to).zip(to.mask) {
+                let (of_scores, tables) = (slopes.at(self.all()), self.tables(sizes));
                 match folds.is_empty() {
-                    true => site.copy(second, of_mask, matrix[0] * matrix[1])?,
-                    false => folds.run(&self.rows, site, second, [first, next], of_mask)?,
+                    true => site.copy(of_scores, of_mask, tables.rows * tables.keys)?,
+                    false => folds.run(&self.rows, site, of_scores, [first, next], of_mask)?,
                 }
             }
-            let of = [[of_query, of_key, of_value], [query1, key1, value1]];
-            self.write(site, given, (&own, of), to)
         }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use cudarc::driver::sys::CUfunction;
 use crate::Error;
 use crate::cuda::device::Device;
 
-/// A kernel.
+/// A kernel of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     Scale,
@@ -22,17 +22,20 @@ pub(super) enum Function {
     OutermorphismGradient,
     MultiplyFrames,
     FrameProducts,
-    SoftmaxSecond,
+}
+
+/// A kernel of jets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JetFunction {
+    Softmax,
+    SoftmaxGradient,
     Norms,
     PointFeatures,
     PointFeaturesGradient,
 }
 
-/// The number of kernels.
-const COUNT: usize = 18;
-
-/// The names of the kernels, in the order of [`Function`].
-const NAMES: [&str; COUNT] = [
+/// The names of the kernels of rows, in the order of [`Function`].
+const NAMES: [&str; 14] = [
     "scale",
     "multiply",
     "head_sums",
@@ -47,71 +50,116 @@ const NAMES: [&str; COUNT] = [
     "outermorphism_gradient",
     "multiply_frames",
     "frame_products",
-    "softmax_second",
+];
+
+/// The names of the kernels of jets, in the order of [`JetFunction`].
+const JET_NAMES: [&str; 5] = [
+    "jet_softmax",
+    "jet_softmax_gradient",
     "norms",
     "point_features",
     "point_features_gradient",
 ];
 
-impl Function {
-    /// The name of the kernel.
-    pub(super) fn name(self) -> &'static str {
-        NAMES[self as usize]
-    }
+/// A loaded kernel with its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub(super) name: &'static str,
+    pub(super) function: CUfunction,
 }
 
-/// The kernels for one type in the context of a device.
+/// The kernels of rows for one type in the context of a device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Functions([CUfunction; COUNT]);
+pub(super) struct Functions([CUfunction; NAMES.len()]);
+
+/// The kernels of jets with so many components for one type in the context of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JetFunctions([CUfunction; JET_NAMES.len()]);
 
 // SAFETY: modules are never unloaded, and the driver allows a function in all threads.
 unsafe impl Send for Functions {}
 // SAFETY: the same holds.
 unsafe impl Sync for Functions {}
+// SAFETY: the same holds.
+unsafe impl Send for JetFunctions {}
+// SAFETY: the same holds.
+unsafe impl Sync for JetFunctions {}
 
 impl Functions {
-    pub(super) fn get(self, function: Function) -> CUfunction {
-        self.0[function as usize]
-    }
-
-    #[cfg(not(feature = "jit"))]
-    pub(super) fn new(_: &Device, _: bool) -> Result<Self, Error> {
-        Err(Error::UnsupportedOnCuda {
-            operator: "rows".to_owned(),
-            reason: "these functions are compiled when they are first used, and the feature `jit` is off".to_owned(),
-        })
-    }
-
-    /// The functions of a device whose context is current.
-    #[cfg(feature = "jit")]
-    pub(super) fn new(device: &Device, is_f64: bool) -> Result<Self, Error> {
-        use std::sync::{Mutex, PoisonError};
-
-        static LOADED: Mutex<Vec<((usize, bool), Functions)>> = Mutex::new(Vec::new());
-        let key = (device.ordinal(), is_f64);
-        // The list is whole even after a panic.
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = loaded.iter().find(|(known, _)| *known == key) {
-            return Ok(*known);
-        }
-        let made = Self::load(device, is_f64)?;
-        loaded.push((key, made));
-        Ok(made)
-    }
-
-    #[cfg(feature = "jit")]
-    fn load(device: &Device, is_f64: bool) -> Result<Self, Error> {
-        use crate::cuda::jit;
-
-        let scalar = if is_f64 { "double" } else { "float" };
+    /// The kernels for a device whose context is current.
+    pub(super) fn new(device: &Device, scalar: &'static str) -> Result<Self, Error> {
         let expressions = NAMES.map(|name| format!("{name}<{scalar}>"));
-        let expressions = expressions.each_ref().map(String::as_str);
-        let text = include_str!("kernels.cu");
-        let kernels = jit::text("rows", text, &expressions, device)?;
-        let mut functions = [std::ptr::null_mut(); COUNT];
-        for (function, kernel) in functions.iter_mut().zip(kernels) {
-            *function = kernel.as_ptr();
-        }
-        Ok(Self(functions))
+        load(device, "rows", &expressions).map(Self)
     }
+
+    pub(super) fn get(self, function: Function) -> Kernel {
+        let at = function as usize;
+        Kernel {
+            name: NAMES[at],
+            function: self.0[at],
+        }
+    }
+}
+
+impl JetFunctions {
+    /// The kernels for a device whose context is current.
+    pub(super) fn new(
+        device: &Device,
+        scalar: &'static str,
+        components: usize,
+    ) -> Result<Self, Error> {
+        let expressions = JET_NAMES.map(|name| format!("{name}<{scalar}, {components}>"));
+        load(device, "jets", &expressions).map(Self)
+    }
+
+    pub(super) fn get(self, function: JetFunction) -> Kernel {
+        let at = function as usize;
+        Kernel {
+            name: JET_NAMES[at],
+            function: self.0[at],
+        }
+    }
+}
+
+#[cfg(not(feature = "jit"))]
+fn load<const N: usize>(_: &Device, _: &str, _: &[String; N]) -> Result<[CUfunction; N], Error> {
+    Err(Error::UnsupportedOnCuda {
+        operator: "rows".to_owned(),
+        reason:
+            "these functions are compiled when they are first used, and the feature `jit` is off"
+                .to_owned(),
+    })
+}
+
+/// The kernels of a text, which is compiled if no one did before.
+#[cfg(feature = "jit")]
+fn load<const N: usize>(
+    device: &Device,
+    name: &str,
+    expressions: &[String; N],
+) -> Result<[CUfunction; N], Error> {
+    use std::collections::HashMap;
+    use std::sync::{Mutex, PoisonError};
+
+    use crate::cuda::jit;
+
+    /// Kernels by the device and the first expression.
+    type Loaded = HashMap<(usize, String), Vec<usize>>;
+    static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
+    // The table is whole even after a panic.
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let loaded = loaded.get_or_insert_default();
+    let key = (device.ordinal(), expressions[0].clone());
+    if !loaded.contains_key(&key) {
+        let text = match name {
+            "jets" => concat!(include_str!("loops.cuh"), include_str!("jets.cu")),
+            _ => concat!(include_str!("loops.cuh"), include_str!("kernels.cu")),
+        };
+        let texts = expressions.each_ref().map(String::as_str);
+        let kernels = jit::text(name, text, &texts, device)?;
+        let kernels = kernels.iter().map(|kernel| kernel.as_ptr() as usize);
+        loaded.insert(key.clone(), kernels.collect());
+    }
+    let known = &loaded[&key];
+    Ok(std::array::from_fn(|at| known[at] as CUfunction))
 }

@@ -2,11 +2,12 @@
 //! the softmax of scores, positions.
 //!
 //! They are compiled by NVRTC when they are first used, so they need the feature `jit`; `functions` does that.
-//! `packs` has sums in many tensors, `frames` products with matrices of rows, `norms` norms of columns and second
-//! derivatives, `points` features of distances.
+//! `packs` has sums in many tensors, `frames` products with matrices of rows. `jets` has derivatives along directions:
+//! `norms` of norms of columns, `points` of features of distances.
 
 mod frames;
 mod functions;
+mod jets;
 mod norms;
 mod packs;
 mod points;
@@ -22,7 +23,8 @@ use super::launches;
 use crate::cuda::Address;
 use crate::{Dtype, Error};
 pub use frames::RowFrames;
-use functions::{Function, Functions};
+use functions::{Function, Functions, Kernel};
+pub use jets::{RowJets, RowTables};
 use norms::RawNorms;
 pub use norms::RowNorms;
 use packs::RawTensors;
@@ -156,18 +158,9 @@ impl Rows {
     /// [`Error::UnsupportedOnCuda`] for 16-bit types, and without the feature `jit`; [`Error::CudaLibrary`] without
     /// NVRTC, [`Error::CudaCompilation`], [`Error::Cuda`].
     pub fn new(device: &Device, dtype: Dtype) -> Result<Self, Error> {
-        let is_f64 = match dtype {
-            Dtype::F32 => false,
-            Dtype::F64 => true,
-            other => {
-                return Err(Error::UnsupportedOnCuda {
-                    operator: "rows".to_owned(),
-                    reason: format!("expected f32 or f64, got {other}"),
-                });
-            }
-        };
+        let scalar = scalar(dtype)?;
         device.make_current()?;
-        let functions = Functions::new(device, is_f64)?;
+        let functions = Functions::new(device, scalar)?;
         Ok(Self { functions })
     }
 
@@ -455,26 +448,52 @@ impl Rows {
         target: Target<'_>,
         function: Function,
         threads: usize,
-        mut arguments: Arguments<'_, N>,
+        arguments: Arguments<'_, N>,
     ) -> Result<(), Error> {
-        if threads == 0 {
-            return Ok(());
-        }
-        target.device.make_current()?;
-        let blocks = threads.div_ceil(THREADS).min(MOST_BLOCKS) as u32;
-        let mut pointers = arguments.0.each_mut().map(Argument::pointer);
-        // SAFETY: the caller promises it; the arguments live during the call, which copies them.
-        let run = || unsafe {
-            result::launch_kernel(
-                self.functions.get(function),
-                (blocks, 1, 1),
-                (THREADS as u32, 1, 1),
-                0,
-                target.stream,
-                &mut pointers,
-            )
-        };
-        let name = || format!("rows::{}", function.name());
-        launches::driver(name, "cuLaunchKernel", run)
+        // SAFETY: the caller promises it.
+        unsafe { launch(target, self.functions.get(function), threads, arguments) }
     }
+}
+
+/// The name of a type in the texts of kernels.
+fn scalar(dtype: Dtype) -> Result<&'static str, Error> {
+    match dtype {
+        Dtype::F32 => Ok("float"),
+        Dtype::F64 => Ok("double"),
+        other => Err(Error::UnsupportedOnCuda {
+            operator: "rows".to_owned(),
+            reason: format!("expected f32 or f64, got {other}"),
+        }),
+    }
+}
+
+/// Launches a kernel on so many threads.
+///
+/// # Safety
+/// The contract of [`Rows`] holds for the arguments, which match the kernel.
+unsafe fn launch<const N: usize>(
+    target: Target<'_>,
+    kernel: Kernel,
+    threads: usize,
+    mut arguments: Arguments<'_, N>,
+) -> Result<(), Error> {
+    if threads == 0 {
+        return Ok(());
+    }
+    target.device.make_current()?;
+    let blocks = threads.div_ceil(THREADS).min(MOST_BLOCKS) as u32;
+    let mut pointers = arguments.0.each_mut().map(Argument::pointer);
+    // SAFETY: the caller promises it; the arguments live during the call, which copies them.
+    let run = || unsafe {
+        result::launch_kernel(
+            kernel.function,
+            (blocks, 1, 1),
+            (THREADS as u32, 1, 1),
+            0,
+            target.stream,
+            &mut pointers,
+        )
+    };
+    let name = || format!("rows::{}", kernel.name);
+    launches::driver(name, "cuLaunchKernel", run)
 }

@@ -1,9 +1,9 @@
-//! Second derivatives of a softmax, and norms of groups of columns with their first and second derivatives.
+//! Norms of groups of columns, and their derivatives.
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::functions::Function;
-use super::{Argument, Arguments, Rows, WARP};
+use super::functions::JetFunction;
+use super::{Argument, Arguments, RowJets, WARP};
 use crate::Error;
 use crate::cuda::items::Target;
 
@@ -22,15 +22,13 @@ pub struct RowNorms {
     /// The address of the units, `[units, 3]` `i32`, whose squares have one sign, the sign of their sum: the first
     /// column and the one after the last, and whether the sign is 1 in any case.
     pub units: CUdeviceptr,
-    /// The address of the columns, `[columns, 4]` `i32`: the place in rows of results, that in rows of tokens, that
-    /// of the change in rows of tokens, and the factor of the square.
+    /// The address of the columns, `[columns, 4]` `i32`: the place in rows of results, the place of the first component
+    /// in rows of tokens, the distance to the next component, and the factor of the square.
     pub columns: CUdeviceptr,
     /// The groups of a row.
     pub count: usize,
     /// The numbers of a row of results, and of tokens.
     pub widths: [usize; 2],
-    /// Whether rows of tokens have changes.
-    pub along: bool,
     /// The smallest mean of the first kind.
     pub least: f64,
     /// What the second kind adds to the mean.
@@ -48,33 +46,8 @@ pub(super) struct RawNorms {
     added: [f64; 3],
 }
 
-impl Rows {
-    /// The gradients of scores `[rows, keys]` from the gradients of shares, which they replace in `slopes`. With
-    /// `changes` of scores, `second` is at first the gradient of shares in the change of values, and then the gradient
-    /// of scores in the directional derivative of attention.
-    ///
-    /// # Errors
-    /// The errors of the type.
-    ///
-    /// # Safety
-    /// The contract of the type holds.
-    pub unsafe fn softmax_second(
-        &self,
-        target: Target<'_>,
-        [rows, keys]: [usize; 2],
-        [shares, changes]: [CUdeviceptr; 2],
-        [slopes, second]: [CUdeviceptr; 2],
-    ) -> Result<(), Error> {
-        let [shares, changes, slopes, second] =
-            [shares, changes, slopes, second].map(Argument::Address);
-        let [of_rows, of_keys] = [rows, keys].map(Argument::count);
-        let arguments = Arguments([shares, changes, slopes, second, of_rows, of_keys]);
-        let threads = rows * WARP;
-        // SAFETY: the caller promises it.
-        unsafe { self.launch(target, Function::SoftmaxSecond, threads, arguments) }
-    }
-
-    /// Writes the norms of tokens, or how they change along the changes of tokens.
+impl RowJets {
+    /// Writes the norms of tokens, or their derivatives along the directions of tokens.
     ///
     /// # Errors
     /// The errors of the type.
@@ -92,7 +65,7 @@ impl Rows {
         unsafe { self.launch_norms(target, norms, rows, [x, 0, y, 0]) }
     }
 
-    /// Writes the gradient of rows of tokens, with that of their changes if they have some, from that of the result of [`Self::norms`].
+    /// Writes the gradients of all components of rows of tokens from that of the result of [`Self::norms`].
     ///
     /// # Errors
     /// The errors of the type.
@@ -127,10 +100,16 @@ impl Rows {
             added: [norms.least, norms.of_scalars, norms.of_both],
         };
         let [x, g, y, to] = [x, g, y, to].map(Argument::Address);
-        let [of_rows, along] = [rows, usize::from(norms.along)].map(Argument::count);
-        let arguments = Arguments([x, g, y, to, Argument::Norms(&mut raw), of_rows, along]);
+        let arguments = Arguments([
+            x,
+            g,
+            y,
+            to,
+            Argument::Norms(&mut raw),
+            Argument::count(rows),
+        ]);
         let threads = rows * norms.count * WARP;
         // SAFETY: the caller promises it.
-        unsafe { self.launch(target, Function::Norms, threads, arguments) }
+        unsafe { self.launch(target, JetFunction::Norms, threads, arguments) }
     }
 }

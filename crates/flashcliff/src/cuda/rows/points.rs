@@ -2,8 +2,8 @@
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::functions::Function;
-use super::{Argument, Arguments, Rows};
+use super::functions::JetFunction;
+use super::{Argument, Arguments, RowJets};
 use crate::Error;
 use crate::cuda::items::Target;
 
@@ -15,16 +15,15 @@ pub struct RowPoints {
     pub units: CUdeviceptr,
     /// The address of the blades in whose place features are, `[coordinates + 2]` `i32`.
     pub slots: CUdeviceptr,
-    /// The address of the logarithms of weights, `[weights]`, and after them their changes.
+    /// The address of the logarithms of weights, `[components, weights]`.
     pub logarithms: CUdeviceptr,
     /// The channels of units.
     pub count: usize,
     /// The blades.
     pub blades: usize,
-    /// The multivector channels and the scalars of a row of results.
+    /// The multivector channels and the scalars of a row of results. Rows of tokens have these for each component, one
+    /// after another, in the channels of each blade and in the scalars.
     pub channels: [usize; 2],
-    /// Whether rows of tokens have changes after the channels of each blade, and after the scalars.
-    pub along: bool,
     /// The first blade of a point.
     pub first: usize,
     /// The coordinates of a point, at most seven. Its weight follows them.
@@ -40,7 +39,7 @@ pub struct RowPoints {
 #[derive(Clone, Copy)]
 pub(super) struct RawPoints {
     tables: [CUdeviceptr; 2],
-    sizes: [i64; 8],
+    sizes: [i64; 7],
     eps: f64,
 }
 
@@ -52,7 +51,6 @@ impl RowPoints {
             self.blades,
             channels,
             scalars,
-            if self.along { 2 } else { 1 },
             self.first,
             self.coordinates,
             self.weights,
@@ -69,8 +67,8 @@ impl RowPoints {
     }
 }
 
-impl Rows {
-    /// Writes tokens with features in place of some blades, or how they change.
+impl RowJets {
+    /// Writes tokens with features in place of some blades, or their derivatives along the directions of tokens.
     ///
     /// # Errors
     /// The errors of the type.
@@ -90,11 +88,11 @@ impl Rows {
         let arguments = Arguments([x, logarithms, y, raw, of_rows]);
         let threads = points.threads(rows);
         // SAFETY: the caller promises it.
-        unsafe { self.launch(target, Function::PointFeatures, threads, arguments) }
+        unsafe { self.launch(target, JetFunction::PointFeatures, threads, arguments) }
     }
 
-    /// Writes the gradient of tokens, and the shares of rows in the gradients of logarithms, `[rows, weights]`, with
-    /// the shares in the gradients of their changes after them. The address of a gradient that is not wanted is 0.
+    /// Writes the gradient of tokens, and the shares of rows in the gradients of logarithms, `[rows, components,
+    /// weights]`. The address of a gradient that is not wanted is 0.
     ///
     /// # Errors
     /// The errors of the type.
@@ -116,6 +114,13 @@ impl Rows {
         let arguments = Arguments([x, logarithms, g, to, shares, raw, of_rows]);
         let threads = points.threads(rows);
         // SAFETY: the caller promises it.
-        unsafe { self.launch(target, Function::PointFeaturesGradient, threads, arguments) }
+        unsafe {
+            self.launch(
+                target,
+                JetFunction::PointFeaturesGradient,
+                threads,
+                arguments,
+            )
+        }
     }
 }
