@@ -64,6 +64,11 @@ class Compiled:
             _count(graph, BACKWARD) for graph in self.backward
         ]
 
+    def kept(self):
+        """The bytes that the networks of the graphs keep for the backward pass."""
+        nodes = [own for graph in self.forward for own in graph.graph.nodes]
+        return sum(own.meta["val"][3].numel() for own in nodes if own.target is NODE)
+
 
 def _count(graph, target):
     return sum(own.target is target for own in graph.graph.nodes)
@@ -525,11 +530,37 @@ def test_blocks_that_are_computed_again():
     call = Compiled(net)
     same(call, net, *inputs(net, 2, 3))
     assert call.forward and sum(call.counts()[0]) >= 5
-    net = network()
-    gt.checkpoint_items(net)
+
+
+def test_items_that_are_computed_again_are_a_choice_of_the_node():
+    net = network(blocks=3)
     call = Compiled(net)
-    got, want = (results(f, net, *inputs(net, 2, 3)) for f in (call, net))
-    assert all(g is w is None or (g - w).abs().max() < 1e-11 for g, w in zip(got, want, strict=True))
+    call(*inputs(net, 2, 3))
+    gt.checkpoint_items(net)
+    again = Compiled(net)
+    same(again, net, *inputs(net, 2, 3))
+    assert again.counts() == call.counts() == ONCE
+    assert again.kept() < 0.6 * call.kept()
+
+
+def test_a_node_says_the_type_of_tokens_under_autocast(monkeypatch):
+    """A plan for a GPU would have it; on the CPU it changes nothing."""
+    asked = []
+    plan_of = node.plan_of
+
+    def noted(function, rows, types, *more):
+        asked.append((types.features, types.rounds))
+        return plan_of(function, rows, types, *more)
+
+    monkeypatch.setattr(node, "plan_of", noted)
+    net = network(blocks=2).float()
+    given = [t.detach().float().requires_grad_() for t in inputs(net, 2, 3)]
+    for dtype in (torch.bfloat16, torch.float16):
+        asked.clear()
+        call = Compiled(net)
+        with torch.autocast("cpu", dtype=dtype):
+            same(call, net, *given)
+        assert call.counts() == ONCE and set(asked) == {(dtype, True)}
 
 
 @pytest.mark.long

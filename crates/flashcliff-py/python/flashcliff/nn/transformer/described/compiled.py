@@ -48,6 +48,8 @@ class Question(NamedTuple):
     variant: Variant | MessageVariant
     dtype: torch.dtype
     differentiates: bool
+    features: torch.dtype | None = None
+    """The type of tokens between steps on a GPU, if it is not the type of the call."""
 
 
 class Answer(NamedTuple):
@@ -115,10 +117,10 @@ class Networks(_Asked):  # type: ignore[misc]
         ):
             self.refuse("a transform follows the call")
             return None
-        is_chain, start, variant, dtype, differentiates = question
+        is_chain, start, variant, *more = question
         owner: Any = self._owner()
         kind = Variant if owner is None else owner.variants
-        asked = Question(is_chain, start, kind(*variant), dtype, differentiates)
+        asked = Question(is_chain, start, kind(*variant), *more)
         found = self._answers[asked] = self.now(asked)
         if isinstance(found, str):
             self.refuse(found)
@@ -145,13 +147,11 @@ class Networks(_Asked):  # type: ignore[misc]
                 owner, parts, question.start, getattr(owner, "geometry", None), question.variant
             )
             function.check(question.dtype, question.differentiates)
-            if function.description.again and question.differentiates:
-                raise Unready("its items are computed again in the backward pass")
         except Unready as error:
             return str(error)
         last = self._last.get(question)
         if last is None or last[0] is not function:
-            last = self._last[question] = function, _answer(owner, function)
+            last = self._last[question] = function, _answer(owner, function, question.features)
         return last[1]
 
     def refuse(self, why: str | None) -> None:
@@ -161,18 +161,19 @@ class Networks(_Asked):  # type: ignore[misc]
             choice.known_of(owner).leave(owner, why)
 
 
-def _answer(owner: nn.Module, function: Any) -> Answer:
+def _answer(owner: nn.Module, function: Any, features: torch.dtype | None) -> Answer:
     description, names = function.description, {}
     for name, module in owner.named_modules():
         names[id(module._parameters)] = tuple(name.split(".")) if name else ()
     shapes, inputs = tuple(map(tuple, description.shapes)), tuple(description.inputs)
     of_graphs = isinstance(description, MessageDescription)
     relations = tuple(description.relations) if of_graphs else None
-    network = entered(description, function.network, function.output, relations)
+    of = function.network, function.output, relations, features
+    network = entered(description, *of)
     parameters = tuple((*names[id(own)], name) for own, name in description.slots)
     sizes, draws = function.output.sizes, description.drop_count > 0
-    of = inputs, parameters, shapes, sizes, draws, relations or ()
-    return Answer(function.stop, network, *of)
+    answered = inputs, parameters, shapes, sizes, draws, relations or ()
+    return Answer(function.stop, network, *answered)
 
 
 if SERVES:
@@ -231,7 +232,9 @@ def attempt(
         variant = variant_of(given)
         mv = given.here[0]
         settled = tuple(_settled(own) for own in variant)
-        found = networks.answer(is_chain, start, settled, mv.dtype, torch.is_grad_enabled())
+        features = None if given.keeps_float32 else types.features
+        of_question = is_chain, start, settled, mv.dtype, torch.is_grad_enabled(), features
+        found = networks.answer(*of_question)
         if found is None:
             return None
         stop, network, inputs, names, shapes, sizes, draws, _ = found

@@ -215,6 +215,35 @@ def inputs_of(call: AnyCall, tensors: Sequence[Tensor | None]) -> list[Tensor]:
     return [call.together(name, pair) for name, *pair in pairs]
 
 
+def plan_of(
+    function: _core.NetworkFunction,
+    rows: Rows,
+    types: Types,
+    device: int | None,
+    wanted: Sequence[bool],
+    again: bool,
+) -> _core.NetworkPlan:
+    """The plan of a function.
+
+    Args:
+        function: the function.
+        rows: the rows of a call.
+        types: the types of a call.
+        device: the number of a GPU; ``None`` for the CPU.
+        wanted: the gradients that the plan makes.
+        again: whether blocks are computed again in the backward pass.
+    """
+    gpu = None if device is None else (device, types.rounds)
+    more: dict[str, Any] = {}
+    # Plans of files, which have no gradients, have no such choices. Without gradients, chains of steps keep tokens within multiprocessors.
+    if any(wanted):
+        if gpu is not None and types.features is not None:
+            more["features"] = _FEATURES[types.features]
+        if again:
+            more["again"] = True
+    return function.plan(rows, TYPES[types.plan], wanted, gpu, **more)
+
+
 class Run:
     """The passes of a plan on some tensors."""
 
@@ -248,16 +277,9 @@ class Run:
             of = [*[dtype] * len(rows), *(p.dtype for p in parameters)]
             self.types = [own for own, want in zip(of, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
-        of_plan, gpu = TYPES[self.like.dtype], None
-        more: dict[str, Any] = {}
-        if self.device is not None:
-            gpu = self.device, call.types.rounds
-            # Without gradients, chains of steps keep tokens within multiprocessors. Plans of files have no gradients.
-            if call.types.features is not None and any(wanted):
-                more["features"] = _FEATURES[call.types.features]
-        if call.description.again and any(wanted):
-            more["again"] = True
-        self.plan = call.function.plan(call.rows, of_plan, wanted, gpu, **more)
+        types = call.types._replace(plan=self.like.dtype)
+        again = call.description.again
+        self.plan = plan_of(call.function, call.rows, types, self.device, wanted, again)
         self.sequences = None
         if call.sequences is not None:
             own, context = call.sequences

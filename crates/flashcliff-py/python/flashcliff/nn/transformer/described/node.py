@@ -20,7 +20,7 @@ from .call import Call, Rows, Types
 from .description import Tokens
 from .draft import Draft
 from .draws import draw_of
-from .function import TYPES, AnyCall, Run, idle_of, inputs_of
+from .function import AnyCall, Run, idle_of, inputs_of, plan_of
 from .graphs import MessageCall, rows_of
 from .messages import Multivectors
 
@@ -38,7 +38,7 @@ class Inputs(NamedTuple):
     relations: tuple[str, ...] | None = None
     """The relations in the order of the network; ``None`` for a network of tokens."""
     again: bool = False
-    """Nothing is computed again."""
+    """Whether blocks are computed again in the backward pass."""
 
 
 class _Entry(NamedTuple):
@@ -47,6 +47,8 @@ class _Entry(NamedTuple):
     output: Tokens | Multivectors
     idle: tuple[frozenset[int], ...]
     """For each part of the result the parameters on which it does not depend."""
+    features: torch.dtype | None
+    """The type of 16 bits in which a GPU keeps tokens between steps; ``None``: the type of the plan."""
 
     def rows(self, tensors: Tensors, lists: Sequence[Tensor]) -> tuple[Any, ...]:
         """The rows of a call; symbols in a trace."""
@@ -65,7 +67,7 @@ class _Entry(NamedTuple):
         description: Any = self.description
         batch, dtype = tuple(_first(tensors).shape[1:-1]), _first(tensors).dtype
         rows: Any = self.rows(tensors, lists)
-        types = Types(dtype, dtype, frozenset((dtype,)), takes_tf32())
+        types = self.types(dtype)
         function, output = self.function, self.output
         if isinstance(output, Multivectors):
             of = output.sizes, tuple(lists), None, (), types
@@ -94,8 +96,14 @@ class _Entry(NamedTuple):
         wanted: list[bool],
     ) -> int:
         """The bytes that a forward pass keeps."""
-        gpu = None if device.type == "cpu" else (device.index or 0, takes_tf32())
-        return self.function.plan(rows, TYPES[dtype], wanted, gpu).kept
+        gpu = None if device.type == "cpu" else device.index or 0
+        types, again = self.types(dtype), self.description.again
+        return plan_of(self.function, rows, types, gpu, wanted, again).kept
+
+    def types(self, dtype: torch.dtype) -> Types:
+        """The types of a call. Under autocast products round to TF32, as in calls without a compiler."""
+        rounds = self.features is not None or takes_tf32()
+        return Types(dtype, dtype, frozenset((dtype,)), rounds, self.features)
 
 
 _SOME = 2, 3, 5, 7, 2
@@ -109,6 +117,7 @@ def entered(
     function: _core.NetworkFunction,
     output: Tokens | Multivectors,
     relations: tuple[str, ...] | None,
+    features: torch.dtype | None = None,
 ) -> str:
     """The name of a network, which is entered if it is new.
 
@@ -117,11 +126,13 @@ def entered(
         function: its function.
         output: its result.
         relations: its relations; ``None`` for a network of tokens.
+        features: the type of 16 bits in which a GPU keeps tokens between steps, if it does.
     """
-    told = draft.network.steps(), output
+    told = draft.network.steps(), output, draft.again, features
     name = _NAMES.get(told)
     if name is None:
-        entry = _Entry(function, Inputs(tuple(draft.inputs), relations), output, draft.idle)
+        inputs = Inputs(tuple(draft.inputs), relations, draft.again)
+        entry = _Entry(function, inputs, output, draft.idle, features)
         name = _name(entry, str(draft.network), len(draft.slots))
         _ENTRIES[name], _NAMES[told] = entry, name
     return name
@@ -149,7 +160,8 @@ def _name(entry: _Entry, text: str, parameters: int) -> str:
     wanted = [*of_items, *[False] * parameters]
     kept = _kept(entry, torch.float32, torch.device("cpu"), wanted)
     idle = [sorted(own) for own in entry.idle]
-    told = _core.__version__, text, entry.description, repr(entry.output), idle, kept
+    of = entry.description, repr(entry.output), str(entry.features)
+    told = _core.__version__, text, *of, idle, kept
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     same = sum(name.startswith(digest) for name in _ENTRIES)
     return f"{digest}_{same}" if same else digest
