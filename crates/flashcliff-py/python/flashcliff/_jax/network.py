@@ -375,8 +375,8 @@ class LoadedNetwork:
 def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
     """The network of a file of :func:`flashcliff.save_network`, as a function of JAX.
 
-    It works within ``jax.jit``, with the derivatives that the network has: first and second ones in both modes, and further ones in reverse
-    mode, up to the fourth of transformers and of every order of networks of operators. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its
+    It works within ``jax.jit``, with the derivatives that the network has, in both modes: of transformers at least the first three, of networks
+    of operators every order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its
     weights are a dictionary, ``parameters``, and the first argument of a call.
 
     Args:
