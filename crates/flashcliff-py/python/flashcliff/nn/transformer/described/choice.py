@@ -232,6 +232,8 @@ class _Function(NamedTuple):
     slots: _core.Slots
     """The places of its parameters."""
     kept: _Kept
+    idle: frozenset[int]
+    """The parameters on which some part of the result does not depend."""
 
     def check(self, dtype: torch.dtype, differentiates: bool) -> None:
         """Raises unless it serves calls by a plan of a type, with gradients or without."""
@@ -243,8 +245,12 @@ class _Function(NamedTuple):
 
     def parameters(self, like: Tensor, types: Types) -> Parameters:
         """The parameters of a call, which may be other tensors than in the last call."""
-        self.check(types.plan, torch.is_grad_enabled())
+        differentiates = torch.is_grad_enabled()
+        self.check(types.plan, differentiates)
         found = self.slots.values()
+        if differentiates and any(found[at]._backward_hooks for at in self.idle):
+            # A node of autograd calls the hooks of all of its parameters, with `None` where there is no gradient.
+            raise Unready("a parameter that some result does not depend on has hooks")
         parameters = self.kept.of(found, self.description.shapes)
         if parameters.places:
             first = found[0]
@@ -399,7 +405,8 @@ class Known:
         if isinstance(description, Description):
             description.ends(x)
         network = description.network.function(x.value)
-        return _Function(description, network, x, len(parts), slots, _Kept())
+        idle = frozenset().union(*description.idle)
+        return _Function(description, network, x, len(parts), slots, _Kept(), idle)
 
     def _note(self, description: Draft) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}
