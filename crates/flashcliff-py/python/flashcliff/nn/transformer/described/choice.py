@@ -72,9 +72,10 @@ def attempt_on_graph(
         return None
     known = known_of(owner)
     try:
-        _check_graph(given)
+        variant = owner.variant()
+        _check_graph(given, variant)
         types = types_on_graph(given, takes_tf32())
-        function = known.function(owner, (owner,), 0, None, owner.variant())
+        function = known.function(owner, (owner,), 0, None, variant)
         parameters = function.parameters(given.here, types)
         of: Any = function.description
         lists = given.lists(of.relations)
@@ -200,12 +201,13 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     doors.check("a network of layers", tensors)
 
 
-def _check_graph(given: MessageGiven) -> None:
+def _check_graph(given: MessageGiven, variant: MessageVariant) -> None:
     """Raises unless a plan can read the tensors of a call on a graph."""
     tensors = [*given.tensors(), *given.all_lists()]
     _check_memory(tensors)
     if given.here.dim() != 3 or not all(t.numel() for t in tensors):
         raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+    variant.check(given.here)
     doors.check("a network of layers", tensors)
 
 

@@ -259,9 +259,11 @@ def attempt_on_graph(owner: Any, given: MessageGiven) -> Tensor | None:
         return None
     try:
         here = given.here
+        of_owner = owner.variant()
         _check_on_graph(given)
+        of_owner.check(here)
         types = types_on_graph(given, False)
-        variant = tuple(_settled(own) for own in owner.variant())
+        variant = tuple(_settled(own) for own in of_owner)
         found = networks.answer(False, 0, variant, here.dtype, torch.is_grad_enabled())
         if found is None:
             return None
@@ -304,6 +306,11 @@ def _settled(part: Any) -> Any:
         return part
     if isinstance(part, tuple):
         return tuple(_settled(own) for own in part)
+    if isinstance(part, bool):
+        # It may depend on sizes that are symbols. A branch makes it a constant with a guard, which `bool` does not.
+        if part:
+            return True
+        return False
     return operator.index(part)
 
 
