@@ -150,7 +150,7 @@ def _attempt(
     composed: Callable[[int], Callable[[Given], Maybe]],
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
     if torch.compiler.is_compiling():
-        return compiled.attempt(owner, len(parts) > 1, start, given)
+        return compiled.attempt(owner, len(parts) > 1, start, given, geometry.blade_count)
     if composes():
         return None
     known = known_of(owner)
@@ -192,6 +192,8 @@ def _attempt(
 def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
+    if not isinstance(mv, Tensor):
+        raise TypeError(f"multivectors: expected a tensor, got {mv!r}")
     tensors = [t for t in given.tensors() if t is not None]
     _check_memory(tensors, given.masks())
     if mv.dim() < 3:
