@@ -252,7 +252,9 @@ class _Function(NamedTuple):
         differentiates = torch.is_grad_enabled()
         self.check(types.plan, differentiates)
         found = self.slots.values()
-        if differentiates and any(found[at]._backward_hooks for at in self.idle):
+        # Other attributes may stand in the place of parameters.
+        idle = (getattr(found[at], "_backward_hooks", None) for at in self.idle)
+        if differentiates and any(idle):
             # A node of autograd calls the hooks of all of its parameters, with `None` where there is no gradient.
             raise Unready("a parameter that some result does not depend on has hooks")
         parameters = self.kept.of(found, self.description.shapes)
