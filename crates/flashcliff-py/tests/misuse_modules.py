@@ -72,6 +72,7 @@ ROWS = [
     refused("a grade that is a boolean", lambda: nn.embed_grade(torch.ones(3, 2, 1), True, R3), TypeError, "grade: expected an integer, got True"),
     refused("a grade that the algebra has not", lambda: nn.select_grade(x(), 4, R3), ValueError, "grade: expected 0 to 3, got 4"),
     refused("points of another dimension", lambda: nn.embed_points(torch.ones(2, 3, 4), R3), ValueError, r"points: expected \[..., points, 3\]"),
+    refused("another number of points than an embedding has", lambda: nn.PointEmbedding(R3, 3, 4)(torch.ones(2, 5, 3)), ValueError, r"points: expected \[..., 3, 3\], got \[2, 5, 3\]"),
     refused("points as an array", lambda: nn.embed_points(np.ones((2, 3, 3)), R3), TypeError, "points: expected a torch.Tensor, got ndarray"),
     refused("vectors as an array", lambda: nn.embed_grade(np.ones((3, 2, 3)), 1, R3), TypeError, "x: expected a torch.Tensor, got ndarray"),
     # Calls

@@ -138,6 +138,37 @@ def test_options_out_of_range(options, message):
         flashcliff.capture(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step": 3}, "step: expected a function, got 3"),
+        ({"warmup": 1.5}, "warmup: expected an integer, got 1.5"),
+        ({"max_graphs": True}, "max_graphs: expected an integer, got True"),
+        ({"copy_outputs": "no"}, "copy_outputs: expected True or False, got 'no'"),
+        ({"modules": 3}, "modules: expected a torch.nn.Module, or several, got 3"),
+        ({"modules": [None]}, "modules: expected a torch.nn.Module, or several, got None"),
+    ],
+)
+def test_options_of_other_types(options, message):
+    with pytest.raises(TypeError, match=message):
+        flashcliff.capture(**options)
+
+
+def test_it_decorates_methods(fake):
+    class Trainer:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @flashcliff.capture(warmup=1)
+        def step(self, x):
+            return self.factor * x
+
+    one, two, x = Trainer(2.0), Trainer(3.0), torch.ones(3)
+    for _ in range(3):
+        assert torch.equal(one.step(x), 2 * x) and torch.equal(two.step(x), 3 * x)
+    assert Trainer.step.graph_count == one.step.graph_count == 2
+
+
 def test_it_decorates():
     @flashcliff.capture(warmup=1)
     def double(x):

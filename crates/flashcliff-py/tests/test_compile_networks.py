@@ -185,6 +185,16 @@ def test_masks(mask):
     assert call.counts() == ONCE
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (3, 2)], ids=str)
+def test_masks_of_sizes_that_change(shape):
+    """Whether an axis of a mask has the length 1 is a symbol then."""
+    net = network()
+    call = Compiled(net, dynamic=True)
+    for items in 5, 7:
+        same(call, net, *inputs(net, 3, items), mask=random(*shape, items, items))
+    assert call.counts() == ONCE
+
+
 @pytest.mark.parametrize("shape", [(5, 5), (3, 2, 5, 5)], ids=str)
 def test_gradients_by_masks(shape):
     net = network()

@@ -204,3 +204,20 @@ def test_gradients_of_gradients_by_masks_under_autocast(functions):
 
     got = results(Autocast(), x, s, mask=mask, second=True)
     assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "says"),
+    [
+        (torch.ones(5, 4, dtype=torch.bool), ValueError, r"mask: .*\[3, 2, 5, 5\], got \[5, 4\]"),
+        (torch.ones(2, 1, 5, 5), ValueError, r"mask: .* got \[2, 1, 5, 5\]"),
+        (torch.ones(1, 3, 1, 5, 5), ValueError, r"mask: .* got \[1, 3, 1, 5, 5\]"),
+        (torch.ones(5, 5, dtype=torch.int64), TypeError, "mask: .* got torch.int64"),
+        ("causal", TypeError, "mask: .* got str"),
+    ],
+)
+def test_masks_of_other_shapes_and_types_are_errors(mask, error, says):
+    net = network(LGATR)
+    x, s = inputs(net, 3, 5)
+    with pytest.raises(error, match=says):
+        net(x, s, mask=mask)

@@ -174,6 +174,8 @@ UNSUPPORTED = {
     "hooks": (hooked, "it has hooks"),
     "hooks within": (hooked_within, "blocks.1.mlp has hooks"),
     "a parametrization": (parametrised, "linear_in is of the class"),
+    "a compiled module": (torch.compile, "it is compiled; save the module that torch.compile was given"),
+    "a layer of another package": (lambda net: torch.nn.Linear(2, 2), "save what flashcliff.accelerate makes of it"),
     "a forward": (replaced, "it has forward as an attribute of its own"),
     "attention in 16 bits": (
         lambda net: network(LGATR, attention={"heads": 2, "dtype": torch.bfloat16}),

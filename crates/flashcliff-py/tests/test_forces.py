@@ -243,11 +243,17 @@ def test_products_are_equivariant_in_every_algebra(signature):
         (lambda x: testing.check_equivariance(torch.sin, SPACE, x, count=0), ValueError, "count: expected at least 1"),
         (lambda x: testing.check_equivariance(lambda x: x[:2], SPACE, x), ValueError, r"must be \[8"),
         (lambda x: testing.check_equivariance(torch.sin, (0, 0, 2), x[:4]), ValueError, "an algebra with reflections"),
+        (lambda x: testing.check_equivariance(lambda x: None, SPACE, x), TypeError, "function: expected one that gives a tensor, .* got NoneType"),
+        (lambda x: testing.check_equivariance(lambda x: {"x": x}, SPACE, x), TypeError, "function: expected .* got dict"),
+        (lambda x: testing.check_equivariance(lambda x: (x, 1.0), SPACE, x), TypeError, "function: expected .* got float"),
+        (lambda x: testing.check_conservation(lambda x: x.detach().sum(), x), ValueError, "energy: expected a result that PyTorch can"),
+        (lambda x: testing.check_conservation(lambda x: x.square().sum(), x, forces=torch.ones_like), ValueError, "forces: expected a result"),
+        (lambda x: testing.check_conservation(lambda x: x.square().sum(), x, forces=len), TypeError, "forces: expected .* got int"),
         (lambda x: testing.check_conservation(torch.sum, x.long()), TypeError, "floating-point numbers, got torch.int64"),
         (lambda x: testing.check_conservation(torch.sin, x), ValueError, "a tensor with one number"),
         (lambda x: testing.check_conservation(torch.sum, x, steps=0), ValueError, "at least one step"),
     ],
-    ids=range(11),
+    ids=range(17),
 )  # fmt: skip
 def test_wrong_calls_are_errors(call, error, says):
     with pytest.raises(error, match=says):

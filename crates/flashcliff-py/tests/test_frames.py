@@ -321,6 +321,11 @@ def test_misuse():
         net(x, s, frames[0])
     with pytest.raises(ValueError, match=r"vectors: expected \[4, \*batch, items, 2\]"):
         net(x[:3], s, frames)
+    with pytest.raises(ValueError, match=r"scalars: expected .* the batch \[3, 6\] .* got \[2, 6, 3\]"):
+        net(x, s[:2], frames)
+    for wrong in (None, s[..., :2]):
+        with pytest.raises(ValueError, match="expected 11 numbers of an item, got (8|10), of 2 vectors"):
+            net(x, wrong, frames)
     with pytest.raises(TypeError, match="frames: expected real floating-point numbers"):
         net(x, s, frames.long())
     with pytest.raises(ValueError, match="geometry: expected an algebra without null vectors"):

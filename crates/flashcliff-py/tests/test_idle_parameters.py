@@ -107,3 +107,16 @@ def test_compiled_autograd():
             lambda graph: torch.compile(graph, backend="eager")
         )
         check(found(used, compiles), found(used, contextlib.nullcontext()))
+
+
+@results
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_hooks_of_parameters_have_gradients(name, used, path):
+    """Clipping by hooks: PyTorch would call them with ``None`` for a parameter of a node that has no gradient."""
+    subject = SUBJECTS[name]()
+    handles = [own.register_hook(lambda g: 2 * g) for own in subject.module.parameters()]
+    doubled = gradients(subject, used)
+    for handle in handles:
+        handle.remove()
+    found = gradients(subject, used)
+    check(doubled, {name: None if g is None else 2 * g for name, g in found.items()})

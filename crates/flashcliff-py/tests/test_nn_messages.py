@@ -324,6 +324,19 @@ def test_errors_of_calls(kind, match, scalars, call):
         call(nn.EGCL(Algebra(2, 0, 0), 2, edge_scalars=scalars, **F64))
 
 
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("shape", [(4, NODES, 1), (4, NODES, 3), (2, NODES, 2), (8, NODES, 2)])
+def test_nodes_of_other_sizes_are_errors(shape, compiles):
+    """A plan would read beyond their memory."""
+    space = Algebra(2, 0, 0)
+    layer, perceptron = nn.EGCL(space, 2, **F64), nn.CEMLP(space, 2, 3, 2, **F64)
+    calls = [lambda x: layer(x, graph()), perceptron]
+    for call in calls:
+        found = torch.compile(call, backend="eager") if compiles else call
+        with pytest.raises((ValueError, RuntimeError), match=r"tensor `(x|weight)` must be"):
+            found(random(*shape))
+
+
 def test_errors_of_bodies():
     model = nn.models.NBody(2, 1, **F64)
     charges, positions, velocities = given()

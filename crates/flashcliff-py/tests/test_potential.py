@@ -361,6 +361,15 @@ def test_results_without_a_graph_are_detached():
     assert not given.positions.requires_grad and given.strain is None
 
 
+def test_inference_mode_has_forces():
+    """Training loops evaluate in it."""
+    model, given = make(), crystal()
+    want = derivatives(model, given, stress=True)
+    with torch.inference_mode():
+        for own in given, crystal():
+            assert all(map(torch.equal, derivatives(model, own, stress=True), want))
+
+
 def test_autocast_changes_nothing():
     """Energies and positions lose too much in 16 bits."""
     model, given = make().float(), crystal().to(dtype=torch.float32)
@@ -560,7 +569,9 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: Structures(X[:, :2], N, PAIR), ValueError, r"positions: expected \[atoms, 3\]"),
         (lambda: Structures(X, N[:2], PAIR), ValueError, r"species: expected \[3\], got \[2\]"),
         (lambda: Structures(X, N, PAIR, torch.zeros(2, 3)), ValueError, r"shifts: expected \[1, 3\]"),
-        (lambda: Structures(X, N, PAIR, cell=torch.zeros(3, 3)), ValueError, r"cell: expected \[3, 3, 3\]"),
+        (lambda: Structures(X, N, PAIR, cell=torch.zeros(3, 3)), ValueError, r"cell: expected \[structures, 3, 3\], got \[3, 3\]; .*unsqueeze"),
+        (lambda: Structures(X, N, PAIR, torch.ones(1, 3)), ValueError, "cell: expected lattice vectors, which `shifts` count"),
+        (lambda: Structures(X, N, [[0], [1]]), TypeError, "edge_index: expected a torch.Tensor, got list"),
         (lambda: Structures(X, N, PAIR, batch=torch.tensor([0, 0, 1])), ValueError, "got 1 at row 2"),
         (lambda: Structures(X, N, PAIR + 3), ValueError, "expected targets from 0 to 2"),
         (lambda: structure().replaced(positions=X), ValueError, r"positions: expected \[9, 3\]"),
@@ -569,6 +580,11 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: Structures.stack([]), ValueError, "at least one batch"),
         (lambda: Structures.stack([structure()], atoms=10), ValueError, "both `atoms` and `edges`"),
         (lambda: Structures.stack([structure()], atoms=9, edges=99), ValueError, "got 1 and 0 too many"),
+        (lambda: Structures.stack([X]), TypeError, "structures: expected flashcliff.atoms.Structures, got Tensor"),
+        (lambda: make()(X), TypeError, "structures: expected flashcliff.atoms.Structures, got a tensor"),
+        (lambda: derivatives(make(), X), TypeError, "structures: expected flashcliff.atoms.Structures, got Tensor"),
+        (lambda: derivatives(lambda s: torch.zeros(1), structure()), ValueError, "energy: expected energies that PyTorch can"),
+        (lambda: nn.Potential(6, 1.0), TypeError, "numbers: expected atomic numbers as an iterable, got 6"),
         (lambda: derivatives(lambda s: 1.0, structure()), TypeError, "gives a tensor, got float"),
         (lambda: derivatives(lambda s: s.positions.sum(), structure()), ValueError, r"expected \[1\] energies"),
         (lambda: neighbours(X.long(), 1.0), TypeError, "floating-point numbers, got torch.int64"),
@@ -578,7 +594,7 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: neighbours(X, 1.0, pbc=(True, False)), ValueError, "one boolean or three"),
         (lambda: neighbours(X, 1.0, torch.eye(2)), ValueError, r"cell: expected \[3, 3\]"),
     ],
-    ids=range(30),
+    ids=range(37),
 )  # fmt: skip
 def test_wrong_calls_are_errors(call, error, says):
     with pytest.raises(error, match=says):

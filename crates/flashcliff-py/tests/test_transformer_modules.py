@@ -807,3 +807,46 @@ def test_explanations_of_calls(device):
     with torch.autocast(device, dtype=torch.bfloat16):
         one()
     assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
+
+
+OTHER_BLADES = [
+    ("SelfAttention", 0),
+    ("CrossAttention", 0),
+    ("CrossAttention", 1),
+    ("GeometricBilinear", 0),
+    ("Block", 0),
+    ("ConditionalBlock", 0),
+    ("ConditionalBlock", 1),
+]
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize(("subject", "at"), OTHER_BLADES)
+def test_other_blades_are_errors(subject, at, compiles):
+    """A plan would read the memory of its inputs by the blades of the algebra."""
+    torch._dynamo.reset()
+    one = SUBJECTS[subject]()
+    call = torch.compile(one.module, backend="eager") if compiles else one.module
+    given = list(one.given)
+    for blades in (1, 17, 32):
+        given[at] = random(blades, *one.given[at].shape[1:])
+        with pytest.raises((ValueError, RuntimeError), match=r"multivectors: expected \[16, \*batch, "):
+            call(*given, **one.options)
+
+
+@pytest.mark.parametrize(
+    ("subject", "given", "error", "says"),
+    [
+        ("Block", {0: None}, TypeError, "multivectors: expected a tensor, got None"),
+        ("Block", {0: random(16, 2, 3, 8)}, ValueError, r"multivectors: expected \[16, \*batch, 4\]"),
+        ("Block", {1: random(2, 3, 9)}, ValueError, r"scalars: expected \[\*batch, 8\], got \[2, 3, 9\]"),
+        ("GeometricBilinear", {"reference": random(3, 1, 1)}, ValueError, r"reference: .* \[2, 3\], .* got \[3, 1, 1\]"),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_wrong_inputs_are_named(subject, given, error, says):
+    one = SUBJECTS[subject]()
+    positional = [given.get(at, own) for at, own in enumerate(one.given)]
+    options = {name: given.get(name, own) for name, own in one.options.items()}
+    with pytest.raises(error, match=says):
+        one.module(*positional, **options)

@@ -225,7 +225,14 @@ def _check_shape(algebra: Algebra, kind: str, tensor: Tensor) -> None:
 
 
 def _outputs(result: Any) -> tuple[Tensor, ...]:
-    return (result,) if isinstance(result, Tensor) else tuple(result)
+    found = result if isinstance(result, tuple | list) else (result,)
+    for each in found:
+        if not isinstance(each, Tensor):
+            raise TypeError(
+                "function: expected one that gives a tensor, or a tuple or list of tensors, got "
+                + type(each).__name__
+            )
+    return tuple(found)
 
 
 # Isometries
@@ -309,7 +316,9 @@ def _forces_of(energy: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     def forces(positions: Tensor) -> Tensor:
         with torch.enable_grad():
             x = positions if positions.requires_grad else positions.detach().requires_grad_()
-            return -torch.autograd.grad(_number(energy, x), x, create_graph=True)[0]
+            value = _number(energy, x)
+            _check_graph("energy", value)
+            return -torch.autograd.grad(value, x, create_graph=True)[0]
 
     return forces
 
@@ -322,6 +331,19 @@ def _number(energy: Callable[[Tensor], Tensor], positions: Tensor) -> Tensor:
     return value.reshape(())
 
 
+def _check_graph(name: str, value: Any) -> None:
+    """Raises for what PyTorch cannot differentiate: a check of it would prove nothing."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name}: expected a function that gives a tensor, got {type(value).__name__}"
+        )
+    if not value.requires_grad:
+        raise ValueError(
+            f"{name}: expected a result that PyTorch can differentiate by positions, got one that does not depend on them, or whose "
+            "graph was cut, as by `detach()`, `.item()` or `torch.no_grad()`"
+        )
+
+
 def _asymmetry(
     forces: Callable[[Tensor], Tensor], positions: Tensor, generator: torch.Generator
 ) -> float:
@@ -329,6 +351,7 @@ def _asymmetry(
     x = positions.detach().requires_grad_()
     with torch.enable_grad():
         found = forces(x)
+    _check_graph("forces", found)
     u, v = _drawn(positions, generator), _drawn(positions, generator)
     rows = [
         torch.autograd.grad((found * each).sum(), x, retain_graph=True, materialize_grads=True)[0]

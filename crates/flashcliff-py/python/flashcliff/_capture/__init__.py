@@ -4,11 +4,12 @@ records (``recorder``), and the step itself (``step``)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import torch
 
 from .. import _torch as _torch
+from .._ops import checks
 from .recorder import Cuda
 from .step import Captured
 
@@ -106,16 +107,31 @@ def capture(
         CaptureError: at a call that a graph would get wrong: an optimiser without ``capturable=True``, an option of an
             optimiser that was changed, inputs that require gradients, tensors on several devices, autocast with its cache around
             the call; and with ``fallback="error"``.
-        ValueError: for options out of range.
+        TypeError, ValueError: for options of other types, and out of range.
     """
+    if step is not None and not callable(step):
+        raise TypeError(f"step: expected a function, got {step!r}")
     if fallback not in _FALLBACKS:
         raise ValueError(f"fallback: expected one of {', '.join(_FALLBACKS)}, got `{fallback}`")
     for name, value in (("warmup", warmup), ("max_graphs", max_graphs)):
-        if value < 1:
+        if checks.integer(name, value) < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
-    parts = (modules,) if isinstance(modules, torch.nn.Module) else tuple(modules)
+    checks.flag("copy_outputs", copy_outputs)
+    parts = _modules(modules)
 
     def make(step: Callable[P, T]) -> Captured[P, T]:
         return Captured(step, parts, warmup, max_graphs, copy_outputs, fallback, Cuda)
 
     return make if step is None else make(step)
+
+
+def _modules(
+    given: torch.nn.Module | Iterable[torch.nn.Module],
+) -> tuple[torch.nn.Module, ...]:
+    parts: tuple[Any, ...] = (given,)
+    if isinstance(given, Iterable) and not isinstance(given, torch.nn.Module):
+        parts = tuple(given)
+    for part in parts:
+        if not isinstance(part, torch.nn.Module):
+            raise TypeError(f"modules: expected a torch.nn.Module, or several, got {part!r}")
+    return parts

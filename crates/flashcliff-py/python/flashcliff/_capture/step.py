@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,10 @@ class Captured(Generic[P, T]):
     def __repr__(self) -> str:
         name = getattr(self._step, "__qualname__", repr(self._step))
         return f"Captured({name}, graphs={self.graph_count}, reason={self._reason!r})"
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """The step as a method of an object, as functions in classes are."""
+        return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs the step once: eagerly, or by a graph."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from .._ops import checks
 from ..nn.transformer.geometry import without_autocast
-from ._structures import Structures
+from ._structures import Structures, check_structures
 
 
 class Derivatives(NamedTuple):
@@ -48,14 +49,19 @@ def derivatives(
         Energies, forces and stress. Without ``create_graph`` they are detached.
 
     Raises:
-        TypeError: ``energy`` gives no tensor.
-        ValueError: ``energy`` gives another shape.
+        TypeError: ``energy`` gives no tensor, or ``structures`` are none.
+        ValueError: ``energy`` gives another shape, or something that PyTorch cannot differentiate.
     """
     stress, create_graph = checks.flag("stress", stress), checks.flag("create_graph", create_graph)
-    with torch.enable_grad():
+    check_structures(structures)
+    # Tensors that are made in inference mode cannot be differentiated.
+    infers = torch.is_inference_mode_enabled()
+    with torch.inference_mode(False) if infers else contextlib.nullcontext(), torch.enable_grad():
         positions = structures.positions
         if not (create_graph and positions.requires_grad):
-            positions = positions.detach().requires_grad_()
+            positions = positions.detach()
+            positions = positions.clone() if positions.is_inference() else positions
+            positions.requires_grad_()
         strain = (
             structures.cell.new_zeros(structures.cell.shape).requires_grad_() if stress else None
         )
@@ -82,6 +88,11 @@ def _check(energies: object, count: int) -> None:
         )
     if tuple(energies.shape) != (count,):
         raise ValueError(f"energy: expected [{count}] energies, got {list(energies.shape)}")
+    if not energies.requires_grad:
+        raise ValueError(
+            "energy: expected energies that PyTorch can differentiate by positions, got some that do not depend on `vectors()`, or whose "
+            "graph was cut, as by `detach()` or `torch.no_grad()`"
+        )
 
 
 def _by_volume(of_strain: Tensor, cell: Tensor) -> Tensor:

@@ -77,17 +77,25 @@ class Structures:
         count: int | None = None,
     ) -> None:
         _check_positions(positions)
+        if not isinstance(edge_index, Tensor):
+            raise TypeError(f"edge_index: expected a torch.Tensor, got {type(edge_index).__name__}")
+        if cell is not None and tuple(cell.shape[1:]) != (3, 3):
+            raise ValueError(
+                f"cell: expected [structures, 3, 3], got {list(cell.shape)}; the cell of one structure is `cell.unsqueeze(0)`"
+            )
         atoms, edges = len(positions), edge_index.shape[-1]
         count = (
             (1 if cell is None else len(cell)) if count is None else checks.integer("count", count)
         )
         batch = species.new_zeros(atoms, dtype=torch.int64) if batch is None else batch
+        if shifts is not None:
+            _check_shape("shifts", shifts, edges, 3)
+            if cell is None and shifts.any():
+                raise ValueError("cell: expected lattice vectors, which `shifts` count, got None")
         cell = positions.new_zeros(count, 3, 3) if cell is None else cell
         _check_shape("species", species, atoms)
         _check_shape("batch", batch, atoms)
         _check_shape("cell", cell, count, 3, 3)
-        if shifts is not None:
-            _check_shape("shifts", shifts, edges, 3)
         self.positions, self.species = positions, species.long()
         self.elements = _elements(species)
         self.cell, self.strain = cell.to(positions), None
@@ -146,6 +154,8 @@ class Structures:
         """
         if not many:
             raise ValueError("stack: expected at least one batch of structures, got none")
+        for part in many:
+            check_structures(part)
         if (atoms is None) != (edges is None):
             raise ValueError("stack: expected both `atoms` and `edges`, or none of them")
         parts, missing = list(many), 0
@@ -243,6 +253,14 @@ class Structures:
         return (
             f"Structures({self.count} structures, {self.atom_count} atoms, {self.edge_count} edges, {self.positions.dtype}, "
             f"on {self.positions.device})"
+        )
+
+
+def check_structures(given: Any) -> None:
+    """Raises for what is no batch of structures."""
+    if not isinstance(given, Structures):
+        raise TypeError(
+            f"structures: expected flashcliff.atoms.Structures, got {type(given).__name__}"
         )
 
 

@@ -112,7 +112,12 @@ class PointEmbedding(CliffordModule):
 
     def forward(self, points: Tensor) -> Tensor:
         """Points ``[*batch, in_features, dim]`` to multivectors ``[blades, *batch, out_features]``."""
-        vectors = torch.nn.functional.linear(_vectors(points, self.algebra), self.weight)
+        vectors = _vectors(points, self.algebra)
+        if vectors.shape[-1] != self.in_features:
+            raise ValueError(
+                f"points: expected [..., {self.in_features}, {self.algebra.dim}], got {list(points.shape)}"
+            )
+        vectors = torch.nn.functional.linear(vectors, self.weight)
         scalar = vectors.new_zeros(1, *vectors.shape[1:])
         if self.bias is not None:
             scalar = scalar + self.bias.view(-1).to(vectors.dtype)

@@ -144,6 +144,8 @@ class Potential(torch.nn.Module):
             ValueError: an atom has a species that the potential does not know; within captured steps this is not checked, and such an
                 atom has no energy.
         """
+        if isinstance(structures, Tensor):
+            raise TypeError("structures: expected flashcliff.atoms.Structures, got a tensor")
         if structures.positions.dtype != self.senders.dtype:
             raise TypeError(
                 f"positions: expected {self.senders.dtype}, as the parameters are, got {structures.positions.dtype}; "
@@ -358,6 +360,8 @@ def _one_hot(species: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _elements(numbers: Iterable[int]) -> tuple[int, ...]:
+    if not isinstance(numbers, Iterable):
+        raise TypeError(f"numbers: expected atomic numbers as an iterable, got {numbers!r}")
     found = tuple(check_count("numbers", number) for number in numbers)
     if not found or len(set(found)) != len(found):
         raise ValueError(f"numbers: expected different atomic numbers, at least one, got {found}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -308,6 +309,9 @@ def attend(
     width = value.shape[-1]
     if mask is not None and cu_seqlens is not None:
         raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
+    is_causal = checks.flag("is_causal", is_causal)
+    if mask is not None:
+        _check_mask(mask, (*query.shape[:-1], key.shape[-2]))
     ragged = paired(cu_seqlens, cu_seqlens_key, query.shape[-2], key.shape[-2])
     if 0 in query.shape[:-1] or key.shape[-2] == 0:
         # Sums over nothing, which autograd still sees to be of queries, keys, values and numbers of a mask.
@@ -334,6 +338,20 @@ def attend(
     else:
         out = launches.attention(query, key, value, mask=mask, is_causal=is_causal, scale=scale)
     return out[..., :width]
+
+
+def _check_mask(mask: object, scores: Sequence[int]) -> None:
+    """Raises for what says of no pair of items whether one attends to the other."""
+    if not isinstance(mask, Tensor) or not (mask.dtype == torch.bool or mask.is_floating_point()):
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(
+            f"mask: expected a tensor of booleans or of floating-point numbers, got {got}"
+        )
+    pairs = zip(reversed(mask.shape), reversed(scores))
+    if mask.dim() > len(scores) or any(n != 1 and m != 1 and n != m for n, m in pairs):
+        raise ValueError(
+            f"mask: expected a shape that broadcasts to [*batch, heads, items, items], {list(scores)}, got {list(mask.shape)}"
+        )
 
 
 def _one_head(*features: Tensor) -> list[Tensor]:

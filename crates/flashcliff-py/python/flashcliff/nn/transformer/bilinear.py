@@ -36,6 +36,14 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     """
     algebra = geometry_of(geometry).algebra
     product = _product(x, y, algebra, "regressive")
+    wanted = product.shape[1:]
+    of_reference = (1,) * (len(wanted) - reference.dim()) + tuple(reference.shape)
+    if len(of_reference) > len(wanted) or any(
+        n != 1 and n != m for n, m in zip(of_reference, wanted)
+    ):
+        raise ValueError(
+            f"reference: expected [*batch, 1] with the batch {list(wanted[:-1])}, or what broadcasts to it, got {list(reference.shape)}"
+        )
     factors = constant(geometry_of(geometry).join_signs, product).view(
         -1, *[1] * (product.dim() - 1)
     )

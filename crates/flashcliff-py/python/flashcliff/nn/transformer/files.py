@@ -117,6 +117,10 @@ def save_network(module: nn.Module, path: str | os.PathLike[str], *, mask: bool 
             raise ValueError(f"{what}: expected mask=False, because its network has no attention, or that of the file")
         _save(path, what, *module.stored())
         return
+    if type(module).__name__ == "OptimizedModule":
+        raise _core.UnsupportedError(
+            f"{what}: it is compiled; save the module that torch.compile was given, its `_orig_mod`"
+        )
     variant = _variant(module, what, mask)
     try:
         why = calls.why_other(module)
@@ -147,7 +151,7 @@ def _variant(module: Any, what: str, mask: bool) -> Variant | MessageVariant:
     if made_for is None or not any(hasattr(module, own.method) for own in _DRAFTS):
         raise _core.UnsupportedError(
             f"{what}: expected a network, block or layer of flashcliff.nn.transformer, an EGCL or CEMLP, or a model of flashcliff.nn.models, that knows its channels; "
-            "of a class around one, save the module within"
+            "of a class around one, save the module within; of another package, save what flashcliff.accelerate makes of it"
         )
     variant: Variant | MessageVariant = made_for()
     if not mask or isinstance(variant, MessageVariant):

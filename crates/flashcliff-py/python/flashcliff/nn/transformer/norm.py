@@ -41,7 +41,12 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: in
     Sources: GATr (arXiv 2305.18415), L-GATr (arXiv 2405.14806, section 3).
     """
     check_floating("equi_layer_norm", x)
-    geometry, dim = geometry_of(geometry), dim % x.dim()
+    geometry = geometry_of(geometry)
+    if x.dim() < 2 or x.shape[0] != geometry.blade_count:
+        raise ValueError(
+            f"multivectors: expected [{geometry.blade_count}, *batch, channels], got {list(x.shape)}"
+        )
+    dim = dim % x.dim()
     doors.check_open("equi_layer_norm", (x,))
     with without_autocast(x):
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -142,6 +147,7 @@ class EquiLayerNorm(Networked):
             check_floating("scalars", scalars)
             doors.check_open("EquiLayerNorm", (scalars,), ("scalars",))
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
+        self._check_gains(out, scalars)
         if self.weight_mv is not None:
             gains = rows_by(self.weight_mv.to(out.dtype).t(), self.geometry.algebra.grades)
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
@@ -149,6 +155,18 @@ class EquiLayerNorm(Networked):
             return out, None
         out_s = scalar_layer_norm(scalars)
         return out, out_s if self.weight_s is None else out_s * self.weight_s.to(scalars.dtype)
+
+    def _check_gains(self, multivectors: Tensor, scalars: Tensor | None) -> None:
+        """Raises for other channels than there are gains."""
+        gains = self.weight_mv
+        if gains is not None and multivectors.shape[-1] != len(gains):
+            blades, got = self.geometry.blade_count, list(multivectors.shape)
+            raise ValueError(f"multivectors: expected [{blades}, *batch, {len(gains)}], got {got}")
+        gains = self.weight_s
+        if gains is not None and scalars is not None and scalars.shape[-1] != len(gains):
+            raise ValueError(
+                f"scalars: expected [*batch, {len(gains)}], got {list(scalars.shape)}"
+            )
 
     def extra_repr(self) -> str:
         return joined(

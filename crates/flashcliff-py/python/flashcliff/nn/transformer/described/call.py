@@ -248,17 +248,20 @@ def _masked(
 def variant_of(given: Given) -> Variant:
     """The part of a call on which its network depends."""
     mv, s = given.here
-    batch, reference = mv.shape[1:-1], given.reference
+    blades, batch, reference = mv.shape[0], mv.shape[1:-1], given.reference
     fits = False
     if reference is not None and reference.dim() <= len(batch) + 1:
         wanted = (*batch, 1)[len(batch) + 1 - reference.dim() :]
         fits = all(n in (1, m) for n, m in zip(reference.shape, wanted, strict=True))
-    extra = None if given.extra == (None, None) else _channels("extra channels", given.extra, batch)
+    extra = None
+    if given.extra != (None, None):
+        extra = _channels("extra channels", given.extra, batch, blades)
     context = None
     if given.context[0] is not None:
-        context = _channels("the condition", given.context, given.context[0].shape[1:-1])
+        of_context = given.context[0].shape[1:-1]
+        context = _channels("the condition", given.context, of_context, blades)
     return Variant(
-        _channels("the input", (mv, s), batch),
+        _channels("the input", (mv, s), batch, blades),
         extra,
         context,
         fits,
@@ -268,10 +271,12 @@ def variant_of(given: Given) -> Variant:
     )
 
 
-def _channels(what: str, pair: Maybe, batch: Sequence[int]) -> Channels:
+def _channels(what: str, pair: Maybe, batch: Sequence[int], blades: int) -> Channels:
     mv, s = pair
     if mv is None:
         raise Unready(f"{what} have scalars alone")
+    if mv.shape[0] != blades:
+        raise Unready(f"{what} has other blades than the input")
     if mv.dim() < 3 or not mv.shape[-1] or mv.shape[1:-1] != batch:
         raise Unready(f"{what} has no axis of items, no channels, or another shape than the items")
     if s is None:
@@ -291,6 +296,9 @@ def _ones(options: Mapping[str, Any], batch: Sequence[int]) -> tuple[bool, bool,
         raise Unready("attention has a mask besides another, or within sequences")
     if mask is None:
         return (True, True, False) if causal else None
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        # Integers would be added to logits.
+        raise Unready("a mask has neither booleans nor floating-point numbers")
     if mask.dim() < 2:
         raise Unready("a mask has no axes of queries and keys")
     *of_batch, heads, queries, _ = _wide(mask, len(batch) + 2).shape

@@ -72,9 +72,10 @@ def attempt_on_graph(
         return None
     known = known_of(owner)
     try:
-        _check_graph(given)
+        variant = owner.variant()
+        _check_graph(given, variant)
         types = types_on_graph(given, takes_tf32())
-        function = known.function(owner, (owner,), 0, None, owner.variant())
+        function = known.function(owner, (owner,), 0, None, variant)
         parameters = function.parameters(given.here, types)
         of: Any = function.description
         lists = given.lists(of.relations)
@@ -149,7 +150,7 @@ def _attempt(
     composed: Callable[[int], Callable[[Given], Maybe]],
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
     if torch.compiler.is_compiling():
-        return compiled.attempt(owner, len(parts) > 1, start, given)
+        return compiled.attempt(owner, len(parts) > 1, start, given, geometry.blade_count)
     if composes():
         return None
     known = known_of(owner)
@@ -191,6 +192,8 @@ def _attempt(
 def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
+    if not isinstance(mv, Tensor):
+        raise TypeError(f"multivectors: expected a tensor, got {mv!r}")
     tensors = [t for t in given.tensors() if t is not None]
     _check_memory(tensors, given.masks())
     if mv.dim() < 3:
@@ -200,12 +203,13 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
     doors.check("a network of layers", tensors)
 
 
-def _check_graph(given: MessageGiven) -> None:
+def _check_graph(given: MessageGiven, variant: MessageVariant) -> None:
     """Raises unless a plan can read the tensors of a call on a graph."""
     tensors = [*given.tensors(), *given.all_lists()]
     _check_memory(tensors)
     if given.here.dim() != 3 or not all(t.numel() for t in tensors):
         raise Unready("nodes have axes besides theirs, or a tensor has no elements")
+    variant.check(given.here)
     doors.check("a network of layers", tensors)
 
 
@@ -232,6 +236,8 @@ class _Function(NamedTuple):
     slots: _core.Slots
     """The places of its parameters."""
     kept: _Kept
+    idle: frozenset[int]
+    """The parameters on which some part of the result does not depend."""
 
     def check(self, dtype: torch.dtype, differentiates: bool) -> None:
         """Raises unless it serves calls by a plan of a type, with gradients or without."""
@@ -243,8 +249,14 @@ class _Function(NamedTuple):
 
     def parameters(self, like: Tensor, types: Types) -> Parameters:
         """The parameters of a call, which may be other tensors than in the last call."""
-        self.check(types.plan, torch.is_grad_enabled())
+        differentiates = torch.is_grad_enabled()
+        self.check(types.plan, differentiates)
         found = self.slots.values()
+        # Other attributes may stand in the place of parameters.
+        idle = (getattr(found[at], "_backward_hooks", None) for at in self.idle)
+        if differentiates and any(idle):
+            # A node of autograd calls the hooks of all of its parameters, with `None` where there is no gradient.
+            raise Unready("a parameter that some result does not depend on has hooks")
         parameters = self.kept.of(found, self.description.shapes)
         if parameters.places:
             first = found[0]
@@ -399,7 +411,8 @@ class Known:
         if isinstance(description, Description):
             description.ends(x)
         network = description.network.function(x.value)
-        return _Function(description, network, x, len(parts), slots, _Kept())
+        idle = frozenset().union(*description.idle)
+        return _Function(description, network, x, len(parts), slots, _Kept(), idle)
 
     def _note(self, description: Draft) -> None:
         self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}

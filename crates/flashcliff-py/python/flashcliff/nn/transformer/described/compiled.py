@@ -218,7 +218,7 @@ def _networks_of(owner: nn.Module) -> Networks | None:
 
 
 def attempt(
-    owner: Any, is_chain: bool, start: int, given: Given
+    owner: Any, is_chain: bool, start: int, given: Given, blades: int
 ) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
     """The result of parts of a module as a node of the graph, and the number of the part after them; ``None`` if layers must be
     traced, as they are for an exported program, which other processes run."""
@@ -226,7 +226,7 @@ def attempt(
     if networks is None:
         return None
     try:
-        _check(given)
+        _check(given, blades)
         types = types_of(given.tokens(), False)
         given = _widened(given, types.plan)
         variant = variant_of(given)
@@ -262,9 +262,11 @@ def attempt_on_graph(owner: Any, given: MessageGiven) -> Tensor | None:
         return None
     try:
         here = given.here
+        of_owner = owner.variant()
         _check_on_graph(given)
+        of_owner.check(here)
         types = types_on_graph(given, False)
-        variant = tuple(_settled(own) for own in owner.variant())
+        variant = tuple(_settled(own) for own in of_owner)
         found = networks.answer(False, 0, variant, here.dtype, torch.is_grad_enabled())
         if found is None:
             return None
@@ -307,6 +309,11 @@ def _settled(part: Any) -> Any:
         return part
     if isinstance(part, tuple):
         return tuple(_settled(own) for own in part)
+    if isinstance(part, bool):
+        # It may depend on sizes that are symbols. A branch makes it a constant with a guard, which `bool` does not.
+        if part:
+            return True
+        return False
     return operator.index(part)
 
 
@@ -314,12 +321,14 @@ def _asks(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
 
 
-def _check(given: Given) -> None:
-    """Raises unless a node can take the tensors of a call."""
+def _check(given: Given, blades: int) -> None:
+    """Raises unless a node can take the tensors of a call, whose input must have so many blades."""
     mv = given.here[0]
     tensors = [t for t in (*given.here, *given.extra, *given.context) if t is not None]
     everything = [*tensors, *(t for t in (given.reference, given.frames) if t is not None)]
     _check_plain(everything)
+    if mv.shape[0] != blades:
+        raise Unready("the input has other blades than the algebra")
     if mv.dim() < 3 or any(0 in t.shape for t in everything):
         raise Unready("the input has no axis of items, or a tensor has no elements")
     if any(o.get("cu_seqlens") is not None for o in (given.options, given.context_options)):

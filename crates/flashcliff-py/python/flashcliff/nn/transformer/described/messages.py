@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from ...._derived.table import MV_LINEAR
 from ...._ops.op import Op, operator
 from ....algebra import Algebra
+from .call import Unready
 from .draft import Draft, Undescribed
 
 __all__ = ["MessageDescription", "MessageVariant", "Multivectors"]
@@ -40,6 +41,11 @@ class MessageVariant(NamedTuple):
     channels: int
     by_rows: bool = False
     """Whether the numbers of a node lie side by side, and not the numbers of a blade."""
+
+    def check(self, here: Tensor) -> None:
+        """Raises unless the nodes have the sizes of the network, by which a plan reads their memory."""
+        if here.shape[0] != self.blades or here.shape[-1] != self.channels:
+            raise Unready("nodes have other blades or channels than the module")
 
     def draft(self, _: None, owner: nn.Module | None = None) -> MessageDescription:
         """A network of such calls in the making."""

@@ -34,7 +34,13 @@ __all__ = [
 def components(vectors: Tensor, scalars: Tensor | None) -> Tensor:
     """The components of items, ``[*batch, dim * channels + scalars]``."""
     found = vectors.movedim(0, -2).flatten(-2)
-    return found if scalars is None else torch.cat((found, scalars), dim=-1)
+    if scalars is None:
+        return found
+    if scalars.shape[:-1] != found.shape[:-1]:
+        raise ValueError(
+            f"scalars: expected [*batch, scalars] with the batch {list(found.shape[:-1])} of vectors, got {list(scalars.shape)}"
+        )
+    return torch.cat((found, scalars), dim=-1)
 
 
 def of_components(x: Tensor, dim: int, channels: int) -> Pair:
@@ -108,7 +114,14 @@ class ComponentLinear(nn.Linear):
         """From vectors ``[dim, *batch, in_channels]`` and scalars ``[*batch, in_scalars]`` to ``out_channels`` and
         ``out_scalars``.
         """
-        found = F.linear(components(vectors, scalars), self.weight, self.bias)
+        x = components(vectors, scalars)
+        if x.shape[-1] != self.in_features:
+            got = 0 if scalars is None else scalars.shape[-1]
+            raise ValueError(
+                f"vectors and scalars: expected {self.in_features} numbers of an item, got {x.shape[-1]}, of "
+                f"{vectors.shape[-1]} vectors of {len(vectors)} dimensions and {got} scalars"
+            )
+        found = F.linear(x, self.weight, self.bias)
         return of_components(found, vectors.shape[0], self.out_channels)
 
 
