@@ -443,28 +443,19 @@ fn names_and_shapes_are_those_of_the_python_package() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    let own = potential();
-    for (option, own) in [
-        ("elements", Potential { elements: 9, ..own }),
-        ("channels", Potential { channels: 0, ..own }),
-        ("layers", Potential { layers: 0, ..own }),
-        ("hidden", Potential { hidden: 0, ..own }),
-        (
-            "cutoff",
-            Potential {
-                cutoff: f64::NAN,
-                ..own
-            },
-        ),
-        (
-            "neighbours",
-            Potential {
-                neighbours: 0.0,
-                ..own
-            },
-        ),
-        ("scale", Potential { scale: -1.0, ..own }),
-    ] {
+    type Change = fn(&mut Potential);
+    let cases: [(&str, Change); 7] = [
+        ("elements", |own| own.elements = 9),
+        ("channels", |own| own.channels = 0),
+        ("layers", |own| own.layers = 0),
+        ("hidden", |own| own.hidden = 0),
+        ("cutoff", |own| own.cutoff = f64::NAN),
+        ("neighbours", |own| own.neighbours = 0.0),
+        ("scale", |own| own.scale = -1.0),
+    ];
+    for (option, change) in cases {
+        let mut own = potential();
+        change(&mut own);
         let error = own.layers().unwrap_err();
         assert!(
             matches!(error, Error::Option { option: got, .. } if got == option),
