@@ -1,5 +1,6 @@
-//! Gradients of gradients, where candle keeps the graph of gradients. It asks the environment once in a process, so
-//! each test runs itself again with the variable.
+//! Gradients of gradients, where candle keeps the graph of gradients.
+//!
+//! It asks the environment once in a process, so each test runs itself again with the variable.
 
 mod kept;
 #[path = "common/nodes.rs"]

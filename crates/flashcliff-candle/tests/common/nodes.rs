@@ -126,7 +126,9 @@ pub fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
 }
 
-/// Operators of the table, some with options, and functions of `functional`, in Cl(3,0,0) with two channels.
+/// Operators of the table, some with options, and functions of `functional`.
+///
+/// The algebra is Cl(3,0,0), with two channels.
 pub fn operators(cases: &mut Cases) {
     let a = algebra(3, 0, 0);
     let mut operator = |name: &str, own: Operator| {
@@ -491,8 +493,10 @@ pub fn others(cases: &mut Cases) {
     });
 }
 
-/// Checks of everything that puts nodes into candle's graph at once: a loss on the gradient of any variable is an error, alone
-/// and beside a function of candle of the same variable.
+/// Checks everything that puts nodes into candle's graph at once.
+///
+/// A loss on the gradient of any variable is an error, alone and beside a function of candle of the
+/// same variable.
 pub fn check_all(device: &Device) {
     let mut cases = Cases::new(device, DType::F32);
     for add in [

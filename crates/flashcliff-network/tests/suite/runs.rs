@@ -7,7 +7,9 @@ use crate::networks::{numbers, slices};
 
 pub(crate) const F64: [Dtype; 2] = [Dtype::F64; 2];
 
-/// The results of a plan for numbers of inputs and parameters. A result that nothing writes is not a number.
+/// The results of a plan for numbers of inputs and parameters.
+///
+/// A result that nothing writes is not a number.
 pub(crate) fn run<T: Number>(
     plan: &Plan,
     numbers: [&[Vec<T>]; 2],
@@ -78,7 +80,9 @@ pub(crate) fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
     }
 }
 
-/// Adds nodes for the gradients of a value along a seed. The outputs are the value, and its gradient by each of some values.
+/// Adds nodes for the gradients of a value along a seed.
+///
+/// The outputs are the value, and its gradient by each of some values.
 pub(crate) fn with_gradients(
     network: &mut Network,
     [output, seed]: [Value; 2],
@@ -169,8 +173,9 @@ impl Differences {
         (0..count).map(move |part| (part * (len - 1)).div_ceil((count - 1).max(1)))
     }
 
-    /// Compares the gradients of a network's value along a seed with differences of the value. Returns the value and
-    /// its gradients.
+    /// Compares the gradients of a network's value along a seed with differences of the value.
+    ///
+    /// Returns the value and its gradients.
     pub(crate) fn assert_gradients(
         self,
         network: &Network,

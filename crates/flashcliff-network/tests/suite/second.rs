@@ -77,7 +77,9 @@ impl Twice {
         [inputs, parameters]
     }
 
-    /// Compares elements of each second gradient with differences of the sum of products of gradients and their changes.
+    /// Compares elements of each second gradient with differences.
+    ///
+    /// What is differenced is the sum of products of gradients and their changes.
     fn assert_differences(&self, rows: Rows, scales: Scales<'_>, each: usize) {
         let mut numbers = self.numbers(rows);
         let second = run(&self.second, [&numbers[0], &numbers[1]], scales);

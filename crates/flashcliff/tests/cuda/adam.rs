@@ -315,7 +315,8 @@ impl<'a> Listed<'a> {
             stream: self.own.stream.cu_stream(),
         };
         let workspace = self.workspace.address();
-        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all live until results were read.
+        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all
+        // live until results were read.
         unsafe { self.list.step(target, &gradients, groups, None, workspace) }
     }
 }

@@ -1,5 +1,6 @@
-//! Wrong calls that need more than a row of `misuse_table`: nothing is written, every operator of the table says what
-//! came, and absurd sizes do not panic.
+//! Wrong calls that need more than a row of `misuse_table`.
+//!
+//! Nothing is written, every operator of the table says what came, and absurd sizes do not panic.
 
 use flashcliff::ops::{self, LinearOptions, ProductOptions, Setting, table};
 use flashcliff::{Bias, Dim, Error, GradeSet, Norm, Operator, Pass, Signature, Tensor, TensorMut};
