@@ -100,9 +100,6 @@ pub fn repetitions<E>(
 
 /// The least seconds that work takes once, of some rounds that each last for a duration. Other work of the machine
 /// makes times longer, never shorter.
-///
-/// # Errors
-/// The errors of the work.
 pub(crate) fn least_seconds<E>(
     rounds: usize,
     round: Duration,

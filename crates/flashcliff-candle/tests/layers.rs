@@ -4,7 +4,7 @@ mod common;
 
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Module;
-use common::{Reference, assert_close, disturb, noise, parameter, random, values};
+use common::{Reference, assert_close, disturb, noise, parameter, random, says, values};
 use flashcliff::ops::LinearOptions;
 use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Bias, Invariant, Norm, Signature};
@@ -402,9 +402,8 @@ fn a_layer_refuses_other_channels() {
     let layer = SteerableGeometricProduct::new(algebra(), IN, SteerableLayerOptions::default(), vb)
         .unwrap();
     let x = Tensor::from_vec(noise(8 * 4, 1), (8, 1, 4), &Device::Cpu).unwrap();
-    let error = layer.forward(&x).unwrap_err().to_string();
     let expected = format!("steerable_product: x: expected shape [8, batch, {IN}], got [8, 1, 4]");
-    assert!(error.contains(&expected), "{error}");
+    says(layer.forward(&x), &[&expected]);
 }
 
 /// A layer whose output does not fit in memory says so before it computes: what is asked for, what is there, and what to do.
@@ -416,19 +415,11 @@ fn outputs_that_do_not_fit_are_refused() {
     let options = LinearOptions::default();
     let linear = MVLinear::new(algebra, 1, many, &options, builder()).unwrap();
     let x = Tensor::zeros((8, many, 1), DType::F32, &device).unwrap();
-    let error = linear.forward(&x).unwrap_err().to_string();
-    for part in ["mv_linear", "GiB of memory", "262144 out", "batch"] {
-        assert!(error.contains(part), "{error}");
-    }
+    let words = ["mv_linear", "GiB of memory", "262144 out", "batch"];
+    says(linear.forward(&x), &words);
     let versors = Tensor::zeros((4, many, 1), DType::F32, &device).unwrap();
     let weight = Tensor::zeros((many, 1), DType::F32, &device).unwrap();
     let acted = rotors::action(algebra, Parity::Even, None, &x, &versors, &weight);
-    let error = acted.unwrap_err().to_string();
-    for part in [
-        "the output [8, 262144, 262144]",
-        "GiB of memory",
-        "make the batch smaller",
-    ] {
-        assert!(error.contains(part), "{error}");
-    }
+    let output = "the output [8, 262144, 262144]";
+    says(acted, &[output, "GiB of memory", "make the batch smaller"]);
 }

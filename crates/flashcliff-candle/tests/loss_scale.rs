@@ -74,80 +74,22 @@ fn scales_are_exact_powers_of_two_between_the_bounds() {
 
 #[test]
 fn options_outside_their_range_are_refused() {
-    let default = LossScaleOptions::default();
-    let cases = [
-        (
-            "loss_scale.initial",
-            LossScaleOptions {
-                initial: 3.0,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.initial",
-            LossScaleOptions {
-                initial: 0.5,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.initial",
-            LossScaleOptions {
-                initial: power(25),
-                ..default
-            },
-        ),
-        (
-            "loss_scale.growth",
-            LossScaleOptions {
-                growth: 0.5,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.growth",
-            LossScaleOptions {
-                growth: 1.5,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.backoff",
-            LossScaleOptions {
-                backoff: 1.0,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.backoff",
-            LossScaleOptions {
-                backoff: 0.0,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.least",
-            LossScaleOptions {
-                least: -1.0,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.most",
-            LossScaleOptions {
-                most: f64::INFINITY,
-                ..default
-            },
-        ),
-        (
-            "loss_scale.interval",
-            LossScaleOptions {
-                interval: 0,
-                ..default
-            },
-        ),
+    type Change = fn(&mut LossScaleOptions);
+    let cases: [(&str, Change); 10] = [
+        ("loss_scale.initial", |own| own.initial = 3.0),
+        ("loss_scale.initial", |own| own.initial = 0.5),
+        ("loss_scale.initial", |own| own.initial = power(25)),
+        ("loss_scale.growth", |own| own.growth = 0.5),
+        ("loss_scale.growth", |own| own.growth = 1.5),
+        ("loss_scale.backoff", |own| own.backoff = 1.0),
+        ("loss_scale.backoff", |own| own.backoff = 0.0),
+        ("loss_scale.least", |own| own.least = -1.0),
+        ("loss_scale.most", |own| own.most = f64::INFINITY),
+        ("loss_scale.interval", |own| own.interval = 0),
     ];
-    for (expected, loss_scale) in cases {
+    for (expected, change) in cases {
+        let mut loss_scale = LossScaleOptions::default();
+        change(&mut loss_scale);
         let options = AdamOptions {
             loss_scale: Some(loss_scale),
             ..AdamOptions::default()

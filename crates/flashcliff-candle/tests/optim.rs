@@ -310,93 +310,35 @@ fn a_resumed_run_is_the_uninterrupted_one() {
 
 #[test]
 fn options_outside_their_range_are_refused() {
-    let default = AdamOptions::default();
-    for (options, name) in [
-        (
-            AdamOptions {
-                learning_rate: -1.0,
-                ..default
-            },
-            "learning_rate",
-        ),
-        (
-            AdamOptions {
-                learning_rate: f64::NAN,
-                ..default
-            },
-            "learning_rate",
-        ),
-        (
-            AdamOptions {
-                beta1: 1.0,
-                ..default
-            },
-            "beta1",
-        ),
-        (
-            AdamOptions {
-                beta2: -0.1,
-                ..default
-            },
-            "beta2",
-        ),
-        (
-            AdamOptions {
-                eps: f64::INFINITY,
-                ..default
-            },
-            "eps",
-        ),
-        (
-            AdamOptions {
-                weight_decay: -1e-9,
-                ..default
-            },
-            "weight_decay",
-        ),
-        (
-            AdamOptions {
-                clip_norm: Some(0.0),
-                ..default
-            },
-            "clip_norm",
-        ),
-        (
-            AdamOptions {
-                clip_norm: Some(f64::NAN),
-                ..default
-            },
-            "clip_norm",
-        ),
-        (
-            AdamOptions {
-                clip_norm: Some(1.0),
-                adaptive_clipping: true,
-                ..default
-            },
-            "clip_norm",
-        ),
-        (
-            AdamOptions {
-                schedule: Schedule::new(ScheduleShape::Cosine, 5).with_warmup(6),
-                ..default
-            },
-            "schedule: warmup",
-        ),
-        (
-            AdamOptions {
-                schedule: Schedule::default().with_floor(1.5),
-                ..default
-            },
-            "schedule: floor",
-        ),
-    ] {
+    type Change = fn(&mut AdamOptions);
+    let cases: [(&str, Change); 11] = [
+        ("learning_rate", |own| own.learning_rate = -1.0),
+        ("learning_rate", |own| own.learning_rate = f64::NAN),
+        ("beta1", |own| own.beta1 = 1.0),
+        ("beta2", |own| own.beta2 = -0.1),
+        ("eps", |own| own.eps = f64::INFINITY),
+        ("weight_decay", |own| own.weight_decay = -1e-9),
+        ("clip_norm", |own| own.clip_norm = Some(0.0)),
+        ("clip_norm", |own| own.clip_norm = Some(f64::NAN)),
+        ("clip_norm", |own| {
+            (own.clip_norm, own.adaptive_clipping) = (Some(1.0), true);
+        }),
+        ("schedule: warmup", |own| {
+            own.schedule = Schedule::new(ScheduleShape::Cosine, 5).with_warmup(6);
+        }),
+        ("schedule: floor", |own| {
+            own.schedule = Schedule::default().with_floor(1.5);
+        }),
+    ];
+    for (name, change) in cases {
+        let mut options = AdamOptions::default();
+        change(&mut options);
         match Adam::new(vec![], options) {
             Err(Error::Option { option, .. }) => assert_eq!(option, name),
             other => panic!("{name}: {other:?}"),
         }
     }
-    let mut adam = Adam::new(vec![], default).unwrap();
+    let mut adam = Adam::new(vec![], AdamOptions::default()).unwrap();
     assert!(adam.set_learning_rate(f64::INFINITY).is_err());
     assert_eq!(adam.options().learning_rate, 1e-3);
     adam.set_learning_rate(0.5).unwrap();

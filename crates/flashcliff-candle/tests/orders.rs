@@ -1,201 +1,176 @@
-//! Losses on gradients of networks, where candle keeps the graph of gradients. It asks the environment once in a
-//! process, so each test runs itself again with the variable.
+//! Gradients of gradients, where candle keeps the graph of gradients.
+//!
+//! It asks the environment once in a process, so each test runs itself again with the variable.
 
 mod kept;
+#[path = "common/nodes.rs"]
+mod nodes;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
-use candle_nn::{Module, VarBuilder};
+use candle_nn::Module;
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
-use flashcliff::rotor::Parity;
-use flashcliff::{Algebra, Bias, Signature};
+use flashcliff::{Algebra, Bias, Dims, Signature};
 use flashcliff_candle::init::Parameters;
-use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Call, Channels, CrossAttention, Draws, EquiLayerNorm, GeometricBilinear,
-    Geometry, Mask, ScalarGate, Scope, SelfAttention, Sequences, Tokens,
-};
-use flashcliff_candle::layers::{
-    FullyConnectedSteerableGeometricProduct, PointEmbedding, SteerableGeometricProduct,
-    SteerableLayerOptions,
-};
-use flashcliff_candle::models::{Architecture, Gatr, GatrOptions, Model};
-use flashcliff_candle::{op, rotors};
+use flashcliff_candle::layers::{SteerableGeometricProduct, SteerableLayerOptions};
+use flashcliff_candle::{Error, functional as f, op};
+use flashcliff_program::operators::{ENTRIES, Settings};
+use flashcliff_program::reference::{Basis, evaluate};
 
-use kept::keeps;
-
-const CHANNELS: Channels = Channels::new(2, 3);
-
-fn algebra(p: usize, q: usize, r: usize) -> Algebra {
-    Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
-}
-
-/// Numbers with a long period, none of them near zero.
-fn numbers(shape: &[usize], phase: f64) -> Tensor {
-    let count: usize = shape.iter().product();
-    let number = |at: usize| {
-        let x = (at as f64 * 0.7 + phase).sin();
-        (0.3 + 0.5 * x.abs()).copysign(x)
-    };
-    let data: Vec<f64> = (0..count).map(number).collect();
-    Tensor::from_vec(data, shape, &Device::Cpu).unwrap()
-}
+use kept::{KEEP, keeps};
+use nodes::{Case, Cases, algebra, numbers};
 
 fn scalar(tensor: &Tensor) -> f64 {
     tensor.sum_all().unwrap().to_scalar().unwrap()
+}
+
+fn values(tensor: &Tensor) -> Vec<f64> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
 }
 
 fn dot(x: &Tensor, y: &Tensor) -> Tensor {
     (x * y).unwrap().sum_all().unwrap()
 }
 
-type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
-
-/// A function of inputs with parameters.
-struct Case {
-    name: &'static str,
-    /// The inputs, and then the parameters.
-    vars: Vec<Var>,
-    inputs: usize,
-    function: Function,
+fn cases(of: &[fn(&mut Cases)]) -> Vec<Case> {
+    let mut cases = Cases::new(&Device::Cpu, DType::F64);
+    of.iter().for_each(|add| add(&mut cases));
+    cases.all()
 }
 
-impl Case {
-    /// The first input stands for positions.
-    fn new<L: 'static>(
-        name: &'static str,
-        shapes: &[&[usize]],
-        layer: impl FnOnce(VarBuilder) -> L,
-        function: impl Fn(&L, &[Tensor]) -> Result<Tensor> + 'static,
-    ) -> Self {
-        let parameters = Parameters::seeded(3);
-        let layer = layer(parameters.builder(DType::F64, &Device::Cpu));
-        let of_shapes = shapes.iter().enumerate();
-        let of_shapes = of_shapes.map(|(at, shape)| numbers(shape, 0.4 + at as f64));
-        let mut vars: Vec<Var> = of_shapes.map(|x| Var::from_tensor(&x).unwrap()).collect();
-        vars.extend(parameters.variables().into_iter().map(|(_, var)| var));
-        Self {
-            name,
-            vars,
-            inputs: shapes.len(),
-            function: Box::new(move |x| function(&layer, x)),
-        }
-    }
+/// How the errors of cases begin that have first derivatives alone.
+const REFUSED: [(&str, &str); 3] = [
+    (
+        "a learned mask",
+        "block: attention gradient, of its mask too: ",
+    ),
+    ("recomputed", "recomputed: "),
+    ("L-GATr, recomputed", "recomputed: "),
+];
 
-    fn of_model(name: &'static str, architecture: Architecture, points: [usize; 3]) -> Self {
-        let model = Model::new(architecture, 3, DType::F64).unwrap();
-        let mut vars = vec![Var::from_tensor(&numbers(&points, 0.4)).unwrap()];
-        vars.extend(
-            model
-                .parameters()
-                .variables()
-                .into_iter()
-                .map(|(_, var)| var),
-        );
-        let function = Box::new(move |x: &[Tensor]| model.forward(&x[0]));
-        Self {
-            name,
-            vars,
-            inputs: 1,
-            function,
-        }
-    }
+/// An energy, with operations of candle before and after the node.
+fn energy(case: &Case) -> Tensor {
+    let out = case.output(|x| x * 1.1);
+    let weights = numbers(out.dims(), 1.3);
+    dot(&out.sin().unwrap(), &weights)
+}
 
-    /// An energy, with operations of candle before and after the network.
-    fn energy(&self) -> Tensor {
-        let inputs = self.vars[..self.inputs].iter();
-        let inputs: Vec<Tensor> = inputs.map(|x| (x.as_tensor() * 1.1).unwrap()).collect();
-        let out = (self.function)(&inputs).unwrap();
-        let weights = numbers(out.dims(), 1.3);
-        dot(&out.sin().unwrap(), &weights)
-    }
+/// The gradients of the energy by the first tensors.
+fn gradients(case: &Case, count: usize) -> Vec<Tensor> {
+    let by = case.vars[..count].iter();
+    let by: Vec<&Tensor> = by.map(|(_, var)| var.as_tensor()).collect();
+    op::gradients(&energy(case), &by).unwrap()
+}
 
-    /// The gradients of the energy by the first tensors.
-    fn gradients(&self, count: usize) -> Vec<Tensor> {
-        let by: Vec<&Tensor> = self.vars[..count].iter().map(Var::as_tensor).collect();
-        op::gradients(&self.energy(), &by).unwrap()
-    }
+/// A number made of the gradients by the first tensors.
+fn loss(case: &Case, count: usize) -> Tensor {
+    let gradients = gradients(case, count);
+    let terms = gradients.iter().enumerate();
+    let terms = terms.map(|(at, own)| dot(own, &numbers(own.dims(), 2.0 + at as f64)));
+    terms.reduce(|sum, more| (sum + more).unwrap()).unwrap()
+}
 
-    /// A number made of the gradients by the first tensors.
-    fn loss(&self, count: usize) -> Tensor {
-        let gradients = self.gradients(count);
-        let terms = gradients.iter().enumerate();
-        let terms = terms.map(|(at, own)| dot(own, &numbers(own.dims(), 2.0 + at as f64)));
-        terms.reduce(|sum, more| (sum + more).unwrap()).unwrap()
-    }
+/// The difference of fourth order of a number, where a tensor moves along a change of it.
+fn difference(var: &Var, along: &Tensor, step: f64, number: impl Fn() -> f64) -> f64 {
+    let before = var.as_tensor().copy().unwrap();
+    let moved = |by: f64| {
+        let to = (&before + (along * by).unwrap()).unwrap();
+        var.set(&to).unwrap();
+        number()
+    };
+    let across = |step: f64| moved(step) - moved(-step);
+    let found = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
+    var.set(&before).unwrap();
+    found
+}
 
-    /// Compares the gradients of a loss with differences, by each tensor along a change of it.
-    fn assert_differences(&self, count: usize) {
-        let found = self.loss(count).backward().unwrap();
-        let mut largest = 0.0_f64;
-        for (at, var) in self.vars.iter().enumerate() {
-            let along = numbers(var.dims(), 5.0);
-            let before = var.as_tensor().copy().unwrap();
-            let moved = |step: f64| {
-                var.set(&(&before + (&along * step).unwrap()).unwrap())
-                    .unwrap();
-                scalar(&self.loss(count))
-            };
-            let across = |step: f64| moved(step) - moved(-step);
-            // Norms and gates turn sharply near zero, where some channels start.
-            let step = 1e-6;
-            let want = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-            var.set(&before).unwrap();
-            let got = match found.get(var) {
-                Some(gradient) => scalar(&(gradient * &along).unwrap()),
-                None => 0.0,
-            };
-            largest = largest.max(got.abs());
-            assert!(
-                (got - want).abs() <= 1e-7 * (1.0 + got.abs()),
-                "{}, {count}: by tensor {at} of shape {:?} {got}, by differences {want}",
-                self.name,
-                var.dims()
-            );
-        }
-        assert!(largest > 1e-2, "{}: {largest}", self.name);
-    }
-
-    /// Compares the third derivative along three changes of positions with differences of the second.
-    fn assert_third(&self) {
-        let x = &self.vars[0];
-        let [u, v, w] = [3.0, 4.0, 5.0].map(|phase| numbers(x.dims(), phase));
-        let along = |of: &Tensor, change: &Tensor| {
-            let found = op::gradients(of, &[x]).unwrap();
-            dot(&found[0], change)
+/// Compares the gradients of a loss with differences, by each tensor along a change of it.
+fn assert_differences(case: &Case, count: usize) {
+    let found = loss(case, count).backward().unwrap();
+    let mut largest = 0.0_f64;
+    for (name, var) in &case.vars {
+        let along = numbers(var.dims(), 5.0);
+        // Norms and gates turn sharply near zero, where some channels start.
+        let want = difference(var, &along, 1e-6, || scalar(&loss(case, count)));
+        let got = match found.get(var) {
+            Some(gradient) => scalar(&(gradient * &along).unwrap()),
+            None => 0.0,
         };
-        let second = || along(&along(&self.energy(), &u), &v);
-        let got = scalar(&along(&second(), &w));
-        let before = x.as_tensor().copy().unwrap();
-        let moved = |step: f64| {
-            x.set(&(&before + (&w * step).unwrap()).unwrap()).unwrap();
-            scalar(&second())
-        };
-        let across = |step: f64| moved(step) - moved(-step);
-        let want = (8.0 * across(1e-5) - across(2e-5)) / 12e-5;
+        largest = largest.max(got.abs());
         assert!(
-            (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-2,
-            "{}: {got}, {want}",
-            self.name
+            (got - want).abs() <= 1e-7 * (1.0 + got.abs()),
+            "{}, {count}: by {name} {got}, by differences {want}",
+            case.name
         );
     }
+    assert!(largest > 1e-3, "{}: {largest}", case.name);
+}
 
-    /// The Hessian by all tensors is symmetric.
-    fn assert_symmetric(&self) {
-        let count = self.vars.len();
+/// Compares losses on the gradients by the first tensor, and by all where there are not very many.
+fn assert_orders(of: &[fn(&mut Cases)]) {
+    for case in cases(of) {
+        if let Some((_, start)) = REFUSED.iter().find(|(name, _)| *name == case.name) {
+            let error = loss(&case, 1).backward().unwrap_err().to_string();
+            assert!(error.starts_with(start), "{}: {error}", case.name);
+            assert!(error.contains("no second derivatives"), "{error}");
+            continue;
+        }
+        assert_differences(&case, 1);
+        if case.vars.len() < 100 {
+            assert_differences(&case, case.vars.len());
+        }
+    }
+}
+
+#[test]
+fn losses_on_forces_of_transformers_have_the_gradients_of_differences() {
+    if keeps("losses_on_forces_of_transformers_have_the_gradients_of_differences") {
+        assert_orders(&[nodes::transformers, nodes::learned_mask]);
+    }
+}
+
+#[test]
+fn losses_on_forces_of_layers_have_the_gradients_of_differences() {
+    if keeps("losses_on_forces_of_layers_have_the_gradients_of_differences") {
+        assert_orders(&[nodes::layers, nodes::steps, nodes::others]);
+    }
+}
+
+#[test]
+fn losses_on_forces_of_operators_have_the_gradients_of_differences() {
+    if keeps("losses_on_forces_of_operators_have_the_gradients_of_differences") {
+        assert_orders(&[nodes::operators, nodes::maps_of_rotors]);
+    }
+}
+
+#[test]
+fn losses_on_forces_of_models_have_the_gradients_of_differences() {
+    if keeps("losses_on_forces_of_models_have_the_gradients_of_differences") {
+        assert_orders(&[nodes::models, nodes::bodies]);
+    }
+}
+
+/// The Hessian by all tensors is symmetric.
+#[test]
+fn second_derivatives_are_symmetric() {
+    if !keeps("second_derivatives_are_symmetric") {
+        return;
+    }
+    let all = cases(&[nodes::transformers, nodes::layers]).into_iter();
+    for case in all.filter(|case| !REFUSED.iter().any(|(name, _)| *name == case.name)) {
         let changes = [7.0, 11.0].map(|phase| {
-            let own = self.vars.iter().enumerate();
-            let own = own.map(|(at, var)| numbers(var.dims(), phase + at as f64));
+            let own = case.vars.iter().enumerate();
+            let own = own.map(|(at, (_, var))| numbers(var.dims(), phase + at as f64));
             own.collect::<Vec<Tensor>>()
         });
         let along = |first: &[Tensor], then: &[Tensor]| -> f64 {
-            let pairs = self.gradients(count);
-            let pairs = pairs
-                .iter()
-                .zip(first)
-                .map(|(own, change)| dot(own, change));
-            let slope = pairs.reduce(|sum, more| (sum + more).unwrap()).unwrap();
+            let gradients = gradients(&case, case.vars.len());
+            let pairs = gradients.iter().zip(first);
+            let slopes = pairs.map(|(own, change)| dot(own, change));
+            let slope = slopes.reduce(|sum, more| (sum + more).unwrap()).unwrap();
             let found = slope.backward().unwrap();
-            let own = self.vars.iter().zip(then);
-            let own = own.filter_map(|(var, change)| Some(scalar(&dot(found.get(var)?, change))));
+            let own = case.vars.iter().zip(then);
+            let own =
+                own.filter_map(|((_, var), change)| Some(scalar(&dot(found.get(var)?, change))));
             own.sum()
         };
         let [u, v] = &changes;
@@ -203,235 +178,8 @@ impl Case {
         assert!(
             (one - other).abs() <= 1e-9 * one.abs().max(1.0) && one.abs() > 1e-2,
             "{}: {one}, {other}",
-            self.name
+            case.name
         );
-    }
-}
-
-fn tokens(x: &Tensor) -> Result<Tokens> {
-    Tokens::from_packed(x.clone(), CHANNELS)
-}
-
-fn packed(tokens: Result<Tokens>) -> Result<Tensor> {
-    Ok(tokens?.packed().clone())
-}
-
-const ATTENTION: AttentionOptions = AttentionOptions {
-    heads: 2,
-    ..AttentionOptions::PUBLISHED
-};
-
-/// L-GATr with reinserted channels, of one block.
-fn lorentz(vb: VarBuilder, dropout: Option<f64>) -> Gatr {
-    let options = GatrOptions {
-        blocks: 1,
-        attention: ATTENTION,
-        reinsert_channels: vec![1],
-        reinsert_scalars: vec![2],
-        dropout,
-        ..GatrOptions::new(CHANNELS, CHANNELS, CHANNELS)
-    };
-    Gatr::over(algebra(1, 3, 0), options, vb).unwrap()
-}
-
-const WIDTH: usize = 16 * CHANNELS.multivectors + CHANNELS.scalars;
-
-/// Transformers and attention.
-fn transformers() -> Vec<Case> {
-    let x: &[usize] = &[2, 3, WIDTH];
-    let within = |name, shape: &[usize], scope: Scope| {
-        let layer = |vb: VarBuilder| lorentz(vb, None);
-        Case::new(name, &[shape], layer, move |net, x| {
-            packed(net.forward_within(&tokens(&x[0])?, None, &scope))
-        })
-    };
-    let shown = numbers(&[2, 1, 3, 3], 0.2).ge(-0.4).unwrap();
-    let masked = Scope::Masked(Mask::boolean(&shown, DType::F64).unwrap());
-    let ragged = Scope::Within(Sequences::new(&[0, 2, 2, 6]).unwrap());
-    vec![
-        within("L-GATr", x, Scope::Sample),
-        within("L-GATr, masked", x, masked),
-        within("L-GATr, ragged", &[1, 6, WIDTH], ragged),
-        Case::new(
-            "L-GATr with dropout",
-            &[x],
-            |vb| {
-                let draw = Draws::new(7, &Device::Cpu).unwrap().draw().unwrap();
-                (lorentz(vb, Some(0.3)), draw)
-            },
-            |(net, draw), x| {
-                let call = Call {
-                    draw: Some(draw),
-                    ..Call::default()
-                };
-                packed(net.call(&tokens(&x[0])?, &call))
-            },
-        ),
-        Case::new(
-            "another set",
-            &[x, &[2, 5, WIDTH]],
-            |vb| {
-                let geometry = Geometry::of(algebra(1, 3, 0));
-                CrossAttention::over(geometry, CHANNELS, CHANNELS, ATTENTION, vb).unwrap()
-            },
-            |layer, x| packed(layer.forward(&tokens(&x[0])?, &tokens(&x[1])?)),
-        ),
-        Case::new(
-            "GATr, with the mean of its inputs as reference",
-            &[x],
-            |vb| {
-                let options = GatrOptions {
-                    blocks: 1,
-                    attention: ATTENTION,
-                    ..GatrOptions::new(CHANNELS, CHANNELS, CHANNELS)
-                };
-                Gatr::new(options, vb).unwrap()
-            },
-            |net, x| packed(net.forward(&tokens(&x[0])?)),
-        ),
-        Case::new(
-            "attention with distances",
-            &[x],
-            |vb| {
-                SelfAttention::over(Geometry::of(algebra(3, 0, 1)), CHANNELS, ATTENTION, vb)
-                    .unwrap()
-            },
-            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
-        ),
-        Case::new(
-            "attention of vectors",
-            &[&[2, 3, 4 * CHANNELS.multivectors + CHANNELS.scalars]],
-            |vb| {
-                let geometry = Geometry::slim(algebra(1, 3, 0));
-                SelfAttention::over(geometry, CHANNELS, ATTENTION, vb).unwrap()
-            },
-            |layer, x| {
-                let vectors = 4 * CHANNELS.multivectors;
-                let shape = [2, 3, CHANNELS.multivectors, 4];
-                let mv = x[0].narrow(2, 0, vectors)?.reshape(&shape)?;
-                let scalars = x[0].narrow(2, vectors, CHANNELS.scalars)?;
-                let mv = mv.permute((3, 0, 1, 2))?.contiguous()?;
-                packed(layer.forward(&Tokens::new(&mv, Some(&scalars))?))
-            },
-        ),
-    ]
-}
-
-/// Layers of transformers without attention.
-fn steps() -> Vec<Case> {
-    let x: &[usize] = &[2, 3, WIDTH];
-    let lorentz = || algebra(1, 3, 0);
-    vec![
-        Case::new(
-            "EquiLayerNorm",
-            &[x],
-            |vb| EquiLayerNorm::with_gains(lorentz(), CHANNELS, vb).unwrap(),
-            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
-        ),
-        Case::new(
-            "ScalarGate",
-            &[x],
-            |_| ScalarGate::over(lorentz(), CHANNELS).unwrap(),
-            |layer, x| packed(layer.forward(&tokens(&x[0])?)),
-        ),
-        Case::new(
-            "GeometricBilinear",
-            &[x],
-            |vb| GeometricBilinear::over(lorentz(), CHANNELS, CHANNELS, vb).unwrap(),
-            |layer, x| packed(layer.forward_without_joins(&tokens(&x[0])?)),
-        ),
-        Case::new(
-            "joins and their reference",
-            &[&[2, 3], x],
-            |vb| GeometricBilinear::new(CHANNELS, CHANNELS, vb).unwrap(),
-            |layer, x| packed(layer.forward(&tokens(&x[1])?, &x[0])),
-        ),
-    ]
-}
-
-fn layers() -> Vec<Case> {
-    let a = algebra(3, 0, 0);
-    let options = SteerableLayerOptions::default();
-    let mv: &[usize] = &[8, 3, 2];
-    vec![
-        Case::new(
-            "steerable",
-            &[mv],
-            |vb| SteerableGeometricProduct::new(a, 2, options, vb).unwrap(),
-            |layer, x| layer.forward(&x[0]),
-        ),
-        Case::new(
-            "fully connected",
-            &[mv],
-            |vb| FullyConnectedSteerableGeometricProduct::new(a, 2, 3, options, vb).unwrap(),
-            |layer, x| layer.forward(&x[0]),
-        ),
-        Case::new(
-            "embedding and steerable",
-            &[&[3, 2, 3]],
-            |vb| {
-                let embedding = PointEmbedding::new(a, 2, 2, vb.pp("embedding")).unwrap();
-                let product = SteerableGeometricProduct::new(a, 2, options, vb.pp("product"));
-                (embedding, product.unwrap())
-            },
-            |(embedding, product), x| product.forward(&embedding.forward(&x[0])?),
-        ),
-        Case::new(
-            "versors",
-            &[mv, &[4, 3, 2], &[3, 2]],
-            |_| (),
-            move |(), x| rotors::action(a, Parity::Even, None, &x[0], &x[1], &x[2]),
-        ),
-    ]
-}
-
-fn models() -> Vec<Case> {
-    vec![
-        Case::of_model("volumes", Architecture::Volumes, [2, 3, 3]),
-        Case::of_model(
-            "regression",
-            Architecture::Regression { width: 4 },
-            [2, 2, 5],
-        ),
-        Case::of_model("bodies", Architecture::Bodies, [1, 5, 7]),
-    ]
-}
-
-#[test]
-fn losses_on_forces_of_transformers_have_the_gradients_of_differences() {
-    if keeps("losses_on_forces_of_transformers_have_the_gradients_of_differences") {
-        for case in transformers() {
-            case.assert_differences(1);
-            case.assert_differences(case.vars.len());
-        }
-    }
-}
-
-#[test]
-fn losses_on_forces_of_layers_have_the_gradients_of_differences() {
-    if keeps("losses_on_forces_of_layers_have_the_gradients_of_differences") {
-        for case in layers().into_iter().chain(steps()) {
-            case.assert_differences(1);
-            case.assert_differences(case.vars.len());
-        }
-    }
-}
-
-#[test]
-fn losses_on_forces_of_models_have_the_gradients_of_differences() {
-    if keeps("losses_on_forces_of_models_have_the_gradients_of_differences") {
-        for case in models() {
-            case.assert_differences(1);
-        }
-    }
-}
-
-#[test]
-fn second_derivatives_are_symmetric() {
-    if keeps("second_derivatives_are_symmetric") {
-        for case in transformers().into_iter().chain(layers()) {
-            case.assert_symmetric();
-        }
     }
 }
 
@@ -511,48 +259,125 @@ fn third_derivatives_are_those_of_differences() {
     if !keeps("third_derivatives_are_those_of_differences") {
         return;
     }
-    for case in layers().into_iter().chain(steps()) {
-        case.assert_third();
+    for case in cases(&[nodes::layers, nodes::steps]) {
+        let x = &case.vars[0].1;
+        let [u, v, w] = [3.0, 4.0, 5.0].map(|phase| numbers(x.dims(), phase));
+        let along = |of: &Tensor, change: &Tensor| {
+            let found = op::gradients(of, &[x]).unwrap();
+            dot(&found[0], change)
+        };
+        let second = || along(&along(&energy(&case), &u), &v);
+        let got = scalar(&along(&second(), &w));
+        let want = difference(x, &w, 1e-5, || scalar(&second()));
+        assert!(
+            (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-3,
+            "{}: {got}, {want}",
+            case.name
+        );
     }
 }
 
-/// A step without further derivatives is an error that names it.
+/// The second derivative of attention is the last one, and the error names it.
 #[test]
-fn refusals_name_the_step() {
-    if !keeps("refusals_name_the_step") {
+fn third_derivatives_of_attention_are_refused() {
+    if !keeps("third_derivatives_of_attention_are_refused") {
         return;
     }
-    let x: &[usize] = &[2, 3, WIDTH];
-    let mask = Case::new(
-        "a learned mask",
-        &[&[2, 1, 3, 3]],
-        |vb| lorentz(vb, None),
-        |net, x| {
-            let scope = Scope::Masked(Mask::additive(&x[0])?);
-            let seen = tokens(&numbers(&[2, 3, WIDTH], 0.3))?;
-            packed(net.forward_within(&seen, None, &scope))
-        },
-    );
-    let again = Case::new(
-        "recomputed",
-        &[x],
-        |vb| lorentz(vb, None).with_gradient_checkpointing(true),
-        |net, x| packed(net.forward(&tokens(&x[0])?)),
-    );
-    let third = transformers().remove(0);
-    let along = |of: &Tensor| op::gradients(of, &[&third.vars[0]]).unwrap().remove(0);
-    let second = along(&third.loss(1)).sqr().unwrap().sum_all().unwrap();
+    let all = cases(&[nodes::transformers]);
+    let case = all.iter().find(|case| case.name == "L-GATr").unwrap();
+    let forces = op::gradients(&loss(case, 1), &[&case.vars[0].1]).unwrap();
+    let second = forces[0].sqr().unwrap().sum_all().unwrap();
     let error = second.backward().unwrap_err().to_string();
     assert!(
-        error.starts_with("block: head_norm_tangent gradient: "),
+        error.starts_with("block: head_norm_tangent gradient: ")
+            && error.contains("no second derivatives"),
         "{error}"
     );
-    for (case, step) in [
-        (mask, "block: attention gradient, of its mask too: "),
-        (again, "recomputed: "),
-    ] {
-        let error = case.loss(1).backward().unwrap_err().to_string();
-        assert!(error.starts_with(step), "{}: {error}", case.name);
-        assert!(error.contains("no second derivatives"), "{error}");
+}
+
+/// The reference of an operator computes in f64 from its formula, as this test of candle does.
+#[test]
+fn values_are_those_of_the_references() {
+    for (p, q, r) in [(3, 0, 0), (1, 1, 1)] {
+        let signature = Signature::new(p, q, r).unwrap();
+        let (algebra, basis) = (Algebra::new(signature).unwrap(), Basis::new(signature));
+        for entry in ENTRIES {
+            let name = entry.row.name;
+            let operator = ops::by_name(algebra, name, &[]).unwrap();
+            let dims = Dims {
+                batch: 3,
+                in_channels: 2,
+                out_channels: if entry.row.output.contains("out") {
+                    4
+                } else {
+                    2
+                },
+                scalar_channels: 0,
+            };
+            let inputs = operator.inputs().iter().enumerate();
+            let inputs = inputs.map(|(at, input)| numbers(&input.shape(&dims), at as f64));
+            let inputs: Vec<Tensor> = inputs.collect();
+            let borrowed: Vec<&Tensor> = inputs.iter().collect();
+            let output = op::apply(&operator, &borrowed).unwrap();
+            let numbers: Vec<Vec<f64>> = inputs.iter().map(values).collect();
+            let sizes = [dims.batch, dims.in_channels, dims.out_channels];
+            let want = evaluate(entry, &Settings::of(&entry.row), &basis, sizes, &numbers);
+            let got = values(&output);
+            assert_eq!(got.len(), want.len(), "{name}");
+            let scale = want.iter().fold(0.0_f64, |scale, x| scale.max(x.abs()));
+            assert!(scale > 0.0, "{name} gives nothing");
+            for (got, want) in got.iter().zip(&want) {
+                assert!((got - want).abs() <= 1e-12 * scale, "{name}: {got}, {want}");
+            }
+        }
     }
+}
+
+#[test]
+fn third_derivatives_are_there() {
+    if !keeps("third_derivatives_are_there") {
+        return;
+    }
+    // The energy |x|^3 of a vector: its third derivative along the vector itself is 6 |x|^3.
+    let x = Var::from_tensor(&numbers(&[8, 1, 1], 0.4)).unwrap();
+    let along = x.as_tensor().detach();
+    let norm = f::norm(algebra(3, 0, 0), &x).unwrap();
+    let mut value = norm.powf(3.0).unwrap().sum_all().unwrap();
+    let expected = 6.0 * scalar(&value);
+    for _ in 0..3 {
+        let gradient = op::gradients(&value, &[&x]).unwrap().remove(0);
+        value = (gradient * &along).unwrap().sum_all().unwrap();
+    }
+    let got = scalar(&value);
+    assert!(
+        (got - expected).abs() <= 1e-9 * expected.abs(),
+        "{got}, {expected}"
+    );
+}
+
+#[test]
+fn gradients_of_what_does_not_matter_are_zeros() {
+    if !keeps("gradients_of_what_does_not_matter_are_zeros") {
+        return;
+    }
+    let [x, other] = [0.1, 0.2].map(|phase| Var::from_tensor(&numbers(&[8, 2, 1], phase)).unwrap());
+    let energy = f::norm(algebra(3, 0, 0), &x).unwrap().sum_all().unwrap();
+    let gradients = op::gradients(&energy, &[&other, &x]).unwrap();
+    assert_eq!(scalar(&gradients[0].abs().unwrap()), 0.0);
+    assert!(scalar(&gradients[1].abs().unwrap()) > 0.0);
+}
+
+#[test]
+fn without_the_graph_it_is_an_error_that_says_what_to_set() {
+    if std::env::var_os(KEEP).is_some() {
+        return;
+    }
+    let x = Var::from_tensor(&numbers(&[8, 2, 1], 0.1)).unwrap();
+    let energy = f::norm(algebra(3, 0, 0), &x).unwrap().sum_all().unwrap();
+    let error = op::gradients(&energy, &[&x]).unwrap_err().to_string();
+    assert!(
+        error.contains(&Error::DetachedGradients.to_string()),
+        "{error}"
+    );
+    assert!(error.contains(KEEP), "{error}");
 }

@@ -1,9 +1,8 @@
 //! Second derivatives: where candle takes gradients out of the graph, a loss on them is an error, and never a wrong number.
+//! `tests/orders.rs` has the numbers where it keeps them.
 
 #[path = "common/nodes.rs"]
 mod nodes;
-
-use std::process::Command;
 
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Signature};
@@ -15,9 +14,7 @@ use flashcliff_candle::{Error, op};
 
 #[test]
 fn no_gradient_of_a_node_can_be_differentiated() {
-    for (name, made) in nodes::all(&Device::Cpu) {
-        nodes::check(name, &made);
-    }
+    nodes::check_all(&Device::Cpu);
 }
 
 fn positions() -> Var {
@@ -50,33 +47,6 @@ fn a_mark_makes_it_an_error_whatever_stands_between() {
         error.contains("first_order: expected no loss on its gradient"),
         "{error}"
     );
-}
-
-/// Where candle keeps the graph of gradients, operators are differentiated again (`tests/gradients.rs`), and no error is lost: what has the
-/// first derivative only says so. candle reads its variable once in a process.
-#[test]
-fn the_graph_of_gradients_leads_to_numbers_or_to_the_error() {
-    const NAME: &str = "the_graph_of_gradients_leads_to_numbers_or_to_the_error";
-    const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
-    if std::env::var_os(KEEP).is_none() {
-        let own = std::env::current_exe().unwrap();
-        let run = Command::new(own)
-            .args(["--exact", NAME])
-            .env(KEEP, "1")
-            .output()
-            .unwrap();
-        assert!(
-            run.status.success(),
-            "{}",
-            String::from_utf8_lossy(&run.stdout)
-        );
-        return;
-    }
-    let loss = forces(&positions(), true).sqr().unwrap().sum_all().unwrap();
-    loss.backward().unwrap();
-    for (name, made) in nodes::all(&Device::Cpu) {
-        nodes::check_where_kept(name, &made);
-    }
 }
 
 #[test]

@@ -27,9 +27,6 @@ impl DeviceArgs {
     }
 
     /// Does the same as [`DeviceArgs::open`], and calls a function at the begin of each part of the work for a GPU.
-    ///
-    /// # Errors
-    /// The errors of [`DeviceArgs::open`].
     pub(crate) fn open_observed(self, observe: &mut dyn FnMut(Opening)) -> Result<Device, Error> {
         match self.device {
             DeviceName::Cpu => Ok(Device::Cpu),

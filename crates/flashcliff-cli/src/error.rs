@@ -18,9 +18,7 @@ pub(crate) enum Error {
     /// A file is not a report of a benchmark.
     #[error("{}", path.display())]
     NotReport {
-        /// The file.
         path: PathBuf,
-        /// The error in the file.
         source: flashcliff_bench::Error,
     },
 
@@ -60,18 +58,14 @@ pub(crate) enum Error {
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The error of the system.
         source: std::io::Error,
     },
 
     /// A file or folder could not be written. Its former contents are untouched.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file or folder.
         path: PathBuf,
-        /// The error of the system.
         source: std::io::Error,
     },
 
@@ -80,23 +74,14 @@ pub(crate) enum Error {
         "{} is in use by {holder}: expected a folder that no other run writes to; choose another with --out, or wait for its end",
         folder.display()
     )]
-    Locked {
-        /// The folder.
-        folder: PathBuf,
-        /// The process, its machine and its start.
-        holder: String,
-    },
+    Locked { folder: PathBuf, holder: String },
 
     /// The last state of a run could not be saved.
     #[error("the run is done up to step {step}, but {} could not be saved: {before}", path.display())]
     StateNotSaved {
-        /// The file of the state.
         path: PathBuf,
-        /// The number of steps that are done.
         step: usize,
-        /// The state that was saved before.
         before: String,
-        /// The error of the last try.
         source: Box<Error>,
     },
 
@@ -109,73 +94,51 @@ pub(crate) enum Error {
     /// A file is not a complete safetensors file.
     #[error("{}: expected a complete safetensors file", path.display())]
     NotSafetensors {
-        /// The file.
         path: PathBuf,
-        /// The error in the file.
         source: safetensors::SafeTensorError,
     },
 
     /// A file lacks a tensor.
     #[error("{}: expected tensors {expected}, got no `{tensor}`", path.display())]
     MissingTensor {
-        /// The file.
         path: PathBuf,
-        /// The tensor that is not there.
         tensor: String,
-        /// The names of all tensors that the operator takes.
         expected: String,
     },
 
     /// A file holds a tensor that the operator does not take.
     #[error("{}: expected tensors {expected}, got also `{tensor}`", path.display())]
     UnexpectedTensor {
-        /// The file.
         path: PathBuf,
-        /// The name of the tensor that the operator does not take.
         tensor: String,
-        /// The names of all tensors that the operator takes.
         expected: String,
     },
 
     /// A tensor of a file has another element type.
     #[error("{}: tensor `{tensor}` must be of type {expected}, got {got}", path.display())]
     TensorType {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
-        /// The types that the operator takes.
         expected: String,
-        /// The type in the file.
         got: String,
     },
 
     /// A tensor has another shape.
     #[error("{operator}: tensor `{tensor}` must be {expected}, got {got:?}")]
     TensorShape {
-        /// The operator.
         operator: String,
-        /// The tensor.
         tensor: String,
-        /// The shape wanted.
         expected: String,
-        /// The shape given.
         got: Vec<usize>,
     },
 
     /// A file of the name of an output is there, and would be lost.
     #[error("{} exists: expected a name that no file has; choose another, or replace it with --overwrite", path.display())]
-    FileExists {
-        /// The file.
-        path: PathBuf,
-    },
+    FileExists { path: PathBuf },
 
     /// Two outputs have one name, so that one of them would be lost.
     #[error("{} and {}: expected two files, got one name for both", options[0], options[1])]
-    OneFile {
-        /// The options that name the outputs.
-        options: [&'static str; 2],
-    },
+    OneFile { options: [&'static str; 2] },
 
     /// A folder holds results that would be lost.
     #[error(
@@ -183,63 +146,41 @@ pub(crate) enum Error {
          or replace its results with --overwrite",
         folder.display()
     )]
-    OutputExists {
-        /// The folder.
-        folder: PathBuf,
-        /// One of the results in it.
-        file: &'static str,
-    },
+    OutputExists { folder: PathBuf, file: &'static str },
 
     /// A file is a checkpoint, but not of a training run.
     #[error("{}: expected the state of a training run, got {reason}", path.display())]
-    NotState {
-        /// The file.
-        path: PathBuf,
-        /// The error in the file.
-        reason: String,
-    },
+    NotState { path: PathBuf, reason: String },
 
     /// Weights were trained for another task.
     #[error("{}: expected weights of {expected}, got weights of {got}; name the task {got}, or another file", path.display())]
     WeightsOfTask {
-        /// The file.
         path: PathBuf,
-        /// The task that was named.
         expected: Task,
-        /// The task of the run that made the weights.
         got: Task,
     },
 
     /// Weights do not fit the network of the task.
     #[error("{}: expected the weights of the network of {task}", path.display())]
     Weights {
-        /// The file.
         path: PathBuf,
-        /// The task.
         task: Task,
-        /// The first weight that does not fit.
         source: Box<flashcliff_candle::Error>,
     },
 
     /// A file of weights holds one that the network does not have.
     #[error("{}: expected the weights of the network of {task} alone, got also `{tensor}`", path.display())]
     UnexpectedWeight {
-        /// The file.
         path: PathBuf,
-        /// The task.
         task: Task,
-        /// The weight that the network does not have.
         tensor: String,
     },
 
     /// A setting is out of its range.
     #[error("{option}: expected {expected}, got {got}")]
     OutOfRange {
-        /// The setting.
         option: &'static str,
-        /// The range of the setting.
         expected: String,
-        /// The value that was given.
         got: String,
     },
 
@@ -248,11 +189,8 @@ pub(crate) enum Error {
         "--resume continues the run as it was begun: expected {option} {expected} or no such option, got {got}"
     )]
     ResumeConflict {
-        /// The option.
         option: &'static str,
-        /// The value in the state.
         expected: String,
-        /// The value on the command line.
         got: String,
     },
 
@@ -260,63 +198,37 @@ pub(crate) enum Error {
     #[error(
         "--precision {got}: expected highest on the CPU, got {got}; choose a GPU with --device cuda"
     )]
-    PrecisionOnCpu {
-        /// The precision.
-        got: String,
-    },
+    PrecisionOnCpu { got: String },
 
     /// Several GPUs for a run that has another device.
     #[error(
         "{ranks} processes of a run on GPUs need --device cuda, which is GPU 0 for rank 0, GPU 1 for rank 1, ...; got {device}"
     )]
-    RanksOnDevice {
-        /// The number of processes.
-        ranks: usize,
-        /// The device.
-        device: DeviceName,
-    },
+    RanksOnDevice { ranks: usize, device: DeviceName },
 
     /// The option that starts ranks, in a rank.
     #[error(
         "--gpus {gpus} starts the processes of a run itself: expected no such option where RANK and WORLD_SIZE say that this process is one of {ranks} ranks"
     )]
-    GpusUnderRanks {
-        /// The number of GPUs.
-        gpus: usize,
-        /// The number of ranks by the environment.
-        ranks: usize,
-    },
+    GpusUnderRanks { gpus: usize, ranks: usize },
 
     /// More GPUs than the machine has.
     #[error(
         "--gpus: expected at most the {found} GPUs of this machine, got {expected}; `flashcliff info` lists them"
     )]
-    TooFewGpus {
-        /// The number of GPUs that were asked for.
-        expected: usize,
-        /// The number of GPUs that there are.
-        found: usize,
-    },
+    TooFewGpus { expected: usize, found: usize },
 
     /// A process of a run on several GPUs could not be started.
     #[error("cannot start rank {rank}")]
-    RankNotStarted {
-        /// The rank.
-        rank: usize,
-        /// The error of the system.
-        source: std::io::Error,
-    },
+    RankNotStarted { rank: usize, source: std::io::Error },
 
     /// A process of a run on several GPUs failed, and with it the run.
     #[error(
         "rank {rank} of {size} {how}, so all have ended; its messages, and those of rank 0, come before this one"
     )]
     RankFailed {
-        /// The rank.
         rank: usize,
-        /// The number of ranks.
         size: usize,
-        /// How the process ended.
         how: String,
     },
 
@@ -325,86 +237,51 @@ pub(crate) enum Error {
         "--precision {got}: expected highest or tf32 for {network}, got {got}; its steps go through candle's graph, which has no 16 bits: \
          hulls, regression and volumes have them"
     )]
-    PrecisionOfNetwork {
-        /// The precision.
-        got: String,
-        /// The network.
-        network: &'static str,
-    },
+    PrecisionOfNetwork { got: String, network: &'static str },
 
     /// The loss is infinite or not a number.
     #[error(
         "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"
     )]
-    Diverged {
-        /// The step.
-        step: usize,
-        /// The loss.
-        loss: f64,
-    },
+    Diverged { step: usize, loss: f64 },
 
     /// The gradient is infinite or not a number, though the loss is not.
     #[error(
         "training diverged: expected a finite gradient at step {step}; a smaller --lr or --clip-norm may help"
     )]
-    GradientNotFinite {
-        /// The step.
-        step: usize,
-    },
+    GradientNotFinite { step: usize },
 
     /// Steps cannot be captured, though the user insists on it.
     #[error("--capture on: expected a step that can be captured as a CUDA graph; {reason}")]
-    NotCaptured {
-        /// The reason.
-        reason: String,
-    },
+    NotCaptured { reason: String },
 
     /// The error on data that are not used for training is infinite or not a number.
     #[error(
         "training diverged: expected a finite {split} error, got {error} after step {step}; a smaller --lr may help"
     )]
     DivergedOn {
-        /// The data.
         split: SplitName,
-        /// The step.
         step: usize,
-        /// The error.
         error: f64,
     },
 
     /// A picture could not be drawn.
     #[error("cannot draw the picture: {reason}")]
-    Plot {
-        /// The message of the plotter.
-        reason: String,
-    },
+    Plot { reason: String },
 
     /// No operator has this name.
     #[error("unknown operator `{got}`: expected one of {expected}")]
-    UnknownOperator {
-        /// The names that exist.
-        expected: String,
-        /// The name that was asked for.
-        got: String,
-    },
+    UnknownOperator { expected: String, got: String },
 
     /// Nothing that was chosen runs so.
     #[error(
         "no benchmark case is left: expected names, types, algebras and shapes that go together on this device, got {got}"
     )]
-    NoCase {
-        /// The names, types and algebras that were chosen.
-        got: String,
-    },
+    NoCase { got: String },
 
     /// No case has this name.
     #[error("no benchmark case contains `{got}`: expected a part of {expected}")]
-    UnknownCase {
-        /// The names that exist.
-        expected: String,
-        /// The name that was asked for.
-        got: String,
-    },
+    UnknownCase { expected: String, got: String },
 }
 
 impl Error {

@@ -140,9 +140,6 @@ pub(crate) fn keep_freed() {}
 /// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small
 /// products use none of it. `warm`, a small step, runs on every thread and makes these buffers before the count
 /// starts.
-///
-/// # Errors
-/// The errors of both functions.
 pub(crate) fn peak<T>(
     warm: impl Fn() -> Result<(), Error> + Sync,
     train: impl FnOnce() -> Result<T, Error>,

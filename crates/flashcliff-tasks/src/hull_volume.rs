@@ -47,9 +47,6 @@ pub(crate) struct Hull {
 }
 
 /// The convex hull of `points`.
-///
-/// # Errors
-/// The errors of [`hull_volume`].
 pub(crate) fn hull(points: &[Vector]) -> Result<Hull, HullError> {
     if points.len() <= DIM {
         return Err(HullError::TooFewPoints { got: points.len() });

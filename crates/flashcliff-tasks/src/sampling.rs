@@ -95,9 +95,6 @@ impl RawSplit {
 /// The three splits of a task of normal points, in order train, validation, test.
 ///
 /// Every coordinate is from N(0, 1); `target(split, index, coordinates)` labels a sample.
-///
-/// # Errors
-/// The errors of [`splits`].
 pub(crate) fn normal_splits<F>(
     task: Task,
     sizes: Sizes,

@@ -107,6 +107,20 @@ impl<T: Element> Tensors<T> {
     }
 }
 
+fn side<'a, T>(multivectors: &'a [T], scalars: &'a [T]) -> Side<'a, T> {
+    Side {
+        multivectors,
+        scalars,
+    }
+}
+
+fn to<'a, T>(multivectors: &'a mut [T], scalars: &'a mut [T]) -> SideMut<'a, T> {
+    SideMut {
+        multivectors,
+        scalars,
+    }
+}
+
 /// The layer and its gradients by loops over entries: every product of an output's, an input's and a parameter's entry.
 fn expected<T: Element>(
     maps: &[EquivariantMap],
@@ -190,31 +204,16 @@ fn expected<T: Element>(
 /// Runs the three passes into memory full of NaN.
 fn run<T: Element>(layer: &EquivariantLinear, sizes: Sizes, given: &Tensors<T>) -> Tensors<T> {
     let mut found = given.clone().dirty();
-    let input = Side {
-        multivectors: &given.x,
-        scalars: &given.s,
-    };
-    let gradient = Side {
-        multivectors: &given.y,
-        scalars: &given.t,
-    };
-    let out = SideMut {
-        multivectors: &mut found.y,
-        scalars: &mut found.t,
-    };
-    layer
-        .output(sizes, &given.matrices(), input, out)
-        .expect("sizes fit");
-    let out = SideMut {
-        multivectors: &mut found.x,
-        scalars: &mut found.s,
-    };
-    layer
-        .input_gradient(sizes, &given.matrices(), gradient, out)
-        .expect("sizes fit");
-    layer
-        .weight_gradient(sizes, gradient, input, found.matrices_mut())
-        .expect("sizes fit");
+    let matrices = given.matrices();
+    let (input, gradient) = (side(&given.x, &given.s), side(&given.y, &given.t));
+    let out = to(&mut found.y, &mut found.t);
+    let done = layer.output(sizes, &matrices, input, out);
+    done.expect("sizes fit");
+    let out = to(&mut found.x, &mut found.s);
+    let done = layer.input_gradient(sizes, &matrices, gradient, out);
+    done.expect("sizes fit");
+    let done = layer.weight_gradient(sizes, gradient, input, found.matrices_mut());
+    done.expect("sizes fit");
     found
 }
 
@@ -300,20 +299,12 @@ fn unit_maps_are_divided_by_their_norms() {
             let mut x = [0.0; 16];
             x[blade] = 1.0;
             let mut y = [0.0; 16];
-            let input = Side {
-                multivectors: &x[..],
-                scalars: &[],
-            };
-            let out = SideMut {
-                multivectors: &mut y[..],
-                scalars: &mut [],
-            };
             let matrices = Matrices {
                 weight: &weight,
                 ..Matrices::default()
             };
             layer
-                .output(sizes, &matrices, input, out)
+                .output(sizes, &matrices, side(&x, &[]), to(&mut y, &mut []))
                 .expect("sizes fit");
             squares += y.iter().map(|value| value * value).sum::<f64>();
         }
@@ -326,58 +317,37 @@ fn wrong_lengths_are_refused() {
     let layer =
         EquivariantLinear::new(algebra("cl300"), Group::Pin, false).expect("maps are known");
     let sizes = sizes(2, (1, 1), (0, 0));
-    let (x, mut y) = (vec![0.0_f32; 16], vec![0.0_f32; 15]);
-    let matrices = Matrices {
-        weight: &[0.0; 4],
-        ..Matrices::default()
+    let refused = |weights: usize, outputs: usize| {
+        let matrices = Matrices {
+            weight: &[0.0_f32; 4][..weights],
+            ..Matrices::default()
+        };
+        let mut y = vec![0.0; outputs];
+        let done = layer.output(sizes, &matrices, side(&[0.0; 16], &[]), to(&mut y, &mut []));
+        done.expect_err("a length does not fit")
     };
-    let input = Side {
-        multivectors: &x[..],
-        scalars: &[],
-    };
-    let out = SideMut {
-        multivectors: &mut y[..],
-        scalars: &mut [],
-    };
-    let error = layer
-        .output(sizes, &matrices, input, out)
-        .expect_err("15 is not 16");
-    assert!(
-        matches!(
-            &error,
-            Error::LengthMismatch {
-                expected: 16,
-                got: 15,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let matrices = Matrices {
-        weight: &[0.0; 3],
-        ..Matrices::default()
-    };
-    let mut y = [0.0; 16];
-    let out = SideMut {
-        multivectors: &mut y[..],
-        scalars: &mut [],
-    };
-    let error = layer
-        .output(sizes, &matrices, input, out)
-        .expect_err("3 is not 4");
-    assert!(
-        matches!(
-            &error,
-            Error::LengthMismatch {
-                expected: 4,
-                got: 3,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_length(&refused(4, 15), 16, 15);
+    assert_length(&refused(3, 16), 4, 3);
     let null = algebra("cl002");
     assert!(EquivariantLinear::new(null, Group::Pin, false).is_err());
+}
+
+fn assert_length(error: &Error, wanted: usize, came: usize) {
+    assert!(
+        matches!(error, Error::LengthMismatch { expected, got, .. }
+            if (*expected, *got) == (wanted, came)),
+        "{error}"
+    );
+}
+
+/// Sizes of rows that are neighbours.
+fn norm_sizes(rows: usize, channels: usize, groups: usize) -> NormSizes {
+    NormSizes {
+        rows,
+        channels,
+        groups,
+        row: channels * groups,
+    }
 }
 
 /// The norm's formula in f64, for Cl(1,3): the squared norms of the blades are typed in.
@@ -420,12 +390,7 @@ fn normed(sizes: NormSizes, eps: f64, x: &[f64]) -> Vec<f64> {
 fn norms_and_their_gradients() {
     let norm = InvariantNorm::new(algebra("cl130"));
     for groups in [1, 3] {
-        let sizes = NormSizes {
-            rows: 4,
-            channels: 2,
-            groups,
-            row: 2 * groups,
-        };
+        let sizes = norm_sizes(4, 2, groups);
         let mut integers = Integers(5);
         let len = 16 * 4 * 2 * groups;
         let mut x: Vec<f64> = integers.vec(len);
@@ -474,12 +439,7 @@ fn norms_of_many_rows_are_those_of_each_row() {
     let (rows, channels) = (501, 7);
     for groups in [1, 3] {
         let width = channels * groups;
-        let sizes = |rows| NormSizes {
-            rows,
-            channels,
-            groups,
-            row: width,
-        };
+        let sizes = |rows| norm_sizes(rows, channels, groups);
         let mut integers = Integers(9);
         let [x, g]: [Vec<f32>; 2] = [(); 2].map(|()| integers.vec(16 * rows * width));
         let all = |x: &[f32], g: &[f32], rows| {
@@ -513,12 +473,7 @@ fn norms_of_rows_apart_are_those_of_neighbours() {
     let norm = InvariantNorm::new(algebra("cl130"));
     let (rows, channels, groups, apart) = (5, 3, 2, 9);
     let width = channels * groups;
-    let near = NormSizes {
-        rows,
-        channels,
-        groups,
-        row: width,
-    };
+    let near = norm_sizes(rows, channels, groups);
     let far = NormSizes { row: apart, ..near };
     let mut integers = Integers(3);
     let [x, g]: [Vec<f64>; 2] = [(); 2].map(|()| integers.vec(16 * rows * width));
@@ -564,81 +519,29 @@ fn norms_of_rows_apart_are_those_of_neighbours() {
 fn prepared_layers_are_the_layers() {
     for (name, group) in [("cl301", Group::Pin), ("cl130", Group::Spin)] {
         let layer = EquivariantLinear::new(algebra(name), group, true).expect("maps are known");
-        let sizes = Sizes {
-            rows: 37,
-            in_channels: 3,
-            out_channels: 18,
-            in_scalars: 5,
-            out_scalars: 2,
-        };
-        let mixed = layer.invariant().len();
-        let mut integers = Integers(4);
-        let mut numbers = |len: usize| -> Vec<f32> { integers.vec(len) };
-        let parameters = [
-            18 * 3 * layer.maps(),
-            18 * mixed * 5,
-            2 * 3 * mixed,
-            2 * 5,
-            18 * mixed,
-            2,
-        ]
-        .map(&mut numbers);
-        let [weight, to_blades, to_scalars, own, blade_bias, scalar_bias] = &parameters;
-        let matrices = Matrices {
-            weight,
-            scalars_to_blades: to_blades,
-            blades_to_scalars: to_scalars,
-            scalars_to_scalars: own,
-            blade_bias,
-            scalar_bias,
-        };
-        let ends = [(16 * 37 * 3, 37 * 5), (16 * 37 * 18, 37 * 2)];
-        let [input, gradient] = ends.map(|(mv, s)| (numbers(mv), numbers(s)));
-        fn side(data: &(Vec<f32>, Vec<f32>)) -> Side<'_, f32> {
-            Side {
-                multivectors: &data.0,
-                scalars: &data.1,
-            }
-        }
-        let room = |(mv, s): (usize, usize)| (vec![f32::NAN; mv], vec![f32::NAN; s]);
-        fn to(data: &mut (Vec<f32>, Vec<f32>)) -> SideMut<'_, f32> {
-            SideMut {
-                multivectors: &mut data.0,
-                scalars: &mut data.1,
-            }
-        }
-        let [mut out, mut again] = [room(ends[1]), room(ends[1])];
-        layer
-            .output(sizes, &matrices, side(&input), to(&mut out))
-            .expect("sizes fit");
+        let sizes = sizes(37, (3, 18), (5, 2));
+        let given = Tensors::<f32>::random(&layer, 16, sizes, 4);
+        let matrices = given.matrices();
+        let expected = run(&layer, sizes, &given);
+        let mut found = given.clone().dirty();
         let prepared = layer.prepare(sizes, &matrices).expect("sizes fit");
-        prepared
-            .run(37, side(&input), to(&mut again))
-            .expect("sizes fit");
-        assert_eq!(out, again, "{name}");
-        let error = prepared.run(36, side(&input), to(&mut again));
-        assert!(error.is_err());
-        let [mut out, mut again] = [room(ends[0]), room(ends[0])];
-        layer
-            .input_gradient(sizes, &matrices, side(&gradient), to(&mut out))
-            .expect("sizes fit");
+        let input = side(&given.x, &given.s);
+        let mut of = |rows| prepared.run(rows, input, to(&mut found.y, &mut found.t));
+        of(37).expect("sizes fit");
+        assert!(of(36).is_err());
+        assert_eq!((found.y, found.t), (expected.y, expected.t), "{name}");
         let prepared = layer.prepare_gradient(sizes, &matrices).expect("sizes fit");
-        prepared
-            .run(37, side(&gradient), to(&mut again))
-            .expect("sizes fit");
-        assert_eq!(out, again, "{name}");
+        let gradient = side(&given.y, &given.t);
+        let done = prepared.run(37, gradient, to(&mut found.x, &mut found.s));
+        done.expect("sizes fit");
+        assert_eq!((found.x, found.s), (expected.x, expected.s), "{name}");
     }
 }
 
 #[test]
 fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
     let norm = InvariantNorm::new(algebra("cl300"));
-    let sizes = NormSizes {
-        rows: 2,
-        channels: 1,
-        groups: 1,
-        row: 1,
-    };
+    let sizes = norm_sizes(2, 1, 1);
     let mut x = [1.0_f32; 16];
     x[0] = f32::NAN;
     let mut y = [0.0; 16];
@@ -649,28 +552,13 @@ fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
     let error = norm
         .forward(sizes, 0.01, &x[..15], &mut y)
         .expect_err("15 is not 16");
-    assert!(
-        matches!(
-            &error,
-            Error::LengthMismatch {
-                expected: 16,
-                got: 15,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_length(&error, 16, 15);
 }
 
 #[test]
 fn norms_do_not_depend_on_threads() {
     let norm = InvariantNorm::new(algebra("cl301"));
-    let sizes = NormSizes {
-        rows: 3000,
-        channels: 7,
-        groups: 2,
-        row: 14,
-    };
+    let sizes = norm_sizes(3000, 7, 2);
     let mut x: Vec<f32> = Integers(9).vec(16 * 3000 * 14);
     x.iter_mut().for_each(|value| *value *= 0.1);
     let run = || {

@@ -1,5 +1,6 @@
 //! Measured data: JSON that names its file and place where something is missing.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,14 +52,61 @@ impl Data {
         self.root().get(key)?.number()
     }
 
-    /// The device and the versions of programs, each by its name and its key.
-    pub(super) fn machine(&self, device: &str, programs: &[(&str, &str)]) -> Result<String, Error> {
-        let mut machine = self.text(device)?.to_owned();
-        for (name, key) in programs {
-            machine += &format!(", {name} {}", self.text(key)?);
-        }
-        Ok(machine)
+    fn name(&self) -> impl Display {
+        self.path.file_name().unwrap_or_default().display()
     }
+
+    /// A link from the page to the file.
+    pub(super) fn link(&self) -> String {
+        format!("[{name}](results/{name})", name = self.name())
+    }
+
+    /// The link, and the commit that was measured.
+    pub(super) fn link_and_commit(&self) -> Result<String, Error> {
+        Ok(format!(
+            "{}, of commit {}",
+            self.link(),
+            self.text("commit")?
+        ))
+    }
+
+    /// The paragraph of the data, their machine and their command.
+    ///
+    /// The last option of the command is the name of the file.
+    pub(super) fn source(&self, data: &str, machine: &str, command: &str) -> String {
+        source(data, machine, &format!("{command} --out {}", self.name()))
+    }
+
+    /// The same, with the commit.
+    pub(super) fn source_with_commit(&self, machine: &str, command: &str) -> Result<String, Error> {
+        Ok(self.source(&self.link_and_commit()?, machine, command))
+    }
+
+    /// The text of a key of the root, and the versions of programs, each by its name and its key.
+    pub(super) fn machine(&self, device: &str, programs: &[(&str, &str)]) -> Result<String, Error> {
+        Ok(self.text(device)?.to_owned() + &self.root().versions(programs)?)
+    }
+
+    /// The GPU and versions of programs of the object `machine`, with its commit.
+    pub(super) fn machine_and_commit(&self, programs: &[(&str, &str)]) -> Result<String, Error> {
+        let machine = self.root().get("machine")?;
+        let [gpu, commit] = ["gpu", "commit"].map(|key| machine.get(key)?.text());
+        let versions = machine.versions(programs)?;
+        Ok(format!("{}{versions}. Commit: {}", gpu?, commit?))
+    }
+
+    /// The names and versions of the packages.
+    pub(super) fn packages(&self) -> Result<Vec<(&str, String)>, Error> {
+        let packages = self.root().get("packages")?.entries()?.into_iter();
+        let shown =
+            |(name, version): (_, Place<'_>)| Ok((name, format!("{name} {}", version.text()?)));
+        packages.map(shown).collect()
+    }
+}
+
+/// The paragraph that names the data of a section, their machine and the command that made them.
+pub(super) fn source(data: &str, machine: &str, command: &str) -> String {
+    format!("Data: {data}. Machine: {machine}. Command:\n\n```sh\n{command}\n```\n")
 }
 
 impl<'a> Place<'a> {
@@ -114,6 +162,18 @@ impl<'a> Place<'a> {
 
     pub(super) fn text(&self) -> Result<&'a str, Error> {
         self.value.as_str().ok_or_else(|| self.lacks("a text"))
+    }
+
+    /// The versions of programs, each after a comma.
+    pub(super) fn versions(&self, programs: &[(&str, &str)]) -> Result<String, Error> {
+        let shown = |(name, key): &(&str, &str)| Ok(format!(", {name} {}", self.get(key)?.text()?));
+        programs.iter().map(shown).collect()
+    }
+
+    /// Two sizes, by their keys.
+    pub(super) fn shape(&self, keys: [&str; 2]) -> Result<String, Error> {
+        let [rows, columns] = keys.map(|key| self.get(key)?.number());
+        Ok(format!("{} x {}", rows?, columns?))
     }
 
     /// The element of a list of objects whose `name` is this.

@@ -78,11 +78,7 @@ with PyTorch {torch} and onnxruntime {onnxruntime}. {clock} in ms for samples x 
         let sizes = root.get("sizes")?.list()?;
         let mut heads = vec!["way".to_owned()];
         for size in &sizes {
-            heads.push(format!(
-                "{} x {}",
-                size.get("samples")?.number()?,
-                size.get("items")?.number()?
-            ));
+            heads.push(size.shape(["samples", "items"])?);
         }
         heads.extend(["difference", "size, MB", "made in, s"].map(str::to_owned));
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();

@@ -130,8 +130,51 @@ fn code(case: &str) -> String {
     }
 }
 
+pub(super) fn beside_floors(results: &Path) -> Result<String, Error> {
+    let gpu = Gpu::read(results)?;
+    Ok(format!(
+        "\
+## `sgp_norm` on an H200, beside its floor
+
+GPU time, called from Rust. The floor of the forward pass is `o = x + y` on the operator's tensors. The floor of the backward
+pass is the time to move its bytes at the speed of a large copy, {copies} TB/s; so is that of the forward pass where the
+column says `bytes of a copy`.
+
+Data: {link}. Machine: {machine}. Commands of that commit:
+
+```sh
+cargo xtask gpu-bundle --out BUNDLE
+BUNDLE/run.sh OUT bench
+```
+
+`flashcliff bench` has taken the place of that benchmark. It measures the forward pass and both passes beside floors, calls on the host
+(`wall`) and graphs (`captured`), but neither launches by address nor the extra memory. The next section has other libraries.
+
+```sh
+flashcliff bench --device cuda --operator sgp_norm --algebra cl300 --shape 4096x512 --dtype f32 --dtype bf16 --json FILE
+```
+
+Tensors of f32. Outputs and gradients differ from float64 by at most {difference} of the largest number.
+
+{products}
+Tensors of bf16, computed in f32: time over that of f32. Where arithmetic is the limit, less memory gains little.
+
+{sixteen_bits}
+Launches, small shapes in CUDA graphs, and the memory of both passes (output, two gradients, saved sums, workspace):
+
+{others}",
+        copies = gpu.copies()?,
+        link = gpu.0.link(),
+        machine = gpu.0.machine_and_commit(&[("driver", "driver"), ("CUDA", "cuda")])?,
+        difference = gpu.difference()?,
+        products = gpu.products()?,
+        sixteen_bits = gpu.sixteen_bits()?,
+        others = gpu.others()?,
+    ))
+}
+
 /// The benchmark of the bundle, as it was at the commit of the data.
-pub(super) struct Gpu(Data);
+struct Gpu(Data);
 
 /// One entry: a ratio to its floor, or a number with a unit.
 struct Entry<'a> {
@@ -155,23 +198,8 @@ impl Entry<'_> {
 }
 
 impl Gpu {
-    pub(super) const NAME: &str = "gpu-h200.json";
-
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
-    }
-
-    /// The machine, with the commit.
-    pub(super) fn machine(&self) -> Result<String, Error> {
-        let machine = self.0.root().get("machine")?;
-        let text = |key: &str| machine.get(key)?.text();
-        Ok(format!(
-            "{}, driver {}, CUDA {}. Commit: {}",
-            text("gpu")?,
-            text("driver")?,
-            text("cuda")?,
-            text("commit")?
-        ))
+    fn read(results: &Path) -> Result<Self, Error> {
+        Data::read(results, "gpu-h200.json").map(Self)
     }
 
     fn entries(&self) -> Result<Vec<Entry<'_>>, Error> {
@@ -184,7 +212,7 @@ impl Gpu {
     }
 
     /// `sgp_norm` in f32: times and floors.
-    pub(super) fn products(&self) -> Result<String, Error> {
+    fn products(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "`sgp_norm`",
             "forward, us",
@@ -212,7 +240,7 @@ impl Gpu {
     }
 
     /// `sgp_norm` in bf16 beside f32.
-    pub(super) fn sixteen_bits(&self) -> Result<String, Error> {
+    fn sixteen_bits(&self) -> Result<String, Error> {
         let heads = ["`sgp_norm`, bf16", "forward over f32", "backward over f32"];
         let mut table = Table::new(&heads);
         let entries = self.entries()?;
@@ -229,7 +257,7 @@ impl Gpu {
     }
 
     /// Everything that is a number with a unit: launches, small shapes, memory.
-    pub(super) fn others(&self) -> Result<String, Error> {
+    fn others(&self) -> Result<String, Error> {
         let mut table = Table::new(&["what", "value"]);
         for entry in self.entries()? {
             let value = entry.value()?;
@@ -244,7 +272,7 @@ impl Gpu {
     }
 
     /// How far results are from float64 at most, relative to the largest.
-    pub(super) fn difference(&self) -> Result<String, Error> {
+    fn difference(&self) -> Result<String, Error> {
         let mut greatest = 0.0_f64;
         for entry in self.entries()? {
             let is_f32 = entry.name.contains(" f32 ");
@@ -256,7 +284,7 @@ impl Gpu {
     }
 
     /// The rates at which plain operations move bytes.
-    pub(super) fn copies(&self) -> Result<String, Error> {
+    fn copies(&self) -> Result<String, Error> {
         let mut rates = Vec::new();
         for copy in self.0.root().get("copies")?.list()? {
             let parts = copy.list()?;

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::RESULTS;
 use super::markdown::{digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
 use super::sweep::{GPU, LAYER, OWN, Pass, Point, Sweep};
-use super::transformers::Transformers;
 use super::users::Users;
+use super::{RESULTS, transformers};
 use crate::Error;
 
 /// The shape at which one operator is compared.
@@ -34,7 +33,7 @@ pub(super) fn block(results: &Path) -> Result<String, Error> {
          {jet} {operator}\n\nWhere it is slower, or needs more memory:\n\n{networks}{time}{host}{two}{memory}",
         table = users.table()?,
         picture = Users::PICTURE,
-        jet = Transformers::read(results)?.one_jet()?,
+        jet = transformers::one_jet(results)?,
         operator = operator(&product)?,
         networks = users.behind()?,
         time = lost_time(&points),

@@ -6,49 +6,55 @@ use super::data::{Data, Place};
 use super::markdown::{Table, digits, times};
 use crate::Error;
 
-/// The measurements of `benches/peers/messages_gpu.py`.
-pub(super) struct Messages(pub(super) Data);
+pub(super) fn section(results: &Path) -> Result<String, Error> {
+    let data = Data::read(results, "messages-gpu-h200.json")?;
+    let floor = data.root().get("floor_ms")?;
+    let machine = data.machine("device", &[("PyTorch", "torch")])?;
+    let command = "python3 benches/peers/messages_gpu.py --commit HASH";
+    Ok(format!(
+        "\
+## Messages on a large graph, beside PyTorch Geometric
 
-impl Messages {
-    /// The name of the file.
-    pub(super) const NAME: &str = "messages-gpu-h200.json";
+CGENN's layer `nn.EGCL`, Cl(3,0,0), f32, {channels} channels, {nodes} nodes and {edges} edges, and a `MessagePassing` of PyTorch Geometric whose messages and updates are
+the same modules of flashcliff. Times of the GPU, medians; memory in a step beyond what was there before. Outputs and gradients differ by {difference:.1e}. The
+layer keeps values of all edges, as PyTorch Geometric does: matrix products of a step take {flops} ms at the rate of a large product, and memory of nodes {bytes} ms.
+The step is far from both.
 
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
-    }
+{source}
+{table}",
+        channels = data.number("channels")?,
+        nodes = data.number("nodes")?,
+        edges = data.number("edges")?,
+        difference = data.number("difference")?,
+        flops = digits(floor.get("flops")?.number()?),
+        bytes = digits(floor.get("bytes")?.number()?),
+        source = data.source_with_commit(&machine, command)?,
+        table = table(&data)?,
+    ))
+}
 
-    /// The floor of a step, ms: matrix products, and memory of nodes.
-    pub(super) fn floor(&self) -> Result<[String; 2], Error> {
-        let floor = self.0.root().get("floor_ms")?;
-        Ok([
-            digits(floor.get("flops")?.number()?),
-            digits(floor.get("bytes")?.number()?),
-        ])
-    }
-
-    pub(super) fn table(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        let mut table = Table::new(&["layer", "forward, ms", "both passes, ms", "peak memory, GB"]);
-        let (ours, theirs) = (root.get("ours")?, root.get("pyg")?);
-        let cell = |own: &Place<'_>, key: &str| Ok::<_, Error>(digits(own.get(key)?.number()?));
-        for (name, own) in [("flashcliff", &ours), ("PyTorch Geometric", &theirs)] {
-            let peak = own.get("peak")?.number()? / 1e9;
-            table.row(&[
-                name.to_owned(),
-                cell(own, "forward_ms")?,
-                cell(own, "ms")?,
-                digits(peak),
-            ]);
-        }
-        let ratio = |key: &str| -> Result<String, Error> {
-            Ok(times(theirs.get(key)?.number()? / ours.get(key)?.number()?))
-        };
+fn table(data: &Data) -> Result<String, Error> {
+    let root = data.root();
+    let mut table = Table::new(&["layer", "forward, ms", "both passes, ms", "peak memory, GB"]);
+    let (ours, theirs) = (root.get("ours")?, root.get("pyg")?);
+    let cell = |own: &Place<'_>, key: &str| Ok::<_, Error>(digits(own.get(key)?.number()?));
+    for (name, own) in [("flashcliff", &ours), ("PyTorch Geometric", &theirs)] {
+        let peak = own.get("peak")?.number()? / 1e9;
         table.row(&[
-            "ratio".to_owned(),
-            ratio("forward_ms")?,
-            ratio("ms")?,
-            ratio("peak")?,
+            name.to_owned(),
+            cell(own, "forward_ms")?,
+            cell(own, "ms")?,
+            digits(peak),
         ]);
-        Ok(table.text())
     }
+    let ratio = |key: &str| -> Result<String, Error> {
+        Ok(times(theirs.get(key)?.number()? / ours.get(key)?.number()?))
+    };
+    table.row(&[
+        "ratio".to_owned(),
+        ratio("forward_ms")?,
+        ratio("ms")?,
+        ratio("peak")?,
+    ]);
+    Ok(table.text())
 }

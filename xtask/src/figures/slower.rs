@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::data::Data;
+use super::data::{Data, source};
 use super::markdown::{Table, digits, milliseconds, small, times};
 use super::sweep::{Pass, Point, Sweep};
 use crate::Error;
@@ -45,8 +45,37 @@ pub(super) fn lost<'a>(points: &[&'a Point]) -> Vec<Lost<'a>> {
     found
 }
 
+pub(super) fn section(sweeps: &[&Sweep], results: &Path) -> Result<String, Error> {
+    let two = TwoGpus::read(results)?;
+    Ok(format!(
+        "\
+## Where flashcliff is slower or needs more memory
+
+Every point of the sweeps on this page at which another library is ahead, in GPU time (on the CPU: wall time) or in peak
+memory:
+
+{lost}
+A small operator called from Python with its gradients costs more time on the host than on the GPU. CUDA graphs avoid this, and
+the compiled call path, which is not used here, costs less (below). Where the host has issued a call before the write of the large buffer
+ends, both times are of the same work of the GPU, in different samples, and their ratio may be below 1.
+`sgp_norm`, 3-D, f32, shape 1024 x 128, on one H200 ([data](results/{sweep}.json)):
+
+{host}
+A small network on two GPUs takes longer for a step than on one. The batch is {shape}, halved between two processes;
+wall time, least of three steps, after three steps that are not counted. Losses and parameters after six steps are
+compared with the results of one process. {source}
+{table}",
+        lost = table(sweeps),
+        sweep = sweeps[0].name,
+        host = host(sweeps[0])?,
+        shape = two.shape()?,
+        source = source(&two.data.link(), &two.machine()?, "python3 benches/peers/ddp_gpu.py"),
+        table = two.table()?,
+    ))
+}
+
 /// A table of what is lost in some sweeps.
-pub(super) fn table(sweeps: &[&Sweep]) -> String {
+fn table(sweeps: &[&Sweep]) -> String {
     let heads = [
         "operator",
         "shape",
@@ -72,7 +101,7 @@ pub(super) fn table(sweeps: &[&Sweep]) -> String {
 }
 
 /// The cost of a small call beside the work of the GPU.
-pub(super) fn host(sweep: &Sweep) -> Result<String, Error> {
+fn host(sweep: &Sweep) -> Result<String, Error> {
     let mut table = Table::new(&[
         "pass",
         "who",
@@ -106,10 +135,8 @@ pub(super) struct TwoGpus {
 const WAYS: [(&str, &str); 2] = [("ddp", "DDP"), ("fsdp", "FSDP")];
 
 impl TwoGpus {
-    pub(super) const NAME: &str = "gpu-h200-x2-ddp.json";
-
     pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        let data = Data::read(results, Self::NAME)?;
+        let data = Data::read(results, "gpu-h200-x2-ddp.json")?;
         Ok(Self { data })
     }
 
@@ -122,19 +149,18 @@ impl TwoGpus {
 
     /// The shape of the batch.
     pub(super) fn shape(&self) -> Result<String, Error> {
-        let number = |key: &str| self.data.root().get(key)?.number();
-        Ok(format!("{} x {}", number("rows")?, number("channels")?))
+        self.data.root().shape(["rows", "channels"])
     }
 
     /// The machine.
-    pub(super) fn machine(&self) -> Result<String, Error> {
+    fn machine(&self) -> Result<String, Error> {
         let root = self.data.root();
         let count = root.get("processes")?.number()?;
         let (gpu, torch) = (root.get("gpu")?.text()?, root.get("torch")?.text()?);
         Ok(format!("{count} x {gpu}, PyTorch {torch}"))
     }
 
-    pub(super) fn table(&self) -> Result<String, Error> {
+    fn table(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "way",
             "type",

@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, median, range};
 use super::reproduced::Reproduced;
 use crate::Error;
 
-pub(super) struct Training {
+struct Training {
     data: Data,
     theirs: Reproduced,
 }
@@ -15,22 +15,76 @@ pub(super) struct Training {
 /// The key of the runs at one budget with other settings.
 const TRIED: &str = "regression 3000/300, what was tried";
 
+pub(super) fn section(results: &Path) -> Result<String, Error> {
+    let training = Training {
+        data: Data::read(results, "accuracy.json")?,
+        theirs: Reproduced::read(results)?,
+    };
+    let theirs = &training.theirs;
+    Ok(format!(
+        "\
+## How accurate trained networks are
+
+Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws its own data, unless its command
+has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for gravity, nbody and nbody5d, makes their rows and the rows of networks with a name
+after a comma: other networks than the published ones, for the same samples, steps and batches. Errors as reported
+are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN
+and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). The column \"their code, run by
+us\" has validation errors of CGENN's own model, described below. Data: {file}. Machine:
+{machine}. Commands:
+
+```sh
+{commands}```
+
+{table}
+### Reported errors beside their code, run by us
+
+CGENN's own models, losses and data of regression, trained on the CPU at the budgets that GLGENN's authors report for CGENN. The points of hulls are
+drawn as CGENN draws them. The network after CGENN's layer of regression has the width that GLGENN's file states. The optimiser is Adam with the
+learning rate 0.001 of CGENN's commands. Errors are validation errors of the last weights. Errors of regression are in the units of the standardised target.
+GLGENN's own code was not run.
+
+A budget is reproduced if the mean of our runs lies within the range of the reported trials and the medians differ by a factor of two at most. It is not
+reproduced if our range and the reported one have nothing in common. Everything else is unclear.
+
+{missed}
+
+The reason is not known. GLGENN's repository shows two possible reasons, and neither is proven. Its data file draws 100 validation samples by default. Its
+`ExtendedTrainer.test_loop` stores the loss on the last training batch as the validation loss. The last two columns have these errors of our
+runs. On hulls the loss on the last training batch is far below the reported errors, so it cannot be what is reported there.
+
+Data: {reproduced}, of {repository} at commit {commit}. Machine: {theirs}. Commands:
+
+```sh
+{runs}```
+
+The first command was stopped early, and the others finish its seeds. Budgets of the script without a row were not run.
+
+{again}
+### What was tried for regression with 3000 samples
+
+Our regression with 3000 samples falls short of the error that is reported for CGENN, as CGENN's own code does. The table shows what was tried. Several runs
+validate on 100 samples, the default of GLGENN's data file:
+
+{tried}",
+        file = training.data.link(),
+        machine = training.machine()?,
+        commands = training.commands()?,
+        table = training.table()?,
+        missed = theirs.missed()?,
+        reproduced = theirs.0.link(),
+        repository = theirs.0.text("repository")?,
+        commit = theirs.commit()?,
+        theirs = theirs.machine()?,
+        runs = theirs.commands()?,
+        again = theirs.table()?,
+        tried = training.tried()?,
+    ))
+}
+
 impl Training {
-    pub(super) const NAME: &str = "accuracy.json";
-
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        let data = Data::read(results, Self::NAME)?;
-        let theirs = Reproduced::read(results)?;
-        Ok(Self { data, theirs })
-    }
-
-    /// The runs of others' code.
-    pub(super) fn theirs(&self) -> &Reproduced {
-        &self.theirs
-    }
-
     /// The machine, as the data names it.
-    pub(super) fn machine(&self) -> Result<String, Error> {
+    fn machine(&self) -> Result<String, Error> {
         let mut machines = Vec::new();
         for (_, task) in self.tasks()? {
             let program = task.get("program")?;
@@ -61,7 +115,7 @@ impl Training {
     }
 
     /// The commands, a line each.
-    pub(super) fn commands(&self) -> Result<String, Error> {
+    fn commands(&self) -> Result<String, Error> {
         let mut text = String::new();
         for (_, task) in self.tasks()? {
             text += task.get("command")?.text()?;
@@ -70,7 +124,7 @@ impl Training {
         Ok(text)
     }
 
-    pub(super) fn table(&self) -> Result<String, Error> {
+    fn table(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "task, samples / steps / batch",
             "seeds",
@@ -127,7 +181,7 @@ impl Training {
     }
 
     /// The attempts where we fall short, and a row of all seeds with the stated settings.
-    pub(super) fn tried(&self) -> Result<String, Error> {
+    fn tried(&self) -> Result<String, Error> {
         let mut table = Table::new(&[
             "setting",
             "seeds",

@@ -2,129 +2,122 @@
 
 use std::path::Path;
 
-use super::data::{Data, Place};
+use super::data::{Data, Place, source};
 use super::markdown::{Table, digits, mebibytes, milliseconds, small, times};
 use crate::Error;
 
-/// The measurements of `benches/peers/transformers_cpu.py`.
-pub(super) struct Transformers(Data);
-
+/// The file of the first section.
+const ON_CPU: &str = "transformers-cpu.json";
 /// The network of the front page.
 const JET: &str = "L-GATr size 0, 1 x 50 items";
 
 /// The packages and their versions.
 fn packages(data: &Data) -> Result<String, Error> {
-    let mut packages = Vec::new();
-    for (name, version) in data.root().get("packages")?.entries()? {
-        packages.push(format!("{name} {}", version.text()?));
-    }
-    Ok(packages.join(", "))
+    let packages = data.packages()?.into_iter().map(|(_, shown)| shown);
+    Ok(packages.collect::<Vec<_>>().join(", "))
 }
 
-impl Transformers {
-    /// The name of the file.
-    pub(super) const NAME: &str = "transformers-cpu.json";
+pub(super) fn on_cpu(results: &Path) -> Result<String, Error> {
+    let data = Data::read(results, ON_CPU)?;
+    let machine = format!("{}, {}", data.text("machine")?, packages(&data)?);
+    let command =
+        "python3 benches/peers/transformers_cpu.py --commit HASH --c-library libflashcliff.so";
+    Ok(format!(
+        "\
+## Transformers beside the published packages, on the CPU
 
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
-    }
+Wall time, f32, with the same weights; outputs differ by at most {difference} of the largest number. Inference and training are called from
+Python; a file of the network runs in C in the same process. A training step is the forward and the backward pass and fused AdamW, for both.
+Medians of {samples} runs in turns. The other networks are `gatr.GATr` and `lgatr.LGATr`, not compiled.
 
-    /// The CPU, and the versions of PyTorch and of the packages.
-    pub(super) fn machine(&self) -> Result<String, Error> {
-        let machine = self.0.root().get("machine")?.text()?;
-        Ok(format!("{machine}, {}", packages(&self.0)?))
-    }
-
-    pub(super) fn commit(&self) -> Result<String, Error> {
-        Ok(self.0.root().get("commit")?.text()?.to_owned())
-    }
-
-    pub(super) fn samples(&self) -> Result<f64, Error> {
-        self.0.root().get("samples")?.number()
-    }
-
-    /// The largest difference of an output from the package's.
-    pub(super) fn difference(&self) -> Result<String, Error> {
-        let mut largest = 0.0;
-        for run in self.0.root().get("runs")?.list()? {
-            for case in run.get("cases")?.list()? {
-                largest = f64::max(largest, case.get("difference")?.number()?);
-            }
-        }
-        Ok(small(largest))
-    }
-
-    /// One inference on one core, from Python and from C, in a sentence.
-    pub(super) fn one_jet(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        let mut cases = Vec::new();
-        for run in root.get("runs")?.list()? {
-            if run.get("threads")?.number()? == 1.0 {
-                cases.extend(run.get("cases")?.list()?);
-            }
-        }
-        for case in cases {
-            if case.get("name")?.text()? != JET {
-                continue;
-            }
-            let seconds = case.get("seconds")?.get("inference")?;
-            let theirs = seconds.get("theirs")?.number()?;
-            let [python, c] = ["flashcliff", "C"].map(|who| -> Result<_, Error> {
-                let own = seconds.get(who)?.number()?;
-                Ok((digits(own * 1e3), times(theirs / own)))
-            });
-            let ((python, by_python), (c, by_c)) = (python?, c?);
-            return Ok(format!(
-                "On one core of a CPU ({machine}), an inference of {JET} takes {python} ms from Python and {c} ms from C, \
-                 {by_python} and {by_c} as fast as the package.",
-                machine = root.get("machine")?.text()?,
-            ));
-        }
-        Err(Error::Data {
-            path: Self::NAME.into(),
-            expected: format!("{JET} with one thread"),
-        })
-    }
-
-    pub(super) fn table(&self) -> Result<String, Error> {
-        let mut table = Table::new(&[
-            "network and input",
-            "threads",
-            "inference, ms",
-            "the package takes",
-            "a file in C, ms",
-            "the package takes",
-            "training step, ms",
-            "the package takes",
-        ]);
-        for run in self.0.root().get("runs")?.list()? {
-            let threads = run.get("threads")?.number()?;
-            for case in run.get("cases")?.list()? {
-                let mut row = vec![case.get("name")?.text()?.to_owned(), threads.to_string()];
-                for (pass, own) in [
-                    ("inference", "flashcliff"),
-                    ("inference", "C"),
-                    ("training step", "flashcliff"),
-                ] {
-                    let seconds = case.get("seconds")?.get(pass)?;
-                    // A run without the library for C has no file in C.
-                    let Some(own) = seconds.find(own) else {
-                        row.extend([String::new(), String::new()]);
-                        continue;
-                    };
-                    let own = own.number()?;
-                    row.push(digits(own * 1e3));
-                    row.push(times(seconds.get("theirs")?.number()? / own));
-                }
-                table.row(&row);
-            }
-        }
-        Ok(table.text())
-    }
+{source}
+{table}",
+        difference = difference(&data)?,
+        samples = data.number("samples")?,
+        source = data.source_with_commit(&machine, command)?,
+        table = cpu_table(&data)?,
+    ))
 }
 
-/// The measurements of `benches/peers/transformers_gpu.py`.
-pub(super) struct OnGpu(Data);
+/// The largest difference of an output from the package's.
+fn difference(data: &Data) -> Result<String, Error> {
+    let mut largest = 0.0;
+    for run in data.root().get("runs")?.list()? {
+        for case in run.get("cases")?.list()? {
+            largest = f64::max(largest, case.get("difference")?.number()?);
+        }
+    }
+    Ok(small(largest))
+}
+
+/// One inference on one core, from Python and from C, in a sentence.
+pub(super) fn one_jet(results: &Path) -> Result<String, Error> {
+    let data = Data::read(results, ON_CPU)?;
+    let root = data.root();
+    let mut cases = Vec::new();
+    for run in root.get("runs")?.list()? {
+        if run.get("threads")?.number()? == 1.0 {
+            cases.extend(run.get("cases")?.list()?);
+        }
+    }
+    for case in cases {
+        if case.get("name")?.text()? != JET {
+            continue;
+        }
+        let seconds = case.get("seconds")?.get("inference")?;
+        let theirs = seconds.get("theirs")?.number()?;
+        let [python, c] = ["flashcliff", "C"].map(|who| -> Result<_, Error> {
+            let own = seconds.get(who)?.number()?;
+            Ok((digits(own * 1e3), times(theirs / own)))
+        });
+        let ((python, by_python), (c, by_c)) = (python?, c?);
+        return Ok(format!(
+            "On one core of a CPU ({machine}), an inference of {JET} takes {python} ms from Python and {c} ms from C, \
+             {by_python} and {by_c} as fast as the package.",
+            machine = root.get("machine")?.text()?,
+        ));
+    }
+    Err(Error::Data {
+        path: ON_CPU.into(),
+        expected: format!("{JET} with one thread"),
+    })
+}
+
+fn cpu_table(data: &Data) -> Result<String, Error> {
+    let mut table = Table::new(&[
+        "network and input",
+        "threads",
+        "inference, ms",
+        "the package takes",
+        "a file in C, ms",
+        "the package takes",
+        "training step, ms",
+        "the package takes",
+    ]);
+    for run in data.root().get("runs")?.list()? {
+        let threads = run.get("threads")?.number()?;
+        for case in run.get("cases")?.list()? {
+            let mut row = vec![case.get("name")?.text()?.to_owned(), threads.to_string()];
+            for (pass, own) in [
+                ("inference", "flashcliff"),
+                ("inference", "C"),
+                ("training step", "flashcliff"),
+            ] {
+                let seconds = case.get("seconds")?.get(pass)?;
+                // A run without the library for C has no file in C.
+                let Some(own) = seconds.find(own) else {
+                    row.extend([String::new(), String::new()]);
+                    continue;
+                };
+                let own = own.number()?;
+                row.push(digits(own * 1e3));
+                row.push(times(seconds.get("theirs")?.number()? / own));
+            }
+            table.row(&row);
+        }
+    }
+    Ok(table.text())
+}
 
 /// The variants of a network: their names in the data, and here.
 const VARIANTS: [(&str, &str); 9] = [
@@ -151,69 +144,66 @@ fn is_left_out(variant: &Place<'_>) -> bool {
     reason.is_some_and(|text| text.starts_with("not begun"))
 }
 
-impl OnGpu {
-    /// The names of the files.
-    pub(super) const NAMES: [&str; 2] =
-        ["transformers-gpu-h200.json", "transformers-gpu-h100.json"];
+pub(super) fn on_gpu(results: &Path) -> Result<String, Error> {
+    let mut text = String::from(
+        "\
+## Transformers beside the published packages, on a GPU
 
-    pub(super) fn read(results: &Path, name: &str) -> Result<Self, Error> {
-        Data::read(results, name).map(Self)
+Wall time of a call until the GPU is done, f32 with TF32 matrix products for all, called from Python, with the same weights. A
+training step is the forward and the backward pass and fused AdamW. Captured: the whole call is one CUDA graph. Peak: what
+PyTorch allocated for the call. Times are medians. Outputs of eager and captured variants were compared before, in f32, and
+differ by less than 2e-5 of the largest number. Jets have 50 particles on average and 4 further tokens; ragged ones are
+packed, padded ones have 50 items each. Attention in bfloat16: `attention_dtype`; outputs differ by less than 2e-2. Recomputed:
+`checkpoint_items`. `torch.compile` of the packages was not measured again: `package-compile` in the command does it.
+",
+    );
+    for name in ["transformers-gpu-h200.json", "transformers-gpu-h100.json"] {
+        let data = Data::read(results, name)?;
+        let (file, samples) = (data.link_and_commit()?, data.number("samples")?);
+        let cuda = data.machine("device", &[("CUDA", "cuda")])?;
+        let source = source(
+            &format!("{file}, medians of {samples}"),
+            &format!("{cuda}, {}", packages(&data)?),
+            &format!("python3 benches/peers/{}", data.text("command")?),
+        );
+        text += &format!("\n{source}\n{}", gpu_table(&data)?);
     }
+    Ok(text)
+}
 
-    /// The GPU, and the versions of CUDA and of the packages.
-    pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        let (device, cuda) = (root.get("device")?.text()?, root.get("cuda")?.text()?);
-        Ok(format!("{device}, CUDA {cuda}, {}", packages(&self.0)?))
-    }
-
-    pub(super) fn commit(&self) -> Result<String, Error> {
-        Ok(self.0.root().get("commit")?.text()?.to_owned())
-    }
-
-    pub(super) fn samples(&self) -> Result<f64, Error> {
-        self.0.root().get("samples")?.number()
-    }
-
-    /// How the file was made.
-    pub(super) fn command(&self) -> Result<&str, Error> {
-        self.0.root().get("command")?.text()
-    }
-
-    pub(super) fn table(&self) -> Result<String, Error> {
-        let mut table = Table::new(&[
-            "network and items",
-            "variant",
-            "inference, ms",
-            "peak, MiB",
-            "training step, ms",
-            "peak, MiB",
-        ]);
-        for (name, case) in self.0.root().get("cases")?.entries()? {
-            let variants = case.get("variants")?;
-            let mut name = name.to_owned();
-            for (key, shown) in VARIANTS {
-                let Some(variant) = variants.find(key).filter(|found| !is_left_out(found)) else {
-                    continue;
+fn gpu_table(data: &Data) -> Result<String, Error> {
+    let mut table = Table::new(&[
+        "network and items",
+        "variant",
+        "inference, ms",
+        "peak, MiB",
+        "training step, ms",
+        "peak, MiB",
+    ]);
+    for (name, case) in data.root().get("cases")?.entries()? {
+        let variants = case.get("variants")?;
+        let mut name = name.to_owned();
+        for (key, shown) in VARIANTS {
+            let Some(variant) = variants.find(key).filter(|found| !is_left_out(found)) else {
+                continue;
+            };
+            let mut row = vec![std::mem::take(&mut name), shown.to_owned()];
+            for kind in ["inference", "step"] {
+                // A variant that failed, or that took too long to compile, has no times.
+                let cells = match variant.find("seconds").and_then(|all| all.find(kind)) {
+                    Some(seconds) => {
+                        let peak = variant.get("peak")?.get(kind)?.number()?;
+                        [
+                            milliseconds(seconds.get("wall")?.number()?),
+                            mebibytes(peak),
+                        ]
+                    }
+                    None => ["none".to_owned(), String::new()],
                 };
-                let mut row = vec![std::mem::take(&mut name), shown.to_owned()];
-                for kind in ["inference", "step"] {
-                    // A variant that failed, or that took too long to compile, has no times.
-                    let cells = match variant.find("seconds").and_then(|all| all.find(kind)) {
-                        Some(seconds) => {
-                            let peak = variant.get("peak")?.get(kind)?.number()?;
-                            [
-                                milliseconds(seconds.get("wall")?.number()?),
-                                mebibytes(peak),
-                            ]
-                        }
-                        None => ["none".to_owned(), String::new()],
-                    };
-                    row.extend(cells);
-                }
-                table.row(&row);
+                row.extend(cells);
             }
+            table.row(&row);
         }
-        Ok(table.text())
     }
+    Ok(table.text())
 }

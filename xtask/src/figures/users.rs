@@ -48,6 +48,45 @@ fn shown(seconds: f64) -> String {
     format!("{} ms", digits(seconds * 1e3))
 }
 
+pub(super) fn section(results: &Path) -> Result<String, Error> {
+    let users = Users::read(results)?;
+    Ok(format!(
+        "\
+## Networks of users' sizes beside the published packages
+
+Wall time of a training step: the forward pass, a sum of squares, the backward pass and AdamW, in float32 with TF32 matrix products for all,
+with the same weights. Medians of samples, each of as many steps in a row as take 30 ms, until the GPU is done. Package: the published one, run eagerly with PyTorch's fused AdamW;
+`torch.compile` of it is with `dynamic=False`; its first step took up to {longest} s, and `none` means that the run had no time left for it. For GATr,
+Dynamo reaches its limit of recompilations and runs most of the network eagerly. flashcliff: `flashcliff.compat`, eagerly.
+Captured: the whole step is one CUDA graph, with `flashcliff.optim.AdamW`. Outputs and gradients were compared with the package's before,
+as in the section on transformers below. Jets have about 50 items and are packed. Eager steps wait for the host, and hosts differ.
+
+| network | blocks | channels | scalars | heads |
+|---|---|---|---|---|
+| L-GATr tagger | 12 | 16 | 32 | 8 |
+| L-GATr-slim tagger | 12 | 32 vectors | 96 | 8 |
+| L-GATr amplitudes | 8 | 20 | 32 | 8 |
+| GATr n-body | 10 | 16 | 128 | 8 |
+| GATr arteries | 10 | 8 | 32 | 4 |
+
+Data: {file}: {conditions}. Command:
+
+```sh
+python3 benches/peers/{command}
+```
+
+{table}
+![Bars: how many times as fast as the published package](results/{picture})
+",
+        longest = digits(users.longest_compilation()?),
+        file = users.0.link(),
+        conditions = users.conditions()?,
+        command = users.0.text("command")?,
+        table = users.table()?,
+        picture = Users::PICTURE,
+    ))
+}
+
 impl Users {
     /// The name of the file.
     pub(super) const NAME: &str = "users-gpu.json";
@@ -59,31 +98,22 @@ impl Users {
     }
 
     /// The GPU, without the size of its memory and its kind.
-    pub(super) fn card(&self) -> Result<String, Error> {
+    fn card(&self) -> Result<String, Error> {
         let name = self.0.root().get("device")?.text()?;
         let words = name.split(' ').take(2).collect::<Vec<_>>();
         Ok(words.join(" "))
     }
 
     /// The versions of PyTorch and of the packages, and the commit.
-    pub(super) fn conditions(&self) -> Result<String, Error> {
-        let root = self.0.root();
-        let mut all = Vec::new();
-        for (name, version) in root.get("packages")?.entries()? {
-            if name != "xformers" {
-                all.push(format!("{name} {}", version.text()?));
-            }
-        }
+    fn conditions(&self) -> Result<String, Error> {
+        let mut packages = self.0.packages()?;
+        packages.retain(|(name, _)| *name != "xformers");
+        let all: Vec<_> = packages.into_iter().map(|(_, shown)| shown).collect();
         Ok(format!(
             "{}, commit {}",
             all.join(", "),
-            root.get("commit")?.text()?
+            self.0.text("commit")?
         ))
-    }
-
-    /// The command that made the file.
-    pub(super) fn command(&self) -> Result<&str, Error> {
-        self.0.root().get("command")?.text()
     }
 
     fn case(&self, name: &str) -> Result<Place<'_>, Error> {
@@ -117,7 +147,7 @@ impl Users {
     }
 
     /// The longest first call of the package under `torch.compile`, in seconds.
-    pub(super) fn longest_compilation(&self) -> Result<f64, Error> {
+    fn longest_compilation(&self) -> Result<f64, Error> {
         let mut longest = 0.0;
         for (key, _) in NETWORKS {
             let variants = self.case(key)?.get("variants")?;

@@ -45,9 +45,6 @@ struct Inner {
 
 impl OnGraphs {
     /// A network of messages with parameters from `vb`.
-    ///
-    /// # Errors
-    /// The errors of the builder.
     pub(super) fn new(
         name: &'static str,
         layers: MessageLayers,

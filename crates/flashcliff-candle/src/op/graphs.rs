@@ -76,9 +76,6 @@ impl Graphs {
     }
 
     /// The addresses of the segments on the device of a stream. The first call copies them, and waits.
-    ///
-    /// # Errors
-    /// Errors of the device.
     #[cfg(feature = "cuda")]
     pub(crate) fn addresses(
         &self,

@@ -63,9 +63,6 @@ pub(crate) struct Node {
 
 impl Applied {
     /// Applies the network to its inputs, differentiably. The result has the shape of the value that `describe` returns.
-    ///
-    /// # Errors
-    /// The errors of the description, and of [`Node::apply`].
     pub(crate) fn apply(
         &self,
         name: &'static str,

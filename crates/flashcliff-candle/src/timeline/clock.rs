@@ -75,9 +75,6 @@ impl Time {
 
 impl Clock {
     /// A clock that starts now, for so many moments; more of them take longer. It waits for what a GPU has to do.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
     pub(super) fn new(device: &Device, moments: usize) -> Result<Self, Error> {
         #[cfg(feature = "cuda")]
         let stream = match device {
@@ -105,9 +102,6 @@ impl Clock {
     }
 
     /// The moment now. On a GPU it comes when the work that was launched before is done.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
     pub(super) fn now(&self) -> Result<Moment, Error> {
         #[cfg(feature = "cuda")]
         let event = match &self.stream {
@@ -131,9 +125,6 @@ impl Clock {
     }
 
     /// The times of moments, since the first of them. It waits for a GPU.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
     pub(super) fn times(&self, moments: &[&Moment]) -> Result<Vec<Time>, Error> {
         #[cfg(feature = "cuda")]
         if let Some(stream) = &self.stream {

@@ -106,3 +106,14 @@ impl Reference {
         self.of("mv_linear", &[("bias", Value::Name(kind))], sizes, &inputs)
     }
 }
+
+/// Checks that the message of an error has some words.
+#[track_caller]
+pub fn says<T>(result: Result<T, impl Into<flashcliff_candle::Error>>, words: &[&str]) {
+    let Err(error) = result else {
+        panic!("no error: {words:?}");
+    };
+    let error = error.into().to_string();
+    let has_all = words.iter().all(|word| error.contains(word));
+    assert!(has_all, "{error}: {words:?}");
+}

@@ -6,9 +6,5 @@ use crate::trials::{Tests, gpu};
 mod nodes;
 
 pub(crate) fn add(tests: &mut Tests) {
-    tests.add("second_derivatives", || {
-        for (name, made) in nodes::all(gpu()) {
-            nodes::check(name, &made);
-        }
-    });
+    tests.add("second_derivatives", || nodes::check_all(gpu()));
 }

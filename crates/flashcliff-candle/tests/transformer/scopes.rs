@@ -1,14 +1,13 @@
 //! Masks and ragged batches of GATr: a sequence is as if it were alone, and what does not fit is an error.
 
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff_candle::Error;
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
     AttentionOptions, Channels, CrossAttention, GeometricBilinear, Mask, Scope, SelfAttention,
     Sequences, Tokens, join_reference_within,
 };
 
-use crate::common::{assert_close, disturb, random, values};
+use crate::common::{assert_close, disturb, random, says, values};
 use crate::{network, options};
 
 /// Lengths that make several chunks, an empty sequence, and more keys than a block of attention has.
@@ -234,15 +233,6 @@ fn masks_that_depend_on_variables_get_gradients() {
             }
         }
     }
-}
-
-/// The message of an error, which must have some words.
-fn says<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>, words: &[&str]) {
-    let error = result.unwrap_err().into().to_string();
-    assert!(
-        words.iter().all(|word| error.contains(word)),
-        "{error}: {words:?}"
-    );
 }
 
 #[test]

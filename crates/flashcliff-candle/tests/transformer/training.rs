@@ -9,7 +9,7 @@ use flashcliff_candle::layers::transformer::{
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
 
-use crate::common::{disturb, random, values};
+use crate::common::{disturb, random, says, values};
 use crate::{ITEMS, input, options};
 
 fn draws(seed: u64) -> Draws {
@@ -187,19 +187,16 @@ fn options_say_what_they_need() {
     let block = |change: fn(&mut BlockOptions)| {
         let mut options = BlockOptions::default();
         change(&mut options);
-        Block::new(channels, options, vb()).unwrap_err().to_string()
+        Block::new(channels, options, vb())
     };
-    for (name, error) in [
+    for (name, refused) in [
         ("mlp_ratio", block(|options| options.mlp_ratio = 0)),
         ("mlp_layers", block(|options| options.mlp_layers = 0)),
         ("dropout", block(|options| options.dropout = Some(1.0))),
-        (
-            "dropout",
-            block(|options| options.attention.dropout = Some(-0.1)),
-        ),
+        ("dropout", block(|own| own.attention.dropout = Some(-0.1))),
         ("dropout", block(|options| options.dropout = Some(f64::NAN))),
     ] {
-        assert!(error.contains(name), "{name}: {error}");
+        says(refused, &[name]);
     }
     let network = |channels: Vec<usize>, scalars: Vec<usize>| {
         let options = GatrOptions {
@@ -207,46 +204,32 @@ fn options_say_what_they_need() {
             reinsert_scalars: scalars,
             ..options(true)
         };
-        Gatr::new(options, vb()).unwrap_err().to_string()
+        Gatr::new(options, vb())
     };
-    let error = network(vec![0, 2], Vec::new());
-    assert!(
-        error.contains("reinsert_channels") && error.contains('2'),
-        "{error}"
-    );
-    let error = network(Vec::new(), vec![3]);
-    assert!(
-        error.contains("reinsert_scalars") && error.contains('3'),
-        "{error}"
-    );
+    says(network(vec![0, 2], vec![]), &["reinsert_channels", "2"]);
+    says(network(vec![], vec![3]), &["reinsert_scalars", "3"]);
 
     let seeing = AttentionOptions {
         extra: Channels::new(1, 2),
         ..options(true).attention
     };
     let without = Channels::new(4, 0);
-    let error = SelfAttention::new(without, seeing, vb())
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("extra scalars"), "{error}");
-    let error = CrossAttention::new(channels, channels, seeing, vb()).unwrap_err();
-    assert!(error.to_string().contains("extra channels"), "{error}");
+    let attention = SelfAttention::new(without, seeing, vb());
+    says(attention, &["extra scalars"]);
+    let attention = CrossAttention::new(channels, channels, seeing, vb());
+    says(attention, &["extra channels"]);
     let layer = SelfAttention::new(channels, seeing, vb()).unwrap();
     let (x, extra) = (input(channels, 7), input(Channels::new(1, 2), 8));
-    let error = layer.forward(&x).unwrap_err().to_string();
-    assert!(error.contains("extra tokens"), "{error}");
+    says(layer.forward(&x), &["extra tokens"]);
     let with = |extra| Call {
         extra: Some(extra),
         ..Call::default()
     };
     assert!(layer.call(&x, &with(&extra)).is_ok());
-    let error = layer.call(&x, &with(&x)).unwrap_err().to_string();
-    assert!(error.contains("channels of tokens"), "{error}");
+    says(layer.call(&x, &with(&x)), &["channels of tokens"]);
     let few = extra.packed().narrow(1, 0, ITEMS - 1).unwrap();
     let few = Tokens::from_packed(few, extra.channels()).unwrap();
-    let error = layer.call(&x, &with(&few)).unwrap_err().to_string();
-    assert!(error.contains("extra tokens"), "{error}");
+    says(layer.call(&x, &with(&few)), &["extra tokens"]);
     let plain = SelfAttention::new(channels, options(true).attention, vb().pp("plain")).unwrap();
-    let error = plain.call(&x, &with(&extra)).unwrap_err().to_string();
-    assert!(error.contains("takes none"), "{error}");
+    says(plain.call(&x, &with(&extra)), &["takes none"]);
 }

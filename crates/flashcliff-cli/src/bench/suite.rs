@@ -46,9 +46,6 @@ pub(super) trait Suite {
     fn bytes(facts: &Self::Facts) -> usize;
 
     /// Times work and floors in turns.
-    ///
-    /// # Errors
-    /// The errors of the library.
     fn repeat(&mut self, subject: &mut Self::Subject, effort: Effort) -> Result<Repeat, Error>;
 
     /// The row of a case in the report.

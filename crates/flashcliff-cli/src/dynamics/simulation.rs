@@ -116,9 +116,6 @@ impl<'a> Simulation<'a> {
     }
 
     /// One step of velocity Verlet.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn step(&mut self) -> Result<(), Error> {
         let time = self.settings.time_step * FEMTOSECOND;
         self.pull(time / 2.0);

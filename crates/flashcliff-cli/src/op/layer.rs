@@ -237,9 +237,6 @@ fn tensor<T: Stored>(array: &Array<T>, device: &Device) -> Result<Tensor, Error>
 }
 
 /// The elements of a tensor, in order.
-///
-/// # Errors
-/// Whatever candle says.
 pub(super) fn elements<T: Stored>(tensor: &Tensor) -> Result<Vec<T>, Error> {
     Ok(tensor.flatten_all()?.to_vec1()?)
 }

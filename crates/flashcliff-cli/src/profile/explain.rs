@@ -7,9 +7,6 @@ use crate::error::Error;
 use crate::train::Rehearsal;
 
 /// The pages of the plans that a step runs, with times of a machine. The step is launched call by call.
-///
-/// # Errors
-/// The errors of the step.
 pub(super) fn pages(rehearsal: &Rehearsal, machine: &Machine) -> Result<String, Error> {
     let mut step = rehearsal.step(Capture::Off);
     let (done, pages) = explain::pages(Some(machine), || rehearsal.time(&mut step, 1));

@@ -43,9 +43,6 @@ fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
 }
 
 /// Measures so many steps, put together from windows of marks; as many as the time allows if `count` is none.
-///
-/// # Errors
-/// The errors of the device.
 pub(crate) fn steps(
     rehearsal: &Rehearsal,
     count: Option<usize>,

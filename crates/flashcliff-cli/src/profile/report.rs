@@ -50,9 +50,6 @@ pub(crate) struct Report {
 
 impl Report {
     /// Puts the operations of steps beside what the device reaches.
-    ///
-    /// # Errors
-    /// The errors of the library.
     pub(super) fn new(
         play: Play,
         device: DeviceName,

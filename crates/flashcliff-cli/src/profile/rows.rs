@@ -107,9 +107,6 @@ impl Row {
     }
 
     /// Compares the row with the least time of its operation.
-    ///
-    /// # Errors
-    /// The errors of the library.
     pub(super) fn compare(
         &mut self,
         operation: &Operation,

@@ -48,9 +48,6 @@ pub(super) struct Deviation {
 
 /// Moves each sample by a random motion of a kind, and compares the network after the motion with the network before
 /// it.
-///
-/// # Errors
-/// The errors of candle.
 pub(super) fn measure<const D: usize>(
     flow: &Flow,
     moved: Moved,

@@ -33,9 +33,6 @@ impl Flow {
     }
 
     /// The positions after a step of bodies, row after row.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn positions<const D: usize>(
         &self,
         numbers: &[f64],

@@ -78,9 +78,6 @@ impl<const D: usize> Walk<D> {
     }
 
     /// One step of all.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn step(&mut self, flow: &Flow) -> Result<Errors, Error> {
         let Motion { steps, time, .. } = self.motion;
         for _ in 0..POINTS {

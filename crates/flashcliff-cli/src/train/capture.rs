@@ -93,8 +93,6 @@ struct DeviceMemory {
 }
 
 impl CapturedSteps {
-    /// # Errors
-    /// The errors of CUDA.
     pub(super) fn new(
         step: &Step<'_>,
         feed: &Feed,

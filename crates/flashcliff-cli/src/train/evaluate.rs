@@ -24,9 +24,6 @@ const FORCES: usize = 16;
 const PAIRS: usize = 8;
 
 /// Points `[len, points, dim]` and targets of some samples, `[len]`, or `[len, targets]` where there are several, on a device.
-///
-/// # Errors
-/// The errors of candle.
 pub(super) fn samples(
     split: &Split,
     indices: impl Iterator<Item = usize>,
@@ -52,9 +49,6 @@ pub(super) fn samples(
 }
 
 /// Predictions for points, row-major, so many samples at once, or the usual number. `None` if Ctrl-C came before the end.
-///
-/// # Errors
-/// The errors of candle.
 pub(crate) fn predictions<T: WithDType>(
     model: &Model,
     points: &[T],
@@ -78,9 +72,6 @@ pub(crate) fn predictions<T: WithDType>(
 }
 
 /// The mean squared error of the stored targets over a split, of [`predictions`]. `None` if Ctrl-C came before the end.
-///
-/// # Errors
-/// The errors of candle.
 pub(super) fn mean_squared_error(
     model: &Model,
     split: &Split,

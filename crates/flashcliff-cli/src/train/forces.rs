@@ -34,9 +34,6 @@ impl From<silicon::Errors> for ForceErrors {
 impl ForceErrors {
     /// The errors of a model, of so many samples at once; `None` for a task without forces, and if
     /// Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(crate) fn measure(
         task: Task,
         model: &Model,

@@ -154,9 +154,6 @@ pub(super) struct Seconds {
 
 impl Errors {
     /// The errors of a run whose last step is done; `None` if Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn measure(session: &Session<'_>) -> Result<Option<Self>, Error> {
         let history = session.history();
         let test = session.test_error()?;
@@ -213,9 +210,6 @@ impl Published {
 
 impl Metrics {
     /// Gathers the results of a run.
-    ///
-    /// # Errors
-    /// The errors of CUDA and of candle.
     pub(super) fn new(
         session: &Session<'_>,
         data: &Dataset,

@@ -473,9 +473,6 @@ fn hint(
 }
 
 /// Trains to the last step, and ends the work of the other ranks. Returns `false` if Ctrl-C came first.
-///
-/// # Errors
-/// The errors of [`steps`].
 fn train(
     session: &mut Session<'_>,
     saver: &mut Saver<'_>,
@@ -535,9 +532,6 @@ fn steps(
 }
 
 /// Keeps the state for the case that another rank is lost.
-///
-/// # Errors
-/// The errors of candle.
 fn keep(session: &Session<'_>, saver: &Saver<'_>, args: &TrainArgs) -> Result<(), Error> {
     let (Some(team), folder) = (session.team(), saver.folder()) else {
         return Ok(());

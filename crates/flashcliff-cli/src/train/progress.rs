@@ -31,9 +31,6 @@ impl Bars {
     }
 
     /// Makes the data of a task, unless it is told to stop first.
-    ///
-    /// # Errors
-    /// The errors of the task.
     pub(super) fn generate(
         &self,
         task: Task,

@@ -68,9 +68,6 @@ impl Rehearsal {
     pub(crate) const ROW: usize = 32;
 
     /// Makes model and data.
-    ///
-    /// # Errors
-    /// The errors of the settings, of the device and of the model.
     pub(crate) fn new(play: Play, name: DeviceName, device: &Device) -> Result<Self, Error> {
         let settings = play.settings(name)?;
         settings.precision.set();
@@ -120,9 +117,6 @@ impl Rehearsal {
     }
 
     /// Runs so many steps in a row, at most [`Self::ROW`], and waits for the last. Returns the seconds of one.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(crate) fn time(&self, step: &mut Step<'_>, steps: usize) -> Result<f64, Error> {
         let steps = steps.clamp(1, Self::ROW);
         self.load(steps)?;
@@ -136,9 +130,6 @@ impl Rehearsal {
     }
 
     /// Runs one step, with the marks of a sampler's next window or with none.
-    ///
-    /// # Errors
-    /// The errors of candle and of CUDA.
     pub(crate) fn sample(
         &self,
         step: &mut Step<'_>,
@@ -154,9 +145,6 @@ impl Rehearsal {
     }
 
     /// Runs one step, and records its operations.
-    ///
-    /// # Errors
-    /// The errors of candle and of CUDA.
     pub(crate) fn record(&self, step: &mut Step<'_>) -> Result<Timeline, Error> {
         self.load(1)?;
         let (done, timeline) = timeline::record(&self.device, || step.run())?;

@@ -176,9 +176,6 @@ impl State {
 
 impl<'a> Session<'a> {
     /// Makes a run before its first step.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn new(
         settings: Settings,
         data: &'a Dataset,
@@ -301,9 +298,6 @@ impl<'a> Session<'a> {
     }
 
     /// Sends the start of the run from rank 0 to the others. There it has come with [`Order::Start`].
-    ///
-    /// # Errors
-    /// The errors of candle and of the connections.
     pub(super) fn share_start(&self) -> Result<(), Error> {
         if let Some(team) = &self.team {
             let state = self.checkpoint()?.bytes(START)?;
@@ -313,9 +307,6 @@ impl<'a> Session<'a> {
     }
 
     /// Fills the training data with the data of rank 0.
-    ///
-    /// # Errors
-    /// The errors of NCCL.
     pub(super) fn share_data(&self) -> Result<(), Error> {
         match &self.team {
             Some(team) => team.broadcast(self.feed.tensors()),
@@ -423,9 +414,6 @@ impl<'a> Session<'a> {
     }
 
     /// How the steps of this session ran.
-    ///
-    /// # Errors
-    /// The errors of CUDA.
     pub(super) fn captured(&self) -> Result<CapturedSteps, Error> {
         let steps = (self.steps, self.buffer_bytes);
         CapturedSteps::new(&self.step, &self.feed, steps, &self.intervals)
@@ -437,9 +425,6 @@ impl<'a> Session<'a> {
     }
 
     /// The scale of the loss after the last step, and how often it fell, if there is one.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn loss_scale(&self) -> Result<Option<LossScaleState>, Error> {
         let adam = self.adam.borrow();
         Ok(adam.loss_scale().map(LossScale::state).transpose()?)
@@ -453,9 +438,6 @@ impl<'a> Session<'a> {
     }
 
     /// Measures the validation error. Returns `Some(true)` if it is the least so far, `None` if Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn validate(&mut self) -> Result<Option<bool>, Error> {
         let start = Instant::now();
         let (model, val, device) = (&self.model, &self.data.val, &self.device);
@@ -483,17 +465,11 @@ impl<'a> Session<'a> {
     }
 
     /// The error on the test set with the current weights; `None` if Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn test_error(&self) -> Result<Option<f64>, Error> {
         mean_squared_error(&self.model, &self.data.test, None, &self.device)
     }
 
     /// The error on the test set with the best weights; `None` if there are none, or if Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn best_test_error(&self) -> Result<Option<f64>, Error> {
         match self.best_model()? {
             None => Ok(None),
@@ -504,9 +480,6 @@ impl<'a> Session<'a> {
     /// The errors of energies and forces on the test set with the current weights and with the best
     /// ones, and the errors of a prediction that knows nothing. There are none for a task without
     /// forces, or if Ctrl-C came before the end.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn errors_of_forces(&self) -> Result<[Option<ForceErrors>; 3], Error> {
         let (task, test) = (self.settings.task(), &self.data.test);
         let measure = |model: &Model| ForceErrors::measure(task, model, test, (None, &self.device));
@@ -563,9 +536,6 @@ impl<'a> Session<'a> {
     }
 
     /// The whole state. It shares the memory of the parameters.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn checkpoint(&self) -> Result<Checkpoint, Error> {
         let mut checkpoint = Checkpoint::new();
         self.model.export(MODEL, &mut checkpoint);

@@ -130,9 +130,6 @@ impl Start {
     }
 
     /// Opens a device.
-    ///
-    /// # Errors
-    /// The errors of [`DeviceArgs::open`].
     pub(super) fn open(&mut self, device: DeviceArgs) -> Result<Device, Error> {
         let mut parts: Vec<(Part, Instant)> = Vec::new();
         let opened = self.watched(Part::Driver, |now| {

@@ -92,9 +92,6 @@ impl Order {
 
 impl Team {
     /// Meets the other ranks. `agreement` is what all of them must have in common.
-    ///
-    /// # Errors
-    /// The errors of [`Links`] and [`Communicator`].
     pub(super) fn join(world: &World, agreement: &str, device: &Device) -> Result<Self, Error> {
         let kept = Arc::new(Kept::default());
         let (own, rank) = (kept.clone(), world.rank);
@@ -142,17 +139,11 @@ impl Team {
     }
 
     /// Fills tensors on all ranks with their values on rank 0.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::broadcast`].
     pub(super) fn broadcast(&self, tensors: &[Tensor]) -> Result<(), Error> {
         Ok(self.communicator.broadcast(tensors)?)
     }
 
     /// Computes the loss and the gradients of the whole batch from this rank's share.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::evaluate`].
     pub(super) fn evaluate(
         &self,
         objective: &mut Objective,
@@ -212,9 +203,6 @@ impl Team {
 
     /// Keeps the state of a session for the case that another rank is lost, unless this costs much time. It is then saved at the path,
     /// and the hint is shown. `saved` is the step of the state that is there.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn keep(
         &self,
         session: &Session<'_>,

@@ -71,9 +71,6 @@ impl Trainer {
     }
 
     /// One step on a batch. Returns the error.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn step(&mut self, batch: &[Tensor]) -> Result<Tensor, flashcliff_candle::Error> {
         let loss = self.objective.evaluate(batch)?;
         self.adam.objective_step(&mut self.objective, &loss)?;

@@ -145,9 +145,6 @@ impl Lanes {
 
     /// How the result changes with the tokens and the parameters, as far as both change. The changes come after what
     /// the step reads: channels after the channels of its tokens, parameters after its own parameters.
-    ///
-    /// # Errors
-    /// The errors of [`Operator::tangent_along`].
     pub(crate) fn along(&self, tokens: bool, parameters: bool) -> Result<Self, Error> {
         let along = self.tangent_along(|place| match place {
             Place::Multivectors(_) | Place::Scalars(_) => tokens,
@@ -159,9 +156,6 @@ impl Lanes {
 
     /// Whether the numbers of tokens are in no product with themselves, so that the result for one number less that
     /// for another is a derivative.
-    ///
-    /// # Errors
-    /// The errors of [`Operator::tangent_along`].
     pub(crate) fn is_affine_in_rows(&self) -> Result<bool, Error> {
         let (_, reads) = self.tangent_along(|place| *place == Place::Rows)?.reading();
         let mut pairs = self.inputs.iter().zip(reads);

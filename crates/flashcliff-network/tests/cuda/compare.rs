@@ -11,9 +11,10 @@ use flashcliff_network::cuda::{
     Course, DeviceSegments, Gpu, Lent, Memory, Moment, Replays, Sequences,
 };
 use flashcliff_network::tokens::Draw;
-use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Segments, Slices, Value};
+use flashcliff_network::{Error, Keep, Network, Rows, Scales, Segments, Value};
 
-use crate::networks::{numbers, random, room, slices};
+use crate::networks::{numbers, random};
+use crate::runs::{F64, room, run};
 use crate::trials::device;
 
 /// A network with the value that it computes, the seed of gradients, and the inputs that have gradients too.
@@ -150,20 +151,9 @@ impl<'a> Whole<'a> {
 
     /// The outputs of a run on the CPU in `f64`.
     fn on_cpu(&self, scales: Scales<'_>) -> Vec<Vec<f64>> {
-        let plan = self
-            .network
-            .plan(&self.outputs, self.case.rows, [Dtype::F64; 2]);
+        let plan = self.network.plan(&self.outputs, self.case.rows, F64);
         let plan = plan.unwrap();
-        let mut outputs = room(&plan);
-        let sources = Slices {
-            inputs: &slices(&self.inputs),
-            parameters: &slices(&self.parameters),
-        };
-        let mut memory = Cpu::new(&plan).unwrap();
-        memory
-            .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
-            .unwrap();
-        outputs
+        run(&plan, [&self.inputs, &self.parameters], scales)
     }
 }
 

@@ -22,6 +22,9 @@ mod narrow;
 mod networks;
 mod refused;
 mod residual;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/runs.rs"]
+mod runs;
 mod second;
 #[path = "../suite/slim.rs"]
 mod slim;

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use flashcliff::Dtype;
 use flashcliff_network::messages::{AffineHulls, MessageLayers};
-use flashcliff_network::{Cpu, Rows, Scales, Segments, Slices, Value};
+use flashcliff_network::{Rows, Scales, Segments, Value};
 
-use crate::messages::assert_near;
-use crate::networks::{numbers, room, slices};
+use crate::networks::numbers;
+use crate::runs::{F64, assert_near, run};
 
 const SAMPLES: usize = 3;
 const POINTS: usize = 7;
@@ -63,25 +62,13 @@ impl Made {
     }
 
     fn volumes(&self, points: Vec<f64>) -> Vec<f64> {
-        let plan = self
-            .layers
-            .network
-            .plan(&[self.volumes], rows(), [Dtype::F64; 2]);
-        let plan = plan.unwrap();
-        let mut outputs = room(&plan);
-        let points = [points];
-        let sources = Slices {
-            inputs: &slices(&points),
-            parameters: &slices(&self.parameters),
-        };
+        let network = &self.layers.network;
+        let plan = network.plan(&[self.volumes], rows(), F64).unwrap();
         let scales = Scales {
             relations: &relations(),
             ..Scales::default()
         };
-        let mut memory = Cpu::new(&plan).unwrap();
-        let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
-        done.unwrap();
-        outputs.remove(0)
+        run(&plan, [&[points], &self.parameters], scales).remove(0)
     }
 }
 

@@ -4,6 +4,7 @@ use flashcliff::{Dtype, ops};
 use flashcliff_network::{Axis, Cpu, Error, Keep, Network, Scales, Slices};
 
 use crate::networks::{self, BLADES, CHANNELS};
+use crate::runs::{run, run_in};
 
 fn text<T: std::fmt::Debug>(refused: Result<T, Error>) -> String {
     refused.unwrap_err().to_string()
@@ -112,23 +113,9 @@ fn first_blades_of_an_input_are_read_where_they_lie() {
     let few = network.first_blades(x, 2).unwrap();
     let y = network.scaled_sum([few, few], 0.5).unwrap();
     let plan = network.plan(&[y], 2, [Dtype::F64; 2]).unwrap();
-    let given = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
-    let sources = Slices {
-        inputs: &[&given[..]],
-        parameters: &[],
-    };
-    let mut outputs = [vec![0.0; 4]];
-    let mut memory = Cpu::<f64>::new(&plan).unwrap();
-    memory
-        .run(
-            &plan,
-            &sources,
-            &mut outputs,
-            Scales::default(),
-            &mut |_| {},
-        )
-        .unwrap();
-    assert_eq!(outputs[0], given[..4]);
+    let given = [(1..=8).map(f64::from).collect()];
+    let outputs = run(&plan, [&given, &[]], Scales::default());
+    assert_eq!(outputs[0], given[0][..4]);
 }
 
 #[test]
@@ -195,13 +182,13 @@ fn tensors_of_other_lengths_are_refused() {
     );
     // Memory is of one plan, and of its copies.
     let other = network.plan(&[y], 3, [Dtype::F64; 2]).unwrap();
-    let sources = Slices {
-        inputs: &[&right[..]],
-        parameters: &[],
-    };
     let mut run = |plan| {
-        let mut outputs = [vec![0.0; 6]];
-        memory.run(plan, &sources, &mut outputs, Scales::default(), &mut |_| {})
+        run_in(
+            &mut memory,
+            plan,
+            [&[right.to_vec()], &[]],
+            Scales::default(),
+        )
     };
     assert!(text(run(&other)).contains("expected a plan for this memory, got one for another one"));
     assert!(run(&plan.clone()).is_ok());

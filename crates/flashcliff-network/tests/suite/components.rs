@@ -1,7 +1,6 @@
 //! Components of multivectors as scalars: beside the rows of the host, plain layers of them beside loops over rows,
 //! and blocks in frames beside differences.
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{
     Attention, Channels, Components, Frames, Geometry, Lanes, Linear, NormOptions, Step,
 };
@@ -10,7 +9,8 @@ use flashcliff_network::{Axis, Error, Keep, Network, Rows, Scales, Value};
 use crate::blocks::{Made, flat, signature};
 use crate::frames::isometry;
 use crate::networks::{numbers, random};
-use crate::transformers::{assert_close, assert_gradients_of, dot, run};
+use crate::runs::{Differences, F64, assert_close, given, run, with_gradients};
+use crate::transformers::assert_gradients_of;
 
 const CHANNELS: Channels = Channels::new(3, 2);
 
@@ -61,9 +61,8 @@ fn rows_of_the_host_stay_as_they_are() {
                     let x = network.features("x", &[axis, tokens(geometry, from)]);
                     let seed = network.features("seed", &[axis, tokens(geometry, to)]);
                     let y = network.step(Step::Components(step), &[x]).unwrap();
-                    let pairs = network.gradients_by(y, seed, &[x], Keep::All).unwrap();
-                    let outputs = [y, pairs[0].1];
-                    let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
+                    let outputs = with_gradients(&mut network, [y, seed], &[x], Keep::All);
+                    let plan = network.plan(&outputs, rows, F64).unwrap();
                     let inputs = numbers(&network, network.inputs(), rows, 1);
                     assert_eq!(run(&plan, [&inputs, &[]], Scales::default()), inputs);
                 }
@@ -96,7 +95,7 @@ fn layers_of_components_are_plain_layers() {
         let gate = Lanes::gated(geometry, back.components(), geometry.gates()).unwrap();
         y = network.step(Step::Lanes(gate), &[y]).unwrap();
         y = network.step(Step::Components(back), &[y]).unwrap();
-        let plan = network.plan(&[y], rows, [Dtype::F64; 2]).unwrap();
+        let plan = network.plan(&[y], rows, F64).unwrap();
         let inputs = numbers(&network, network.inputs(), rows, 1);
         let parameters = numbers(&network, network.parameters(), rows, 11);
         let got = run(&plan, [&inputs, &parameters], Scales::default());
@@ -206,37 +205,13 @@ fn gradients_of_blocks_in_frames_are_those_of_differences() {
 fn gradients_by_frames_are_those_of_differences() {
     let rows = Rows::new(2, 3);
     let (made, by) = in_frames(vectors(), false);
-    let mut network = made.network.clone();
-    let pairs = network.gradients_by(made.output, made.seed, &by, Keep::BetweenBlocks);
-    let outputs: Vec<Value> = pairs.unwrap().iter().map(|&(_, own)| own).collect();
-    let types = [Dtype::F64; 2];
-    let backward = network.plan(&outputs, rows, types).unwrap();
-    let forward = made.network.plan(&[made.output], rows, types).unwrap();
-    let mut inputs = numbers(&network, network.inputs(), rows, 1);
-    let parameters = numbers(&network, network.parameters(), rows, 11);
-    let gradients = run(&backward, [&inputs, &parameters], Scales::default());
-    let seed = inputs[2].clone();
-    // The inputs are frames and tokens, the gradients belong to tokens and frames.
-    for (input, gradient) in [(1, &gradients[0]), (0, &gradients[1])] {
-        for element in (0..gradient.len()).step_by(7) {
-            let before = inputs[input][element];
-            let mut moved = |to: f64| {
-                inputs[input][element] = to;
-                let got = run(&forward, [&inputs, &parameters], Scales::default());
-                dot(&got[0], &seed)
-            };
-            let step = 1e-3;
-            let mut across = |step: f64| moved(before + step) - moved(before - step);
-            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-            moved(before);
-            let error = (difference - gradient[element]).abs();
-            assert!(
-                error < 1e-7 * (1.0 + difference.abs()),
-                "input {input}, element {element}: {difference}, {}",
-                gradient[element]
-            );
-        }
-    }
+    let mut numbers = given(&made.network, rows);
+    let of = ([made.output, made.seed], &by[..], Keep::BetweenBlocks);
+    let how = Differences {
+        step: 1e-3,
+        ..Differences::of(16)
+    };
+    how.assert_gradients(&made.network, of, rows, &mut numbers, Scales::default());
 }
 
 /// A transformation of all tokens, with that of all frames, transforms vectors of the result and leaves its scalars.
@@ -244,7 +219,7 @@ fn gradients_by_frames_are_those_of_differences() {
 fn blocks_in_frames_commute_with_the_lorentz_group() {
     let (geometry, rows) = (vectors(), Rows::new(4, 5));
     let (made, _) = in_frames(geometry, false);
-    let plan = made.network.plan(&[made.output], rows, [Dtype::F64; 2]);
+    let plan = made.network.plan(&[made.output], rows, F64);
     let plan = plan.unwrap();
     let parameters = numbers(&made.network, made.network.parameters(), rows, 11);
     let width = geometry.width(CHANNELS);

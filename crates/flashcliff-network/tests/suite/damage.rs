@@ -3,12 +3,13 @@
 use flashcliff::Dtype;
 use flashcliff_network::file::{self, Conversion, Stored};
 use flashcliff_network::tokens::{Geometry, Transformer};
-use flashcliff_network::{Cpu, Scales, Slices, Value};
+use flashcliff_network::{Scales, Value};
 
 use crate::files::{
-    ROWS, bytes, converted, of_all_nodes, slices, small, transformer, transformers, with_network,
+    ROWS, bytes, converted, of_all_nodes, small, transformer, transformers, with_network,
 };
-use crate::networks::{self, numbers};
+use crate::networks::numbers;
+use crate::runs::run;
 
 /// The ordinary tests of damage take one case in so many, the long ones all.
 const SHARE: usize = 11;
@@ -145,18 +146,5 @@ fn assert_runs(stored: &Stored) {
     };
     let parameters = stored.parameters::<f32>(Conversion::Rounded).unwrap();
     let inputs = converted::<f32>(&numbers(network, network.inputs(), ROWS, 5));
-    let sources = Slices {
-        inputs: &slices(&inputs),
-        parameters: &slices(&parameters),
-    };
-    let mut results = converted::<f32>(&networks::room(&plan));
-    let mut memory = Cpu::new(&plan).unwrap();
-    let run = memory.run(
-        &plan,
-        &sources,
-        &mut results,
-        Scales::default(),
-        &mut |_| {},
-    );
-    run.unwrap();
+    run(&plan, [&inputs, &parameters], Scales::default());
 }

@@ -1,26 +1,18 @@
 //! Gradients of gradients beside differences: forces, and losses of forces.
 
-use flashcliff::Dtype;
-use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Scales, Segments, Slices, Value};
+use flashcliff_network::{Axis, Keep, Network, Plan, Scales, Value};
 
 use crate::graphs::{potential, relations, rows};
-use crate::networks::{self, BLADES, CHANNELS, embedded, map, numbers, room, slices, square};
+use crate::networks::{self, BLADES, CHANNELS, embedded, map, numbers, square};
+use crate::runs::{Differences, F64, dot, given, run};
 
-fn run(plan: &Plan, numbers: [&[Vec<f64>]; 2], relations: &[Segments]) -> Vec<Vec<f64>> {
-    let mut outputs = room(plan);
-    let [inputs, parameters] = numbers.map(slices);
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
+/// Results of a network on graphs.
+fn on_graphs(plan: &Plan, numbers: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
     let scales = Scales {
-        relations,
+        relations: &relations(),
         ..Scales::default()
     };
-    let mut memory = Cpu::new(plan).unwrap();
-    let done = memory.run(plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
-    outputs
+    run(plan, numbers, scales)
 }
 
 /// The loss of energies and forces, and the gradients of all parameters: plans of these and of energies and forces alone.
@@ -51,10 +43,8 @@ fn trained(keep: Keep) -> Trained {
     let mut outputs = vec![of_energy, of_force];
     outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
     Trained {
-        loss: network.plan(&outputs, rows(), [Dtype::F64; 2]).unwrap(),
-        forces: network
-            .plan(&[energy, force], rows(), [Dtype::F64; 2])
-            .unwrap(),
+        loss: network.plan(&outputs, rows(), F64).unwrap(),
+        forces: network.plan(&[energy, force], rows(), F64).unwrap(),
         network,
     }
 }
@@ -70,47 +60,28 @@ impl Trained {
     }
 }
 
-fn assert_near(difference: f64, gradient: f64, what: &str) {
-    assert!(
-        (difference - gradient).abs() < 2e-6 * (1.0 + gradient.abs()),
-        "{what}: {difference}, {gradient}"
-    );
-}
-
-const STEP: f64 = 1e-5;
+/// Every element.
+const HOW: Differences = Differences {
+    step: 1e-3,
+    ..Differences::of(usize::MAX)
+};
 
 /// Each element of forces is a difference of energies, and each gradient of the loss of forces a difference of that loss.
 #[test]
 fn losses_of_forces_have_the_gradients_of_differences() {
     let trained = trained(Keep::All);
-    let [mut inputs, mut parameters] = trained.numbers();
-    let relations = relations();
-    let forces = run(&trained.forces, [&inputs, &parameters], &relations);
-    for element in 0..inputs[0].len() {
-        let before = inputs[0][element];
-        let mut energy = |to: f64| -> f64 {
-            inputs[0][element] = to;
-            let energies = run(&trained.forces, [&inputs, &parameters], &relations);
-            energies[0].iter().sum()
-        };
-        let difference = (energy(before + STEP) - energy(before - STEP)) / (2.0 * STEP);
-        energy(before);
-        assert_near(difference, forces[1][element], "force");
-    }
-    let gradients = run(&trained.loss, [&inputs, &parameters], &relations);
-    for at in 0..parameters.len() {
-        for element in 0..parameters[at].len() {
-            let before = parameters[at][element];
-            let mut loss = |to: f64| {
-                parameters[at][element] = to;
-                let got = run(&trained.loss, [&inputs, &parameters], &relations);
-                got[0][0] + got[1][0]
-            };
-            let difference = (loss(before + STEP) - loss(before - STEP)) / (2.0 * STEP);
-            loss(before);
-            assert_near(difference, gradients[at + 2][element], "parameter");
-        }
-    }
+    let mut numbers = trained.numbers();
+    let forces = on_graphs(&trained.forces, [&numbers[0], &numbers[1]]);
+    HOW.assert(&mut numbers, [([0, 0], &forces[1])], |numbers| {
+        on_graphs(&trained.forces, numbers)[0].iter().sum()
+    });
+    let gradients = on_graphs(&trained.loss, [&numbers[0], &numbers[1]]);
+    let of_parameters = gradients[2..].iter().enumerate();
+    let of_parameters = of_parameters.map(|(at, gradient)| ([1, at], gradient));
+    HOW.assert(&mut numbers, of_parameters, |numbers| {
+        let got = on_graphs(&trained.loss, numbers);
+        got[0][0] + got[1][0]
+    });
 }
 
 /// Energies do not change and forces turn when all positions turn, by a quarter of a turn whose products are exact.
@@ -118,8 +89,7 @@ fn losses_of_forces_have_the_gradients_of_differences() {
 fn forces_turn_with_positions() {
     let trained = trained(Keep::All);
     let [mut inputs, parameters] = trained.numbers();
-    let relations = relations();
-    let [energy, force] = run(&trained.forces, [&inputs, &parameters], &relations)
+    let [energy, force] = on_graphs(&trained.forces, [&inputs, &parameters])
         .try_into()
         .unwrap();
     let turn = |points: &[f64]| -> Vec<f64> {
@@ -127,7 +97,7 @@ fn forces_turn_with_positions() {
         points.flat_map(|p| [-p[1], p[0], p[2]]).collect()
     };
     inputs[0] = turn(&inputs[0]);
-    let turned = run(&trained.forces, [&inputs, &parameters], &relations);
+    let turned = on_graphs(&trained.forces, [&inputs, &parameters]);
     let near = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
     assert!(near(&turned[0], &energy), "{turned:?} {energy:?}");
     assert!(near(&turned[1], &turn(&force)), "{turned:?} {force:?}");
@@ -139,15 +109,11 @@ fn forces_turn_with_positions() {
 #[test]
 fn what_is_differentiated_again_keeps_its_values() {
     let trained = [Keep::All, Keep::BetweenBlocks].map(trained);
-    let relations = relations();
     let [all, less] = trained.map(|trained| {
         let [inputs, parameters] = trained.numbers();
-        let first = run(&trained.loss, [&inputs, &parameters], &relations);
-        assert_eq!(
-            first,
-            run(&trained.loss, [&inputs, &parameters], &relations)
-        );
-        first
+        let run = || on_graphs(&trained.loss, [&inputs, &parameters]);
+        assert_eq!(run(), run());
+        run()
     });
     assert_eq!(all, less);
 }
@@ -176,26 +142,12 @@ fn orders_follow_each_other() {
     let second = second.unwrap()[0].1;
     let third = network.gradients_from(&[(second, along[1])], &[points], Keep::All);
     let third = third.unwrap()[0].1;
-    let plan = |outputs: &[Value]| network.plan(outputs, 2, [Dtype::F64; 2]).unwrap();
+    let plan = |outputs: &[Value]| network.plan(outputs, 2, F64).unwrap();
     let (of_second, of_third) = (plan(&[second]), plan(&[third]));
-    let mut inputs = numbers(&network, network.inputs(), 2, 5);
-    let parameters = numbers(&network, network.parameters(), 2, 9);
-    let third = run(&of_third, [&inputs, &parameters], &[]);
-    let (at, last) = (0, inputs.len() - 1);
-    for element in 0..inputs[at].len() {
-        let before = inputs[at][element];
-        let mut along_last = |to: f64| -> f64 {
-            inputs[at][element] = to;
-            let second = run(&of_second, [&inputs, &parameters], &[]);
-            second[0]
-                .iter()
-                .zip(&inputs[last])
-                .map(|(a, b)| a * b)
-                .sum()
-        };
-        let difference = (along_last(before + STEP) - along_last(before - STEP)) / (2.0 * STEP);
-        along_last(before);
-        assert_near(difference, third[0][element], "third");
-    }
-    assert!(third[0].iter().any(|&x| x.abs() > 1e-2));
+    let mut numbers = given(&network, 2);
+    let third = run(&of_third, [&numbers[0], &numbers[1]], Scales::default());
+    HOW.assert(&mut numbers, [([0, 0], &third[0])], |numbers| {
+        let second = run(&of_second, numbers, Scales::default());
+        dot(&second[0], numbers[0].last().unwrap())
+    });
 }

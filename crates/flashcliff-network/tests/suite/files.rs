@@ -9,14 +9,13 @@ use flashcliff_network::file::{self, Conversion, Error, Stored};
 use flashcliff_network::tokens::{
     Attention, AttentionOptions, Channels, Draw, Geometry, Lanes, Linear, Step, Transformer,
 };
-use flashcliff_network::{
-    Activation, Axis, Cpu, Keep, Network, Number, Rows, Scales, Slices, Value,
-};
+use flashcliff_network::{Activation, Axis, Cpu, Keep, Network, Number, Rows, Scales, Value};
 
 use crate::blocks::flat;
 use crate::components::{in_frames, vectors};
 use crate::frames::from_frame_to_frame;
-use crate::networks::{self, BLADES, CHANNELS, numbers, space};
+use crate::networks::{self, BLADES, CHANNELS, numbers, slices, space};
+use crate::runs;
 use crate::slim::{To, blocks_to};
 
 /// A network with its outputs.
@@ -30,10 +29,6 @@ pub(crate) const ROWS: Rows = Rows::new(3, 4);
 pub(crate) fn converted<T: Number>(all: &[Vec<f64>]) -> Vec<Vec<T>> {
     let convert = |numbers: &Vec<f64>| numbers.iter().map(|&number| T::from_f64(number)).collect();
     all.iter().map(convert).collect()
-}
-
-pub(crate) fn slices<T>(all: &[Vec<T>]) -> Vec<&[T]> {
-    all.iter().map(Vec::as_slice).collect()
 }
 
 fn parameters<T: Number>(network: &Network) -> Vec<Vec<T>> {
@@ -65,19 +60,11 @@ fn run<T: Number>(
 ) -> Vec<Vec<f64>> {
     let plan = network.plan(outputs, ROWS, [T::DTYPE; 2]).unwrap();
     let inputs = converted::<T>(&numbers(network, network.inputs(), ROWS, 5));
-    let sources = Slices {
-        inputs: &slices(&inputs),
-        parameters: &slices(parameters),
-    };
-    let mut results = converted::<T>(&networks::room(&plan));
     let scales = Scales {
         draw,
         ..Scales::default()
     };
-    let mut memory = Cpu::new(&plan).unwrap();
-    memory
-        .run(&plan, &sources, &mut results, scales, &mut |_| {})
-        .unwrap();
+    let results = runs::run(&plan, [&inputs, parameters], scales);
     let widened = results
         .iter()
         .map(|result| result.iter().map(|x| x.to_f64()));

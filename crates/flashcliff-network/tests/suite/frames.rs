@@ -1,13 +1,12 @@
 //! Frames of tokens: beside exterior products and determinants, there and back, beside differences, and attention from frame to frame.
 
-use flashcliff::Dtype;
 use flashcliff::cayley::ProductKind;
 use flashcliff_network::tokens::{Attention, Channels, Frames, Geometry, Step};
 use flashcliff_network::{Axis, Error, Keep, Network, Rows, Scales, Value};
 
 use crate::blocks::signature;
 use crate::networks::{numbers, random};
-use crate::transformers::{assert_close, dot, run};
+use crate::runs::{Differences, F64, assert_close, dot, given, run, with_gradients};
 
 const CHANNELS: Channels = Channels::new(3, 2);
 
@@ -64,16 +63,8 @@ fn steps(geometry: Geometry) -> Vec<Frames> {
 
 impl Made {
     fn forward(&self, rows: Rows, inputs: &[Vec<f64>]) -> Vec<f64> {
-        let plan = self.network.plan(&[self.output], rows, [Dtype::F64; 2]);
+        let plan = self.network.plan(&[self.output], rows, F64);
         run(&plan.unwrap(), [inputs, &[]], Scales::default()).remove(0)
-    }
-
-    fn gradients(&self, rows: Rows, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let mut network = self.network.clone();
-        let pairs = network.gradients_by(self.output, self.seed, &self.by, Keep::All);
-        let outputs: Vec<Value> = pairs.unwrap().iter().map(|&(_, own)| own).collect();
-        let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
-        run(&plan, [inputs, &[]], Scales::default())
     }
 }
 
@@ -232,7 +223,7 @@ fn the_way_back_is_the_inverse() {
                 random(rows.count() * geometry.width(CHANNELS), 1),
                 frames.collect(),
             ];
-            let plan = network.plan(&[y], rows, [Dtype::F64; 2]).unwrap();
+            let plan = network.plan(&[y], rows, F64).unwrap();
             let got = run(&plan, [&inputs, &[]], Scales::default());
             assert_close(&got[0], &inputs[0], "there and back");
         }
@@ -246,27 +237,10 @@ fn gradients_of_frames_are_differences() {
     for geometry in geometries() {
         for step in steps(geometry) {
             let made = made(geometry, step);
-            let mut inputs = numbers(&made.network, made.network.inputs(), rows, 1);
-            let got = made.gradients(rows, &inputs);
-            let seed = inputs[2].clone();
-            for (at, gradient) in got.iter().enumerate() {
-                assert_eq!(gradient.len(), inputs[at].len());
-                for element in (0..gradient.len()).step_by(gradient.len().div_ceil(40)) {
-                    let before = inputs[at][element];
-                    let mut moved = |by: f64| {
-                        inputs[at][element] = before + by;
-                        dot(&made.forward(rows, &inputs), &seed)
-                    };
-                    let mut across = |step: f64| moved(step) - moved(-step);
-                    let difference = (8.0 * across(0.25) - across(0.5)) / 3.0;
-                    inputs[at][element] = before;
-                    assert!(
-                        (difference - gradient[element]).abs() < 1e-11,
-                        "{geometry:?}, input {at}, element {element}: {difference}, {}",
-                        gradient[element]
-                    );
-                }
-            }
+            let mut numbers = given(&made.network, rows);
+            let of = ([made.output, made.seed], &made.by[..], Keep::All);
+            let how = Differences::of_polynomials(40);
+            how.assert_gradients(&made.network, of, rows, &mut numbers, Scales::default());
         }
     }
 }
@@ -307,10 +281,8 @@ fn attention_from_frame_to_frame_has_no_frame_of_its_own() {
         for shared in [false, true] {
             let n = dim(geometry);
             let (mut network, [y, seed, x, frames]) = from_frame_to_frame(geometry, shared);
-            let pairs = network.gradients_by(y, seed, &[x, frames], Keep::All);
-            let [of_x, of_frames] = [0, 1].map(|at| pairs.as_ref().unwrap()[at].1);
-            let outputs = [y, of_x, of_frames];
-            let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
+            let outputs = with_gradients(&mut network, [y, seed], &[x, frames], Keep::All);
+            let plan = network.plan(&outputs, rows, F64).unwrap();
             let mut inputs = numbers(&network, network.inputs(), rows, 1);
             let own: Vec<Vec<f64>> = (0..rows.count())
                 .map(|row| isometry(geometry, row as u64))
@@ -358,15 +330,13 @@ fn frames_of_the_context_are_those_of_items_elsewhere() {
         let frames = network.features("frames", &frames);
         let seed = network.features("seed", &[rows, tokens(geometry, CHANNELS)]);
         let y = network.step(Step::Frames(step), &[x, frames]).unwrap();
-        let pairs = network.gradients_by(y, seed, &[x, frames], Keep::All);
-        let mut outputs = vec![y];
-        outputs.extend(pairs.unwrap().iter().map(|&(_, own)| own));
+        let outputs = with_gradients(&mut network, [y, seed], &[x, frames], Keep::All);
         (network, outputs)
     };
     let (network, outputs) = build(Axis::Rows);
     let own = Rows::new(50, 3);
     let inputs = numbers(&network, network.inputs(), own, 1);
-    let plan = network.plan(&outputs, own, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&outputs, own, F64).unwrap();
     let of = |threads: usize, plan| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         let pool = pool.build().unwrap();
@@ -376,7 +346,7 @@ fn frames_of_the_context_are_those_of_items_elsewhere() {
     assert_eq!(of(3, &plan), expected);
     let (network, outputs) = build(Axis::ContextRows);
     let context = Rows::new(50, 2).with_context(3);
-    let plan = network.plan(&outputs, context, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&outputs, context, F64).unwrap();
     assert_eq!(of(2, &plan), expected);
 }
 

@@ -1,67 +1,43 @@
 //! Gradients of networks beside differences.
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{Channels, Geometry, Lanes, NormOptions, Step};
-use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Scales, Slices, Value};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Scales, Value};
 
-use crate::networks::{self, BLADES, CHANNELS, numbers, room, slices};
+use crate::networks::{self, BLADES, CHANNELS};
+use crate::runs::{Differences, F64, given, place, run, run_in, with_gradients};
 
 const ROWS: usize = 3;
 
-/// The error of a network and the gradients of its parameters, with a plan for them.
+/// The values that gradients are by: the points and all parameters.
+fn all(network: &Network) -> Vec<Value> {
+    [&network.inputs()[..1], network.parameters()].concat()
+}
+
+/// The error of a network and its gradients, with a plan for them.
 fn planned(network: &Network, [prediction, target]: [Value; 2], keep: Keep) -> Plan {
     let mut network = network.clone();
+    let by = all(&network);
     let [loss, seed] = network.squared_error(prediction, target).unwrap();
-    let pairs = network.gradients(prediction, seed, keep).unwrap();
-    assert_eq!(pairs.len(), network.parameters().len());
-    let mut outputs = vec![loss];
-    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-    network.plan(&outputs, ROWS, [Dtype::F64; 2]).unwrap()
+    let mut outputs = with_gradients(&mut network, [prediction, seed], &by, keep);
+    outputs[0] = loss;
+    network.plan(&outputs, ROWS, F64).unwrap()
 }
 
-fn run(plan: &Plan, memory: &mut Cpu<f64>, numbers: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
-    let mut outputs = room(plan);
-    let [inputs, parameters] = numbers.map(slices);
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
-    let done = memory.run(plan, &sources, &mut outputs, Scales::default(), &mut |_| {});
-    done.unwrap();
-    outputs
-}
-
-fn inputs_and_parameters(network: &Network) -> [Vec<Vec<f64>>; 2] {
-    [
-        numbers(network, network.inputs(), ROWS, 1),
-        numbers(network, network.parameters(), ROWS, 11),
-    ]
-}
-
-/// Compares each element of each gradient with a central difference of the error.
+/// Compares each element of each gradient with a difference of the error.
 fn assert_gradients(network: &Network, ends: [Value; 2]) {
     let plan = planned(network, ends, Keep::All);
-    let mut memory = Cpu::new(&plan).unwrap();
-    let [inputs, mut parameters] = inputs_and_parameters(network);
-    let outputs = run(&plan, &mut memory, [&inputs, &parameters]);
-    assert!(outputs.iter().flatten().any(|&x| x != 0.0));
-    for at in 0..parameters.len() {
-        for element in 0..parameters[at].len() {
-            let before = parameters[at][element];
-            let mut moved = |to: f64| {
-                parameters[at][element] = to;
-                run(&plan, &mut memory, [&inputs, &parameters])[0][0]
-            };
-            let step = 1e-5;
-            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
-            moved(before);
-            let gradient = outputs[at + 1][element];
-            assert!(
-                (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
-                "parameter {at}, element {element}: {difference}, {gradient}"
-            );
-        }
-    }
+    let mut numbers = given(network, ROWS);
+    let scales = Scales::default();
+    let outputs = run(&plan, [&numbers[0], &numbers[1]], scales);
+    let by = all(network);
+    let places = by.iter().map(|&own| place(network, own));
+    let how = Differences {
+        step: 1e-3,
+        ..Differences::of(usize::MAX)
+    };
+    how.assert(&mut numbers, places.zip(&outputs[1..]), |numbers| {
+        run(&plan, numbers, scales)[0][0]
+    });
 }
 
 #[test]
@@ -107,12 +83,11 @@ fn gradients_of_first_blades_are_added() {
 #[test]
 fn values_between_blocks_alone_give_the_same_bits_in_less_memory() {
     let (network, ends) = networks::of_all_nodes();
-    let numbers = inputs_and_parameters(&network);
-    let numbers = [&numbers[0][..], &numbers[1][..]];
+    let [inputs, parameters] = given(&network, ROWS);
     let [all, less] = [Keep::All, Keep::BetweenBlocks].map(|keep| planned(&network, ends, keep));
     assert!(less.arena_bytes() < all.arena_bytes());
     assert!(less.call_count() > all.call_count());
-    let [all, less] = [all, less].map(|plan| run(&plan, &mut Cpu::new(&plan).unwrap(), numbers));
+    let [all, less] = [all, less].map(|plan| run(&plan, [&inputs, &parameters], Scales::default()));
     assert_eq!(all, less);
 }
 
@@ -120,14 +95,17 @@ fn values_between_blocks_alone_give_the_same_bits_in_less_memory() {
 #[test]
 fn bits_depend_on_the_numbers_alone() {
     let (network, ends) = networks::of_all_nodes();
-    let [inputs, parameters] = inputs_and_parameters(&network);
+    let [inputs, parameters] = given(&network, ROWS);
     let others = networks::numbers(&network, network.inputs(), ROWS, 100);
     for keep in [Keep::All, Keep::BetweenBlocks] {
         let plan = planned(&network, ends, keep);
         let mut memory = Cpu::new(&plan).unwrap();
-        let first = run(&plan, &mut memory, [&inputs, &parameters]);
-        assert_ne!(run(&plan, &mut memory, [&others, &parameters]), first);
-        assert_eq!(run(&plan, &mut memory, [&inputs, &parameters]), first);
+        let mut run = |inputs: &[Vec<f64>]| {
+            run_in(&mut memory, &plan, [inputs, &parameters], Scales::default()).unwrap()
+        };
+        let first = run(&inputs);
+        assert_ne!(run(&others), first);
+        assert_eq!(run(&inputs), first);
     }
 }
 
@@ -136,24 +114,14 @@ fn bits_depend_on_the_numbers_alone() {
 fn scales_multiply_what_they_say() {
     let (network, ends) = networks::of_all_nodes();
     let plan = planned(&network, ends, Keep::All);
-    let [inputs, parameters] = inputs_and_parameters(&network);
-    let [inputs, parameters] = [slices(&inputs), slices(&parameters)];
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let mut with = |error: f64, gradient: f64| {
-        let mut outputs = room(&plan);
+    let [inputs, parameters] = given(&network, ROWS);
+    let with = |error: f64, gradient: f64| {
         let scales = Scales {
             error,
             gradient,
             ..Scales::default()
         };
-        memory
-            .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
-            .unwrap();
-        outputs
+        run(&plan, [&inputs, &parameters], scales)
     };
     let (one, scaled) = (with(1.0, 1.0), with(0.5, 8.0));
     for (at, (one, scaled)) in one.iter().zip(&scaled).enumerate() {
@@ -174,11 +142,10 @@ fn summands_have_gradients_of_their_own() {
     let mut network = Network::new();
     let [x, y, seed] = ["x", "y", "seed"].map(|name| network.features(name, &shape));
     let sum = network.scaled_sum([x, y], 1.0).unwrap();
-    let pairs = network.gradients_by(sum, seed, &[x, y], Keep::All).unwrap();
-    let outputs = [sum, pairs[0].1, pairs[1].1];
-    let plan = network.plan(&outputs, 1, [Dtype::F64; 2]).unwrap();
+    let outputs = with_gradients(&mut network, [sum, seed], &[x, y], Keep::All);
+    let plan = network.plan(&outputs, 1, F64).unwrap();
     let numbers = [vec![1.0, 2.0], vec![10.0, 20.0], vec![0.5, -0.5]];
-    let made = run(&plan, &mut Cpu::new(&plan).unwrap(), [&numbers, &[]]);
+    let made = run(&plan, [&numbers, &[]], Scales::default());
     assert_eq!(made, [vec![11.0, 22.0], vec![0.5, -0.5], vec![0.5, -0.5]]);
 }
 
@@ -194,9 +161,9 @@ fn several_results_have_gradients_of_their_own() {
     let own = own.unwrap();
     let [results, gradients] = own.stages();
     assert_eq!(results, [first, second]);
-    let plan = own.network().plan(gradients, 1, [Dtype::F64; 2]).unwrap();
+    let plan = own.network().plan(gradients, 1, F64).unwrap();
     let numbers = [[1.0, 2.0], [3.0, 4.0], [5.0, -6.0], [8.0, 16.0]].map(Vec::from);
-    let made = run(&plan, &mut Cpu::new(&plan).unwrap(), [&numbers, &[]]);
+    let made = run(&plan, [&numbers, &[]], Scales::default());
     // The gradient of `first` is 5 + 8 / 4 and -6 + 16 / 4. That by `a` is half of it; that by `b` has a quarter of
     // that of `second` besides.
     assert_eq!(made, [vec![3.5, -1.0], vec![5.5, 3.0]]);
@@ -249,15 +216,9 @@ fn parts_of_a_concatenation_have_gradients_of_their_own() {
     for wanted in [vec![1], vec![0, 2], vec![2], vec![0, 1, 2]] {
         let mut network = network.clone();
         let by: Vec<Value> = wanted.iter().map(|&at| parts[at]).collect();
-        let pairs = network.gradients_by(all, seed, &by, Keep::All).unwrap();
-        let mut outputs = vec![all];
-        outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-        let plan = network.plan(&outputs, 1, [Dtype::F64; 2]).unwrap();
-        let made = run(
-            &plan,
-            &mut Cpu::new(&plan).unwrap(),
-            [&numbers[..1], &numbers[1..]],
-        );
+        let outputs = with_gradients(&mut network, [all, seed], &by, Keep::All);
+        let plan = network.plan(&outputs, 1, F64).unwrap();
+        let made = run(&plan, [&numbers[..1], &numbers[1..]], Scales::default());
         assert_eq!(made[0], numbers[1..].concat());
         let expected = [&numbers[0][..2], &numbers[0][2..5], &numbers[0][5..]];
         let expected: Vec<&[f64]> = wanted.iter().map(|&at| expected[at]).collect();

@@ -19,6 +19,7 @@ mod plans;
 mod potential;
 mod products;
 mod relations;
+mod runs;
 mod second;
 mod settled;
 mod simplices;

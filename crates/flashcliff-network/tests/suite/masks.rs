@@ -1,12 +1,11 @@
 //! Gradients by masks of attention, beside plain sums over queries and keys, beside differences, and beside masks without shared axes.
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{Attention, Channels, Geometry, Step, Transformer};
-use flashcliff_network::{Axis, Cpu, Error, Keep, Network, Rows, Scales, Slices, Value};
+use flashcliff_network::{Axis, Cpu, Error, Keep, Network, Rows, Scales, Value};
 
 use crate::blocks::signature;
-use crate::networks::{numbers, random, slices};
-use crate::transformers::{assert_close, dot, run};
+use crate::networks::{len, numbers, random};
+use crate::runs::{Differences, F64, assert_close, dot, given, place, run, run_in, with_gradients};
 
 const HEADS: usize = 3;
 const HEAD: Channels = Channels::new(2, 3);
@@ -141,12 +140,8 @@ impl Made {
     /// The outputs of a run: the result, and the gradients by some inputs.
     fn gradients(&self, by: &[Value], rows: Rows, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut network = self.network.clone();
-        let pairs = network.gradients_by(self.output, self.seed, by, Keep::All);
-        let pairs = pairs.unwrap();
-        assert_eq!(pairs.len(), by.len());
-        let mut outputs = vec![self.output];
-        outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-        let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
+        let outputs = with_gradients(&mut network, [self.output, self.seed], by, Keep::All);
+        let plan = network.plan(&outputs, rows, F64).unwrap();
         run(&plan, [inputs, &[]], Scales::default())
     }
 }
@@ -295,30 +290,10 @@ fn gradients_by_masks_are_plain_sums() {
 fn gradients_by_masks_are_differences() {
     for case in cases(ROWS) {
         let made = case.made();
-        let mut inputs = case.given(&made);
-        let got = made.gradients(&[made.mask], ROWS, &inputs).remove(1);
-        let seed = inputs.last().unwrap().clone();
-        let plan = made.network.plan(&[made.output], ROWS, [Dtype::F64; 2]);
-        let plan = plan.unwrap();
-        let at = case.mask_at();
-        for element in (0..got.len()).step_by(got.len().div_ceil(9)) {
-            let before = inputs[at][element];
-            if before == f64::NEG_INFINITY {
-                continue;
-            }
-            let mut moved = |by: f64| {
-                inputs[at][element] = before + by;
-                let result = run(&plan, [&inputs, &[]], Scales::default());
-                dot(&result[0], &seed)
-            };
-            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
-            inputs[at][element] = before;
-            assert!(
-                (difference - got[element]).abs() < 1e-8,
-                "{case:?}, element {element}: {difference}, {}",
-                got[element]
-            );
-        }
+        let mut numbers = [case.given(&made), Vec::new()];
+        let of = ([made.output, made.seed], &[made.mask][..], Keep::All);
+        let how = Differences::of(9);
+        how.assert_gradients(&made.network, of, ROWS, &mut numbers, Scales::default());
     }
 }
 
@@ -371,42 +346,21 @@ fn a_mask_of_all_blocks_has_one_gradient() {
         };
         let (network, ends) = options.network().unwrap();
         let (rows, mask) = (Rows::new(40, 3), ends.mask.unwrap());
-        let at = network.inputs().iter().position(|own| *own == mask);
-        let mut inputs = numbers(&network, network.inputs(), rows, 1);
-        let parameters = numbers(&network, network.parameters(), rows, 31);
-        let wanted: Vec<bool> = (0..inputs.len() + parameters.len())
-            .map(|own| Some(own) == at || own + 1 == inputs.len() + parameters.len())
-            .collect();
+        let mut numbers = given(&network, rows);
+        let by = [mask, *network.parameters().last().unwrap()];
+        let all = network.inputs().iter().chain(network.parameters());
+        let wanted: Vec<bool> = all.map(|own| by.contains(own)).collect();
         let whole = network.differentiated(&[ends.output], &wanted).unwrap();
         let [result, gradients] = whole.stages();
         let outputs = [result, gradients].concat();
-        let plan = whole.network().plan(&outputs, rows, [Dtype::F64; 2]);
-        let plan = plan.unwrap();
-        let shape = network.shape(ends.output).unwrap();
-        let len = shape.iter().map(|axis| axis.size(rows)).product();
-        let seed = random(len, 7);
-        let run = |inputs: &[Vec<f64>]| {
-            let all = [inputs, std::slice::from_ref(&seed)].concat();
-            run(&plan, [&all, &parameters], Scales::default())
-        };
-        let found = run(&inputs);
-        let at = at.unwrap();
-        for element in [0, found[1].len() / 2, found[1].len() - 1] {
-            let before = inputs[at][element];
-            let mut moved = |by: f64| {
-                inputs[at][element] = before + by;
-                dot(&run(&inputs)[0], &seed)
-            };
-            let step = 1e-4;
-            let mut across = |step: f64| moved(step) - moved(-step);
-            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-            inputs[at][element] = before;
-            let got = found[1][element];
-            assert!(
-                (difference - got).abs() < 1e-7 * (1.0 + got.abs()),
-                "{axes:?}, element {element}: {difference}, {got}"
-            );
-        }
+        let plan = whole.network().plan(&outputs, rows, F64).unwrap();
+        numbers[0].push(random(len(&network, ends.output, rows), 7));
+        let run = |numbers: [&[Vec<f64>]; 2]| run(&plan, numbers, Scales::default());
+        let found = run([&numbers[0], &numbers[1]]);
+        let places = [(place(&network, mask), &found[1])];
+        Differences::of(3).assert(&mut numbers, places, |numbers| {
+            dot(&run(numbers)[0], numbers[0].last().unwrap())
+        });
     }
 }
 
@@ -423,7 +377,7 @@ fn a_plan_says_that_a_mask_has_a_gradient() {
         let mut network = made.network.clone();
         let pairs = network.gradients_by(made.output, made.seed, &[by], Keep::All);
         let outputs = [pairs.unwrap()[0].1];
-        let plan = network.plan(&outputs, case.rows, [Dtype::F64; 2]).unwrap();
+        let plan = network.plan(&outputs, case.rows, F64).unwrap();
         let page = plan.explain();
         let found = page.contains("attention gradient, of its mask too");
         assert_eq!(found, expected, "{page}");
@@ -442,20 +396,14 @@ fn a_ragged_batch_with_the_gradient_of_a_mask_is_refused() {
     let mut made = case.made();
     let inputs = case.given(&made);
     let network = &mut made.network;
-    let pairs = network.gradients_by(made.output, made.seed, &[made.mask], Keep::All);
-    let outputs = [pairs.unwrap()[0].1];
-    let plan = network.plan(&outputs, case.rows, [Dtype::F64; 2]).unwrap();
+    let outputs = with_gradients(network, [made.output, made.seed], &[made.mask], Keep::All);
+    let plan = network.plan(&outputs[1..], case.rows, F64).unwrap();
     let scales = Scales {
         sequences: Some([&[0, 2, 6], &[]]),
         ..Scales::default()
     };
-    let sources = Slices {
-        inputs: &slices(&inputs),
-        parameters: &[],
-    };
-    let mut outputs = [vec![0.0; 6 * 6 * HEADS]];
-    let mut memory = Cpu::<f64>::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+    let mut memory = Cpu::new(&plan).unwrap();
+    let done = run_in(&mut memory, &plan, [&inputs, &[]], scales);
     assert!(
         matches!(&done, Err(Error::Sequences { got, .. }) if got.contains("mask")),
         "{done:?}"

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use flashcliff::{Algebra, Dtype, ProductKind, Signature};
+use flashcliff::{Algebra, ProductKind, Signature};
 use flashcliff_network::messages::{Attributes, Bodies, Convolution, MessageLayers};
-use flashcliff_network::{
-    Axis, Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices, Value, file,
-};
+use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Scales, Segments, Value, file};
 
-use crate::networks::{numbers, room, slices};
+use crate::networks::{numbers, slices};
+use crate::runs::{Differences, F64, assert_near, run};
 
 pub(crate) const BLADES: usize = 8;
 pub(crate) const GRADES: [usize; BLADES] = [0, 1, 1, 1, 2, 2, 2, 3];
@@ -268,22 +267,13 @@ pub(crate) fn batch() -> Rows {
     Rows::of_graphs(2, NODES, EDGES.len())
 }
 
-pub(crate) fn run(plan: &Plan, [inputs, parameters]: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
-    let mut outputs = room(plan);
-    let [inputs, parameters] = [inputs, parameters].map(slices);
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
-    let relations = relations();
+/// Results of a network on the graphs of bodies.
+pub(crate) fn on_bodies(plan: &Plan, numbers: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
     let scales = Scales {
-        relations: &relations,
+        relations: &relations(),
         ..Scales::default()
     };
-    let mut memory = Cpu::new(plan).unwrap();
-    let done = memory.run(plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
-    outputs
+    run(plan, numbers, scales)
 }
 
 /// Numbers of parameters around 0, and of gates around 1.
@@ -299,16 +289,6 @@ pub(crate) fn parameters_of(network: &Network) -> Vec<Vec<f64>> {
         own.iter_mut().for_each(|x| *x *= scale);
     }
     numbers
-}
-
-pub(crate) fn assert_near(got: &[f64], expected: &[f64], bound: f64) {
-    assert_eq!(got.len(), expected.len());
-    for (got, expected) in got.iter().zip(expected) {
-        assert!(
-            (got - expected).abs() <= bound * (1.0 + expected.abs()),
-            "{got}, {expected}"
-        );
-    }
 }
 
 #[test]
@@ -351,8 +331,8 @@ fn the_network_of_bodies_is_that_of_the_formulas() {
     let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let plan = network.plan(&[ends.positions], batch(), [Dtype::F64; 2]);
-    let got = run(&plan.unwrap(), [&inputs, &parameters]);
+    let plan = network.plan(&[ends.positions], batch(), F64);
+    let got = on_bodies(&plan.unwrap(), [&inputs, &parameters]);
     let reference = Reference::new(&network, &parameters);
     let body = |node: usize| &inputs[0][7 * node..][..7];
     let centre = |graph: i64, axis: usize| {
@@ -423,8 +403,8 @@ fn edges_without_scalars_are_those_of_the_formulas() {
     let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let plan = network.plan(&[y], batch(), [Dtype::F64; 2]).unwrap();
-    let got = run(&plan, [&inputs, &parameters]);
+    let plan = network.plan(&[y], batch(), F64).unwrap();
+    let got = on_bodies(&plan, [&inputs, &parameters]);
     let reference = Reference::new(&network, &parameters);
     let expected = reference.convolution("own", &rows_of(&inputs[0], NODES), &EDGES, [&[]; 2]);
     let got = rows_of(&got[0], NODES);
@@ -447,37 +427,17 @@ fn gradients_of_bodies_are_those_of_differences() {
     let seed = network.features("seed", &axes);
     let mut by = network.parameters().to_vec();
     by.push(ends.bodies);
-    let pairs = network
-        .gradients_by(ends.positions, seed, &by, Keep::All)
-        .unwrap();
-    assert_eq!(pairs.len(), by.len());
-    let mut outputs = vec![ends.positions];
-    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-    let plan = network.plan(&outputs, batch(), [Dtype::F64; 2]).unwrap();
-    let mut parameters = parameters_of(&network);
-    let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let gradients = run(&plan, [&inputs, &parameters]);
-    let seed = &inputs[1];
-    for at in 0..parameters.len() {
-        // Some elements of each.
-        for element in (0..parameters[at].len()).step_by(3) {
-            let before = parameters[at][element];
-            let mut moved = |to: f64| -> f64 {
-                parameters[at][element] = to;
-                let way = run(&plan, [&inputs, &parameters]);
-                way[0].iter().zip(seed).map(|(a, b)| a * b).sum()
-            };
-            let step = 1e-5;
-            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
-            moved(before);
-            let got = gradients[at + 1][element];
-            assert!(
-                (got - difference).abs() < 1e-6 * (1.0 + got.abs()),
-                "{}: {got}, {difference}",
-                network.name(network.parameters()[at])
-            );
-        }
-    }
+    let mut numbers = [
+        numbers(&network, network.inputs(), batch(), 3),
+        parameters_of(&network),
+    ];
+    let scales = Scales {
+        relations: &relations(),
+        ..Scales::default()
+    };
+    let of = ([ends.positions, seed], &by[..], Keep::All);
+    let how = Differences::of(20);
+    how.assert_gradients(&network, of, batch(), &mut numbers, scales);
 }
 
 /// The count of CGENN's repository, and its names.
@@ -573,8 +533,8 @@ impl Made {
     /// Positions `[dim][node]` of bodies `[node][number]`.
     fn positions(&self, bodies: Vec<f64>) -> Vec<Vec<f64>> {
         let network = &self.layers.network;
-        let plan = network.plan(&[self.positions], batch(), [Dtype::F64; 2]);
-        let out = run(&plan.unwrap(), [&[bodies], &self.parameters]).remove(0);
+        let plan = network.plan(&[self.positions], batch(), F64);
+        let out = on_bodies(&plan.unwrap(), [&[bodies], &self.parameters]).remove(0);
         out.chunks_exact(NODES).map(<[f64]>::to_vec).collect()
     }
 }
@@ -723,10 +683,8 @@ fn files_have_relations() {
         .collect();
     assert_eq!(names, ["receivers", "senders", "graphs"]);
     let of = |network: &Network, positions: Value| {
-        let plan = network
-            .plan(&[positions], batch(), [Dtype::F64; 2])
-            .unwrap();
-        run(&plan, [&inputs, &parameters])
+        let plan = network.plan(&[positions], batch(), F64).unwrap();
+        on_bodies(&plan, [&inputs, &parameters])
     };
     assert_eq!(
         of(read.network(), read.outputs()[0].1),

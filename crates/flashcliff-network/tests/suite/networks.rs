@@ -2,7 +2,7 @@
 
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Dim, Gate, GradeSet, Norm, Operator, ProductKind, Signature};
-use flashcliff_network::{Activation, Axis, Network, Plan, Rows, Value};
+use flashcliff_network::{Activation, Axis, Network, Rows, Value};
 
 pub(crate) const BLADES: usize = 8;
 pub(crate) const CHANNELS: usize = 2;
@@ -132,15 +132,7 @@ pub(crate) fn numbers(
         .collect()
 }
 
-/// Room for the outputs of a plan.
-pub(crate) fn room(plan: &Plan) -> Vec<Vec<f64>> {
-    let outputs = plan.outputs().iter();
-    outputs
-        .map(|&value| vec![f64::NAN; plan.tensor(value).unwrap().0.iter().product()])
-        .collect()
-}
-
 /// Slices of vectors.
-pub(crate) fn slices(all: &[Vec<f64>]) -> Vec<&[f64]> {
+pub(crate) fn slices<T>(all: &[Vec<T>]) -> Vec<&[T]> {
     all.iter().map(Vec::as_slice).collect()
 }

@@ -1,13 +1,13 @@
 //! MVN's network of charged bodies beside formulas written out edge by edge, and blades as channels.
 
-use flashcliff::Dtype;
 use flashcliff_network::messages::{BodyEnds, MessageLayers, MultivectorNeurons};
-use flashcliff_network::{Axis, Cpu, Error, Keep, Network, Scales, Slices, file};
+use flashcliff_network::{Axis, Error, Keep, Network, Scales, file};
 
 use crate::messages::{
-    BLADES, EDGES, GRADES, GRAPHS, NODES, Reference, Row, assert_near, batch, parameters_of, run,
+    BLADES, EDGES, GRADES, GRAPHS, NODES, Reference, Row, batch, on_bodies, parameters_of,
 };
 use crate::networks::{numbers, slices};
+use crate::runs::{Differences, F64, assert_near, dot, place, run};
 
 const SCALARS: usize = 3;
 const CHANNELS: usize = 2;
@@ -158,8 +158,8 @@ fn the_network_is_that_of_the_formulas() {
     let network = layers.network;
     let parameters = parameters_of(&network);
     let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let plan = network.plan(&[ends.positions], batch(), [Dtype::F64; 2]);
-    let got = run(&plan.unwrap(), [&inputs, &parameters]);
+    let plan = network.plan(&[ends.positions], batch(), F64);
+    let got = on_bodies(&plan.unwrap(), [&inputs, &parameters]);
     let reference = Reference::new(&network, &parameters);
     let body = |node: usize| &inputs[0][NUMBERS * node..][..NUMBERS];
     let centre = |node: usize, axis: usize| {
@@ -218,44 +218,22 @@ fn gradients_of_both_orders_are_those_of_differences() {
     }
     let mut outputs = vec![ends.positions, by_bodies];
     outputs.extend(first[1..].iter().chain(&second).map(|own| own.1));
-    let plan = network.plan(&outputs, batch(), [Dtype::F64; 2]).unwrap();
-    let mut parameters = parameters_of(&network);
-    let inputs = numbers(&network, network.inputs(), batch(), 3);
-    let found = run(&plan, [&inputs, &parameters]);
-    let dots = |outputs: &[Vec<f64>]| {
-        [0, 1].map(|at| -> f64 {
-            let pairs = outputs[at].iter().zip(&inputs[at + 1]);
-            pairs.map(|(a, b)| a * b).sum()
-        })
-    };
-    let values: Vec<_> = network.parameters().to_vec();
-    for (order, pairs) in [&first, &second].into_iter().enumerate() {
-        for (at, &(of, _)) in pairs.iter().enumerate() {
-            let Some(own) = values.iter().position(|&own| own == of) else {
-                continue;
-            };
-            let result = if order == 0 {
-                1 + at
-            } else {
-                1 + first.len() + at
-            };
-            for element in (0..parameters[own].len()).step_by(5) {
-                let before = parameters[own][element];
-                let mut moved = |to: f64| {
-                    parameters[own][element] = to;
-                    dots(&run(&plan, [&inputs, &parameters]))[order]
-                };
-                let step = 1e-5;
-                let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
-                moved(before);
-                let got = found[result][element];
-                assert!(
-                    (got - difference).abs() < 1e-6 * (1.0 + got.abs()),
-                    "order {order}, {}: {got}, {difference}",
-                    network.name(of)
-                );
-            }
-        }
+    let plan = network.plan(&outputs, batch(), F64).unwrap();
+    let mut numbers = [
+        numbers(&network, network.inputs(), batch(), 3),
+        parameters_of(&network),
+    ];
+    let found = on_bodies(&plan, [&numbers[0], &numbers[1]]);
+    // Both results come before the other gradients of the first order, and these before the second.
+    let (of_first, of_second) = found[1..].split_at(first.len());
+    for (order, (pairs, gradients)) in [(&first, of_first), (&second, of_second)]
+        .into_iter()
+        .enumerate()
+    {
+        let places = pairs.iter().map(|&(own, _)| place(&network, own));
+        Differences::of(20).assert(&mut numbers, places.zip(gradients), |numbers| {
+            dot(&on_bodies(&plan, numbers)[order], &numbers[0][1 + order])
+        });
     }
 }
 
@@ -292,8 +270,8 @@ fn files_come_back() {
     let read = file::read(bytes).unwrap();
     let own: Vec<Vec<f64>> = read.parameters(file::Conversion::None).unwrap();
     let of = |network: &Network, positions, parameters: &[Vec<f64>]| {
-        let plan = network.plan(&[positions], batch(), [Dtype::F64; 2]);
-        run(&plan.unwrap(), [&inputs, parameters])
+        let plan = network.plan(&[positions], batch(), F64);
+        on_bodies(&plan.unwrap(), [&inputs, parameters])
     };
     assert_eq!(
         of(read.network(), read.outputs()[0].1, &own),
@@ -317,25 +295,11 @@ fn blades_are_channels() {
     let back = network.channels_to_blades(flat, 3).unwrap();
     let seed = network.features("seed", &[Axis::Fixed(1), Axis::Rows, Axis::Fixed(6)]);
     let gradient = network.gradients_by(flat, seed, &[x], Keep::All).unwrap()[0].1;
-    let plan = network
-        .plan(&[flat, back, gradient], 2, [Dtype::F64; 2])
-        .unwrap();
+    let plan = network.plan(&[flat, back, gradient], 2, F64).unwrap();
     let given: Vec<f64> = (0..12).map(f64::from).collect();
-    let mut outputs = [vec![0.0; 12], vec![0.0; 12], vec![0.0; 12]];
-    let sources = Slices {
-        inputs: &[&given, &given],
-        parameters: &[],
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(
-        &plan,
-        &sources,
-        &mut outputs,
-        Scales::default(),
-        &mut |_| {},
-    );
-    done.unwrap();
-    let [flat, back, gradient] = outputs;
+    let inputs = [given.clone(), given.clone()];
+    let results = run(&plan, [&inputs, &[]], Scales::default());
+    let [flat, back, gradient] = results.try_into().unwrap();
     // Row by row, channel by channel, blade by blade.
     let order = [0.0, 4.0, 8.0, 1.0, 5.0, 9.0, 2.0, 6.0, 10.0, 3.0, 7.0, 11.0];
     assert_eq!(flat, order);

@@ -4,6 +4,7 @@ use flashcliff::Dtype;
 use flashcliff_network::{Activation, Axis, Cpu, Network, Scales, Slices, Work};
 
 use crate::networks::{self, CHANNELS, ends};
+use crate::runs::run;
 
 const F32: [Dtype; 2] = [Dtype::F32; 2];
 
@@ -70,22 +71,9 @@ fn no_rows_are_a_batch_too() {
     let (network, [prediction, _]) = networks::of_all_nodes();
     let plan = network.plan(&[prediction], 0, [Dtype::F64; 2]).unwrap();
     let parameters = networks::numbers(&network, network.parameters(), 0, 1);
-    let parameters = networks::slices(&parameters);
-    let sources = Slices {
-        inputs: &[&[], &[]],
-        parameters: &parameters,
-    };
-    let mut outputs = [Vec::new()];
-    let mut memory = Cpu::<f64>::new(&plan).unwrap();
-    memory
-        .run(
-            &plan,
-            &sources,
-            &mut outputs,
-            Scales::default(),
-            &mut |_| {},
-        )
-        .unwrap();
+    let inputs = [Vec::new(), Vec::new()];
+    let outputs = run(&plan, [&inputs, &parameters], Scales::default());
+    assert_eq!(outputs, [[0.0; 0]]);
     assert_eq!(plan.tensor(prediction).unwrap().0, [1, 0, 1]);
 }
 

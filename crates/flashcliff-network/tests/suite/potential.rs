@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use flashcliff::Dtype;
 use flashcliff_network::messages::{MessageLayers, Potential, PotentialEnds};
-use flashcliff_network::{Axis, Cpu, Error, Keep, Rows, Scales, Segments, Slices, Value};
+use flashcliff_network::{Axis, Error, Keep, Rows, Scales, Segments, Value};
 
-use crate::messages::{BLADES, Reference, Row, assert_near};
-use crate::networks::{numbers, random, room, slices};
+use crate::messages::{BLADES, Reference, Row};
+use crate::networks::{numbers, random};
+use crate::runs::{self, Differences, F64, assert_near};
 
 const CHANNELS: usize = 3;
 const LAYERS: usize = 2;
@@ -122,25 +122,12 @@ fn run(
     inputs: &[Vec<f64>],
     parameters: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
-    let plan = layers
-        .network
-        .plan(outputs, rows(), [Dtype::F64; 2])
-        .unwrap();
-    let mut found = room(&plan);
-    let sources = Slices {
-        inputs: &slices(inputs),
-        parameters: &slices(parameters),
-    };
+    let plan = layers.network.plan(outputs, rows(), F64).unwrap();
     let scales = Scales {
         relations: &relations(),
-        error: 1.0,
-        gradient: 1.0,
         ..Scales::default()
     };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut found, scales, &mut |_| {});
-    done.unwrap();
-    found
+    runs::run(&plan, [inputs, parameters], scales)
 }
 
 type Matrix = [[f64; 3]; 3];
@@ -377,38 +364,13 @@ fn errors_of_forces_have_gradients() {
         assert_eq!(pairs.len(), network.parameters().len());
         let outputs: Vec<Value> = pairs.iter().map(|pair| pair.1).collect();
         let target = random(4 * ATOMS.len(), 23);
-        let inputs = [sites(), target];
-        let gradients = made.run(&outputs, &inputs, &made.parameters);
-        let (along, step) = (
-            numbers(
-                &made.layers.network,
-                made.layers.network.parameters(),
-                1,
-                31,
-            ),
-            1e-6,
-        );
-        // Along a random direction of each parameter.
-        for (at, (gradient, along)) in gradients.iter().zip(&along).enumerate() {
-            let moved = |sign: f64| {
-                let mut own = made.parameters.clone();
-                own[at]
-                    .iter_mut()
-                    .zip(along)
-                    .for_each(|(x, y)| *x += sign * step * y);
-                made.run(&[loss], &inputs, &own)[0][0]
-            };
-            let expected = (moved(1.0) - moved(-1.0)) / (2.0 * step);
-            let got: f64 = gradient.iter().zip(along).map(|(x, y)| x * y).sum();
-            let name = made
-                .layers
-                .network
-                .name(made.layers.network.parameters()[at]);
-            assert!(
-                (got - expected).abs() < 1e-6 * (1.0 + expected.abs()),
-                "{name}: {got}, {expected}"
-            );
-        }
+        let mut numbers = [vec![sites(), target], made.parameters.clone()];
+        let gradients = made.run(&outputs, &numbers[0], &numbers[1]);
+        let places = gradients.iter().enumerate();
+        let places = places.map(|(at, gradient)| ([1, at], gradient));
+        Differences::of(3).assert(&mut numbers, places, |[inputs, parameters]| {
+            made.run(&[loss], inputs, parameters)[0][0]
+        });
     }
 }
 
@@ -481,28 +443,19 @@ fn names_and_shapes_are_those_of_the_python_package() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    let own = potential();
-    for (option, own) in [
-        ("elements", Potential { elements: 9, ..own }),
-        ("channels", Potential { channels: 0, ..own }),
-        ("layers", Potential { layers: 0, ..own }),
-        ("hidden", Potential { hidden: 0, ..own }),
-        (
-            "cutoff",
-            Potential {
-                cutoff: f64::NAN,
-                ..own
-            },
-        ),
-        (
-            "neighbours",
-            Potential {
-                neighbours: 0.0,
-                ..own
-            },
-        ),
-        ("scale", Potential { scale: -1.0, ..own }),
-    ] {
+    type Change = fn(&mut Potential);
+    let cases: [(&str, Change); 7] = [
+        ("elements", |own| own.elements = 9),
+        ("channels", |own| own.channels = 0),
+        ("layers", |own| own.layers = 0),
+        ("hidden", |own| own.hidden = 0),
+        ("cutoff", |own| own.cutoff = f64::NAN),
+        ("neighbours", |own| own.neighbours = 0.0),
+        ("scale", |own| own.scale = -1.0),
+    ];
+    for (option, change) in cases {
+        let mut own = potential();
+        change(&mut own);
         let error = own.layers().unwrap_err();
         assert!(
             matches!(error, Error::Option { option: got, .. } if got == option),

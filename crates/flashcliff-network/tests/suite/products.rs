@@ -2,13 +2,13 @@
 
 use flashcliff::cayley::ProductKind;
 use flashcliff::program::{Program, Width};
-use flashcliff::{Dtype, Operator, ProgramOptions};
+use flashcliff::{Operator, ProgramOptions};
 use flashcliff_network::tokens::{Channels, Geometry, Lanes, Step};
 use flashcliff_network::{Axis, Keep, Network, Rows, Scales, Value};
 
 use crate::blocks::signature;
 use crate::networks::numbers;
-use crate::transformers::{assert_close, dot, run};
+use crate::runs::{Differences, F64, assert_close, dot, given, run, with_gradients};
 
 const ROWS: Rows = Rows::new(3, 2);
 
@@ -115,7 +115,7 @@ fn products_and_joins_are_those_of_tables_and_duals() {
         for [each, scalars] in [[3, 2], [1, 0], [8, 5]] {
             let (network, y, _) = made(geometry, each, scalars);
             let inputs = numbers(&network, network.inputs(), ROWS, 3);
-            let plan = network.plan(&[y], ROWS, [Dtype::F64; 2]).unwrap();
+            let plan = network.plan(&[y], ROWS, F64).unwrap();
             let got = run(&plan, [&inputs, &[]], Scales::default());
             let want = by_the_table(geometry, [each, scalars], &inputs);
             assert_close(&got[0], &want, &format!("{geometry:?}, {each}"));
@@ -128,34 +128,21 @@ fn products_and_joins_are_those_of_tables_and_duals() {
 fn gradients_of_products_and_references_are_differences() {
     for geometry in geometries() {
         let (mut network, y, seed) = made(geometry, 2, 3);
-        let mut inputs = numbers(&network, network.inputs(), ROWS, 5);
-        let by = network.inputs()[..inputs.len() - 1].to_vec();
-        let pairs = network.gradients_by(y, seed, &by, Keep::All).unwrap();
-        let outputs: Vec<Value> = pairs.iter().map(|pair| pair.1).collect();
-        let plan = network.plan(&outputs, ROWS, [Dtype::F64; 2]).unwrap();
-        let got = run(&plan, [&inputs, &[]], Scales::default());
-        let seed = inputs.last().unwrap().clone();
-        for (at, gradient) in got.iter().enumerate() {
-            for element in (0..gradient.len()).step_by(gradient.len().div_ceil(40)) {
-                let before = inputs[at][element];
-                let mut moved = |by: f64| {
-                    inputs[at][element] = before + by;
-                    dot(&by_the_table(geometry, [2, 3], &inputs), &seed)
-                };
-                let mut across = |step: f64| moved(step) - moved(-step);
-                let difference = (8.0 * across(0.25) - across(0.5)) / 3.0;
-                inputs[at][element] = before;
-                let off = (difference - gradient[element]).abs();
-                assert!(
-                    off < 1e-11,
-                    "{geometry:?}, input {at}, element {element}: {off:e}"
-                );
-            }
-        }
+        let mut numbers = given(&network, ROWS);
+        let by = network.inputs()[..numbers[0].len() - 1].to_vec();
+        let outputs = with_gradients(&mut network, [y, seed], &by, Keep::All).split_off(1);
+        let plan = network.plan(&outputs, ROWS, F64).unwrap();
+        let got = run(&plan, [&numbers[0], &[]], Scales::default());
+        let places = got.iter().enumerate();
+        let places = places.map(|(at, gradient)| ([0, at], gradient));
+        Differences::of_polynomials(40).assert(&mut numbers, places, |[inputs, _]| {
+            let result = by_the_table(geometry, [2, 3], inputs);
+            dot(&result, inputs.last().unwrap())
+        });
         // One of them alone has the same bits.
         for (at, &output) in outputs.iter().enumerate() {
-            let plan = network.plan(&[output], ROWS, [Dtype::F64; 2]).unwrap();
-            let alone = run(&plan, [&inputs, &[]], Scales::default());
+            let plan = network.plan(&[output], ROWS, F64).unwrap();
+            let alone = run(&plan, [&numbers[0], &[]], Scales::default());
             assert_eq!(alone[0], got[at]);
         }
     }

@@ -1,12 +1,11 @@
 //! Messages on graphs: what rows belong to, and sums over what belongs to them.
 
-use flashcliff::Dtype;
 use flashcliff_network::{
-    Axis, Cpu, Error, Keep, Network, Number, Reduction, Relation, Rows, Scales, Segments, Slices,
-    Value,
+    Axis, Cpu, Error, Keep, Network, Number, Reduction, Relation, Rows, Scales, Segments, Value,
 };
 
 use crate::networks::random;
+use crate::runs::{F64, assert_near, dot, given, run, run_in, with_gradients};
 
 const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Mean, Reduction::RootCount];
 const BLADES: usize = 4;
@@ -25,27 +24,31 @@ fn network_of(from: Axis, to: Axis) -> (Network, Relation) {
     (network, relation)
 }
 
-/// The result of a network with one relation.
-fn run<T: Number>(network: &Network, o: Value, relations: &[Segments], x: &[T]) -> Vec<T> {
+/// The results of a network on nodes and edges.
+fn on_edges<T: Number>(
+    network: &Network,
+    outputs: &[Value],
+    relations: &[Segments],
+    inputs: &[Vec<T>],
+) -> Vec<Vec<T>> {
     let rows = Rows::of_graphs(2, NODES, TARGETS.len());
-    let plan = network.plan(&[o], rows, [T::DTYPE; 2]).unwrap();
-    let mut outputs = [vec![
-        T::default();
-        plan.tensor(o).unwrap().0.iter().product()
-    ]];
-    let sources = Slices {
-        inputs: &[x],
-        parameters: &[],
-    };
+    let plan = network.plan(outputs, rows, [T::DTYPE; 2]).unwrap();
     let scales = Scales {
         relations,
         ..Scales::default()
     };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
-    let [o] = outputs;
-    o
+    run(&plan, [inputs, &[]], scales)
+}
+
+/// The result of a network with one relation and one input.
+fn result<T: Number>(network: &Network, o: Value, relations: &[Segments], x: &[T]) -> Vec<T> {
+    on_edges(network, &[o], relations, &[x.to_vec()]).remove(0)
+}
+
+/// Whole numbers, so that sums, differences and products are exact in any order.
+fn whole(len: usize, seed: u64) -> Vec<f64> {
+    let numbers = random(len, seed);
+    numbers.iter().map(|x| (x * 50.0).round()).collect()
 }
 
 fn count(target: usize) -> f64 {
@@ -76,13 +79,6 @@ fn expected(reduction: Reduction, x: &[f64]) -> Vec<f64> {
     o
 }
 
-fn assert_close(got: &[f64], expected: &[f64], bound: f64) {
-    assert_eq!(got.len(), expected.len());
-    for (got, expected) in got.iter().zip(expected) {
-        assert!((got - expected).abs() <= bound, "{got}, {expected}");
-    }
-}
-
 #[test]
 fn sums_are_those_over_edges() {
     let segments = [Segments::new(&TARGETS, NODES).unwrap()];
@@ -93,12 +89,12 @@ fn sums_are_those_over_edges() {
         let input = network.input("x", &shape(Axis::Edges));
         let o = network.segment_sum(input, relation, reduction).unwrap();
         let expected = expected(reduction, &x);
-        assert_close(&run(&network, o, &segments, &x), &expected, 1e-15);
-        let got: Vec<f64> = run(&network, o, &segments, &short)
+        assert_near(&result(&network, o, &segments, &x), &expected, 1e-15);
+        let got: Vec<f64> = result(&network, o, &segments, &short)
             .into_iter()
             .map(f64::from)
             .collect();
-        assert_close(&got, &expected, 1e-6);
+        assert_near(&got, &expected, 1e-6);
         // Of nodes 2 and 5 nothing is known.
         assert!(expected.iter().filter(|sum| **sum == 0.0).count() == 2 * BLADES * CHANNELS);
     }
@@ -111,7 +107,7 @@ fn gathered_rows_are_those_of_targets() {
     let input = network.input("x", &shape(Axis::Rows));
     let o = network.gather(input, relation).unwrap();
     let x = random(BLADES * NODES * CHANNELS, 5);
-    let got = run(&network, o, &segments, &x);
+    let got = result(&network, o, &segments, &x);
     for (at, got) in got.chunks_exact(CHANNELS).enumerate() {
         let (blade, edge) = (at / TARGETS.len(), at % TARGETS.len());
         let row = blade * NODES + TARGETS[edge] as usize;
@@ -134,27 +130,11 @@ fn differences_are_those_of_both_targets() {
     let back = network.gradients_by(o, seed, &[input], Keep::All);
     let sums = both.map(|own| network.segment_sum(seed, own, Reduction::Sum).unwrap());
     let outputs = [o, one[0], one[1], back.unwrap()[0].1, sums[0], sums[1]];
-    let rows = Rows::of_graphs(1, NODES, TARGETS.len());
-    let plan = network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap();
-    // Whole numbers, so that sums and differences are exact in any order.
-    let whole = |len, seed| -> Vec<f64> {
-        let numbers = random(len, seed);
-        numbers.iter().map(|x| (x * 50.0).round()).collect()
-    };
-    let x = whole(BLADES * NODES * CHANNELS, 1);
-    let g = whole(BLADES * TARGETS.len() * CHANNELS, 2);
-    let mut got = outputs.map(|own| vec![f64::NAN; plan.tensor(own).unwrap().0.iter().product()]);
-    let sources = Slices {
-        inputs: &[&x, &g],
-        parameters: &[],
-    };
-    let scales = Scales {
-        relations: &segments,
-        ..Scales::default()
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut got, scales, &mut |_| {});
-    done.unwrap();
+    let inputs = [
+        whole(BLADES * NODES * CHANNELS, 1),
+        whole(BLADES * TARGETS.len() * CHANNELS, 2),
+    ];
+    let got = on_edges(&network, &outputs, &segments, &inputs);
     let minus =
         |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
     assert_eq!(got[0], minus(&got[1], &got[2]));
@@ -166,12 +146,6 @@ fn differences_are_those_of_both_targets() {
 #[test]
 fn gradients_are_adjoints() {
     let segments = [Segments::new(&TARGETS, NODES).unwrap()];
-    let whole = |len, seed| -> Vec<f64> {
-        random(len, seed)
-            .iter()
-            .map(|x| (x * 50.0).round())
-            .collect()
-    };
     let (mut network, relation) = network_of(Axis::Edges, Axis::Rows);
     let x = network.input("x", &shape(Axis::Edges));
     let y = network.segment_sum(x, relation, Reduction::Sum).unwrap();
@@ -182,27 +156,13 @@ fn gradients_are_adjoints() {
     let again = again.unwrap()[0].1;
     let [edges, nodes] = [TARGETS.len(), NODES].map(|rows| BLADES * rows * CHANNELS);
     let (x, g, v) = (whole(edges, 1), whole(nodes, 2), whole(edges, 3));
-    let rows = Rows::of_graphs(1, NODES, TARGETS.len());
-    let plan = network
-        .plan(&[y, back, again], rows, [Dtype::F64; 2])
-        .unwrap();
-    let mut outputs = [vec![0.0; nodes], vec![0.0; edges], vec![0.0; nodes]];
-    let sources = Slices {
-        inputs: &[&x, &g, &v],
-        parameters: &[],
-    };
-    let scales = Scales {
-        relations: &segments,
-        ..Scales::default()
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let [y, back, again] = outputs;
-    assert!(dot(&g, &y) != 0.0);
-    assert_eq!(dot(&g, &y), dot(&back, &x));
-    assert_eq!(again, expected(Reduction::Sum, &v));
+    let inputs = [x, g, v];
+    let results = on_edges(&network, &[y, back, again], &segments, &inputs);
+    let [y, back, again]: [Vec<f64>; 3] = results.try_into().unwrap();
+    let [x, g, v] = &inputs;
+    assert!(dot(g, &y) != 0.0);
+    assert_eq!(dot(g, &y), dot(&back, x));
+    assert_eq!(again, expected(Reduction::Sum, v));
 }
 
 /// Other axes: nodes of graphs, rows of tokens, and samples.
@@ -214,7 +174,7 @@ fn values_have_rows_anywhere_among_sizes() {
     let mean = network.segment_sum(x, relation, Reduction::Mean).unwrap();
     assert_eq!(network.shape(mean).unwrap(), [Axis::Graphs, Axis::Fixed(2)]);
     let x: Vec<f64> = (0..12).map(f64::from).collect();
-    let got = run(&network, mean, &graphs, &x);
+    let got = result(&network, mean, &graphs, &x);
     assert_eq!(got, [3.0, 4.0, 6.0, 7.0]);
 }
 
@@ -231,21 +191,14 @@ fn many_rows_are_cut_into_tasks_with_the_same_results() {
     }
     let numbers: Vec<f64> = (0..edges).map(|edge| edge as f64).collect();
     let plan = network
-        .plan(&[sum], Rows::of_graphs(1, nodes, edges), [Dtype::F64; 2])
+        .plan(&[sum], Rows::of_graphs(1, nodes, edges), F64)
         .unwrap();
     let segments = [Segments::new(&targets, nodes).unwrap()];
     let scales = Scales {
         relations: &segments,
         ..Scales::default()
     };
-    let sources = Slices {
-        inputs: &[&numbers],
-        parameters: &[],
-    };
-    let mut outputs = [vec![0.0; nodes]];
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
+    let outputs = run(&plan, [&[numbers], &[]], scales);
     assert_eq!(outputs[0], expected);
 }
 
@@ -292,15 +245,10 @@ fn what_no_relation_has_is_refused() {
     ));
 
     let plan = network
-        .plan(&[o], Rows::of_graphs(1, NODES, 7), [Dtype::F64; 2])
+        .plan(&[o], Rows::of_graphs(1, NODES, 7), F64)
         .unwrap();
-    let numbers = vec![0.0; BLADES * NODES * CHANNELS];
-    let sources = Slices {
-        inputs: &[&numbers],
-        parameters: &[],
-    };
+    let inputs = [vec![0.0; BLADES * NODES * CHANNELS]];
     let mut memory = Cpu::new(&plan).unwrap();
-    let mut outputs = [vec![0.0; BLADES * 7 * CHANNELS]];
     let short = Segments::new(&TARGETS[1..], NODES).unwrap();
     let wide = Segments::new(&TARGETS, NODES + 1).unwrap();
     for relations in [vec![], vec![short], vec![wide]] {
@@ -308,7 +256,7 @@ fn what_no_relation_has_is_refused() {
             relations: &relations,
             ..Scales::default()
         };
-        let refused = memory.run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+        let refused = run_in(&mut memory, &plan, [&inputs, &[]], scales);
         assert!(
             matches!(refused, Err(Error::Length { .. })),
             "{relations:?}"
@@ -330,28 +278,11 @@ fn joins_and_splits_undo_each_other() {
         let whole = network.join(&parts, axis).unwrap();
         let apart = network.split(whole, axis, &[2, 1, 3]).unwrap();
         let seed = network.features("seed", &axes(1));
-        let by = network
-            .gradients_by(apart[1], seed, &parts, Keep::All)
-            .unwrap();
-        let gradients: Vec<Value> = by.iter().map(|pair| pair.1).collect();
-        let outputs = [&apart[..], &gradients[..]].concat();
-        let plan = network.plan(&outputs, 5, [Dtype::F64; 2]).unwrap();
-        let len = |value| plan.tensor(value).unwrap().0.iter().product();
-        let inputs: Vec<Vec<f64>> = (0..4)
-            .map(|at| random(len(network.inputs()[at]), at as u64 + 1))
-            .collect();
-        let mut got: Vec<Vec<f64>> = outputs
-            .iter()
-            .map(|&own| vec![f64::NAN; len(own)])
-            .collect();
-        let inputs: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-        let sources = Slices {
-            inputs: &inputs,
-            parameters: &[],
-        };
-        let mut memory = Cpu::new(&plan).unwrap();
-        let done = memory.run(&plan, &sources, &mut got, Scales::default(), &mut |_| {});
-        done.unwrap();
+        let gradients = with_gradients(&mut network, [apart[1], seed], &parts, Keep::All);
+        let outputs = [&apart[..], &gradients[1..]].concat();
+        let plan = network.plan(&outputs, 5, F64).unwrap();
+        let [inputs, _] = given(&network, 5);
+        let got = run(&plan, [&inputs, &[]], Scales::default());
         for at in 0..3 {
             assert_eq!(got[at], inputs[at]);
         }

@@ -5,12 +5,12 @@ use flashcliff_network::tokens::{
     Attention, AttentionOptions, Channels, Components, Draw, Dropout, Frames, Gains, Geometry,
     Lanes, Linear, NormOptions, Reinserted, Rotary, Step, Transformer,
 };
-use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Slices, Value};
+use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Scales, Value};
 
 use crate::blocks::{self, Block, Made, blocks};
 use crate::networks::{numbers, random};
+use crate::runs::{Differences, F64, assert_close, dot, given, place, run};
 use crate::slim::{To, blocks_to};
-use crate::transformers::{assert_close, dot, run};
 
 /// A network with gradients along a seed by some values, and gradients of these along changes of all of them.
 struct Twice {
@@ -25,7 +25,6 @@ struct Twice {
 }
 
 const ALL: [Keep; 2] = [Keep::All; 2];
-const TYPES: [Dtype; 2] = [Dtype::F64; 2];
 
 impl Twice {
     /// By all inputs but a mask, which includes the seed, and all parameters.
@@ -53,8 +52,8 @@ impl Twice {
         by = second.iter().map(|(own, _)| *own).collect();
         let second: Vec<Value> = second.into_iter().map(|(_, own)| own).collect();
         Self {
-            first: network.plan(&first, rows, TYPES).unwrap(),
-            second: network.plan(&second, rows, TYPES).unwrap(),
+            first: network.plan(&first, rows, F64).unwrap(),
+            second: network.plan(&second, rows, F64).unwrap(),
             network,
             by,
             changes,
@@ -78,63 +77,20 @@ impl Twice {
         [inputs, parameters]
     }
 
-    /// The list and the place of a value.
-    fn place(&self, own: Value) -> (usize, usize) {
-        let find = |all: &[Value]| all.iter().position(|&other| other == own);
-        match find(self.network.inputs()) {
-            Some(at) => (0, at),
-            None => (1, find(self.network.parameters()).unwrap()),
-        }
-    }
-
-    /// The sum of products of gradients and their changes.
-    fn along(&self, numbers: &[Vec<Vec<f64>>; 2], scales: Scales<'_>) -> f64 {
-        let first = run(&self.first, [&numbers[0], &numbers[1]], scales);
-        let changes = &numbers[0][self.changes..];
-        first
-            .iter()
-            .zip(changes)
-            .map(|(own, change)| dot(own, change))
-            .sum()
-    }
-
-    /// Compares elements of each second gradient with differences of fourth order.
+    /// Compares elements of each second gradient with differences.
+    ///
+    /// What is differenced is the sum of products of gradients and their changes.
     fn assert_differences(&self, rows: Rows, scales: Scales<'_>, each: usize) {
         let mut numbers = self.numbers(rows);
         let second = run(&self.second, [&numbers[0], &numbers[1]], scales);
-        assert_eq!(
-            second,
-            run(&self.second, [&numbers[0], &numbers[1]], scales)
-        );
-        let mut found = 0.0_f64;
-        for (&own, second) in self.by.iter().zip(&second) {
-            let (list, at) = self.place(own);
-            let len = second.len();
-            for part in 0..each.min(len) {
-                let element = if each >= len {
-                    part
-                } else {
-                    (part * len + len / 2) / each
-                };
-                let before = numbers[list][at][element];
-                let mut moved = |to: f64| {
-                    numbers[list][at][element] = to;
-                    self.along(&numbers, scales)
-                };
-                let step = 1e-4;
-                let mut across = |step: f64| moved(before + step) - moved(before - step);
-                let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-                moved(before);
-                let gradient = second[element];
-                found = found.max(gradient.abs());
-                assert!(
-                    (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
-                    "{}, element {element}: {difference}, {gradient}",
-                    self.network.name(own)
-                );
-            }
-        }
-        assert!(found > 1e-3, "{found}");
+        let again = run(&self.second, [&numbers[0], &numbers[1]], scales);
+        assert_eq!(second, again);
+        let places = self.by.iter().map(|&own| place(&self.network, own));
+        Differences::of(each).assert(&mut numbers, places.zip(&second), |numbers| {
+            let first = run(&self.first, numbers, scales);
+            let pairs = first.iter().zip(&numbers[0][self.changes..]);
+            pairs.map(|(own, change)| dot(own, change)).sum()
+        });
     }
 }
 
@@ -623,16 +579,18 @@ fn losses_of_forces_of_lgatr_have_the_gradients_of_differences() {
     let pairs = network.gradients_from(&seeds, &parameters, Keep::BetweenBlocks);
     let gradients: Vec<Value> = pairs.unwrap().into_iter().map(|(_, own)| own).collect();
     assert_eq!(gradients.len(), parameters.len());
-    let plan = |outputs: &[Value]| network.plan(outputs, rows(), TYPES).unwrap();
+    let plan = |outputs: &[Value]| network.plan(outputs, rows(), F64).unwrap();
     let (both, plan) = (plan(&[ends.output, force]), plan(&gradients));
-    let mut inputs = numbers(&network, network.inputs(), rows(), 7);
-    inputs[1].fill(1.0);
-    let mut parameters = numbers(&network, &parameters, rows(), 23);
+    let mut given = [
+        numbers(&network, network.inputs(), rows(), 7),
+        numbers(&network, &parameters, rows(), 23),
+    ];
+    given[0][1].fill(1.0);
     // Numbers that do not grow.
-    parameters.iter_mut().flatten().for_each(|own| *own *= 0.5);
+    given[1].iter_mut().flatten().for_each(|own| *own *= 0.5);
     let targets = [5, 6].map(|seed| random(rows().count() * 16, seed));
-    let errors = |inputs: &[Vec<f64>], parameters: &[Vec<f64>]| {
-        let mut found = run(&both, [inputs, parameters], Scales::default());
+    let errors = |numbers: [&[Vec<f64>]; 2]| {
+        let mut found = run(&both, numbers, Scales::default());
         for (own, target) in found.iter_mut().zip(&targets) {
             own.iter_mut()
                 .zip(target)
@@ -640,35 +598,25 @@ fn losses_of_forces_of_lgatr_have_the_gradients_of_differences() {
         }
         found
     };
-    let of_both = errors(&inputs, &parameters);
-    for (own, error) in inputs[2..].iter_mut().zip(&of_both) {
+    let of_both = errors([&given[0], &given[1]]);
+    for (own, error) in given[0][2..].iter_mut().zip(&of_both) {
         *own = error.iter().map(|error| 2.0 * error).collect();
     }
-    let found = run(&plan, [&inputs, &parameters], Scales::default());
-    for at in 0..parameters.len() {
-        let len = parameters[at].len();
-        for element in (0..len).step_by(1 + len / 3) {
-            let before = parameters[at][element];
-            let mut loss = |to: f64| -> f64 {
-                parameters[at][element] = to;
-                let errors = errors(&inputs, &parameters);
-                errors.iter().map(|own| dot(own, own)).sum()
-            };
-            // Norms have kinks, which are farther away.
-            let step = 2e-6;
-            let mut across = |step: f64| loss(before + step) - loss(before - step);
-            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-            loss(before);
-            let gradient = found[at][element];
-            assert!(
-                (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
-                "parameter {at}, element {element}: {difference}, {gradient}"
-            );
-        }
-    }
+    let found = run(&plan, [&given[0], &given[1]], Scales::default());
+    let how = Differences {
+        // Norms have kinks, which are farther away.
+        step: 2e-6,
+        bound: 1e-6,
+        each: 4,
+    };
+    let places = found.iter().enumerate();
+    let places = places.map(|(at, gradient)| ([1, at], gradient));
+    how.assert(&mut given, places, |numbers| {
+        errors(numbers).iter().map(|own| dot(own, own)).sum()
+    });
 }
 
-/// Norms, gates, products and linear maps have derivatives of the third order; the second derivative of attention has none.
+/// Norms, gates, products and linear maps have derivatives of the third order.
 #[test]
 fn orders_follow_where_there_is_no_attention() {
     let channels = Channels::new(2, 3);
@@ -687,15 +635,32 @@ fn orders_follow_where_there_is_no_attention() {
     let first = first.unwrap()[0].1;
     let change = network.input("along", &axes);
     let second = network.gradients_from(&[(first, change)], &[x], Keep::All);
-    let made = Made {
-        output: second.unwrap()[0].1,
-        seed: network.input("further", &axes),
-        network,
-    };
-    let rows = Rows::new(2, 1);
+    let ends = [second.unwrap()[0].1, network.input("further", &axes)];
     // The gradients of a second derivative are the third, beside differences of the second.
-    let first = Once::of(&made, rows);
-    first.assert_differences(rows);
+    assert_once(&network, ends, Rows::new(2, 1), "");
+}
+
+/// The gradients of a value along a seed, by all that it depends on but an input with a name, are beside differences.
+fn assert_once(network: &Network, ends: [Value; 2], rows: Rows, without: &str) {
+    let mut all = [network.inputs(), network.parameters()].concat();
+    all.retain(|&own| network.name(own) != without);
+    let mut whole = network.clone();
+    let pairs = whole.gradients_by(ends[0], ends[1], &all, Keep::All);
+    let (by, gradients): (Vec<Value>, Vec<Value>) = pairs.unwrap().into_iter().unzip();
+    let mut numbers = given(network, rows);
+    let plan = whole.plan(&gradients, rows, F64).unwrap();
+    let found = run(&plan, [&numbers[0], &numbers[1]], Scales::default());
+    // Differences round by the largest numbers.
+    let largest = found
+        .iter()
+        .flatten()
+        .fold(1.0_f64, |most, own| most.max(own.abs()));
+    let how = Differences {
+        bound: 1e-6 * largest,
+        ..Differences::of(3)
+    };
+    let of = (ends, &by[..], Keep::All);
+    how.assert_gradients(network, of, rows, &mut numbers, Scales::default());
 }
 
 /// The gradient of what was made by its first input, along a further input.
@@ -725,7 +690,7 @@ fn attention_has_gradients_of_four_orders() {
             for order in 2..5 {
                 made = once_more(made, order).unwrap();
                 if order > 2 || !own.masked {
-                    Once::of_all_but(&made, rows, "mask").assert_differences(rows);
+                    assert_once(&made.network, [made.output, made.seed], rows, "mask");
                 }
             }
             let fourth = once_more(made, 5).unwrap();
@@ -738,74 +703,6 @@ fn attention_has_gradients_of_four_orders() {
 
 fn like(network: &Network, own: Value) -> Vec<Axis> {
     network.shape(own).unwrap().to_vec()
-}
-
-/// A network with gradients of its output along the seed, by all inputs and parameters.
-struct Once {
-    output: Plan,
-    gradients: Plan,
-    by: Vec<Value>,
-    network: Network,
-    seed: usize,
-}
-
-impl Once {
-    fn of(made: &Made, rows: Rows) -> Self {
-        Self::of_all_but(made, rows, "")
-    }
-
-    fn of_all_but(made: &Made, rows: Rows, without: &str) -> Self {
-        let mut network = made.network.clone();
-        let mut by = network.inputs().to_vec();
-        by.retain(|&own| network.name(own) != without);
-        by.extend(network.parameters());
-        let pairs = network.gradients_from(&[(made.output, made.seed)], &by, Keep::All);
-        let (by, gradients): (Vec<Value>, Vec<Value>) = pairs.unwrap().into_iter().unzip();
-        let seed = network.inputs().iter().position(|&own| own == made.seed);
-        Self {
-            output: network.plan(&[made.output], rows, TYPES).unwrap(),
-            gradients: network.plan(&gradients, rows, TYPES).unwrap(),
-            by,
-            network,
-            seed: seed.unwrap(),
-        }
-    }
-
-    fn assert_differences(&self, rows: Rows) {
-        let mut inputs = numbers(&self.network, self.network.inputs(), rows, 3);
-        let mut parameters = numbers(&self.network, self.network.parameters(), rows, 17);
-        let found = run(&self.gradients, [&inputs, &parameters], Scales::default());
-        for (&own, found) in self.by.iter().zip(&found) {
-            let at = |all: &[Value]| all.iter().position(|&other| other == own);
-            let (of_inputs, of_parameters) =
-                (at(self.network.inputs()), at(self.network.parameters()));
-            let largest = found.iter().fold(1.0, |most: f64, own| most.max(own.abs()));
-            for element in [0, found.len() / 3, found.len() - 1] {
-                let mut moved = |by: f64| {
-                    let all = if of_inputs.is_some() {
-                        &mut inputs
-                    } else {
-                        &mut parameters
-                    };
-                    all[of_inputs.or(of_parameters).unwrap()][element] += by;
-                    let output = run(&self.output, [&inputs, &parameters], Scales::default());
-                    dot(&output[0], &inputs[self.seed])
-                };
-                let step = 1e-4;
-                let near = moved(step) - moved(-2.0 * step);
-                let far = moved(3.0 * step) - moved(-4.0 * step);
-                moved(2.0 * step);
-                let difference = (8.0 * near - far) / (12.0 * step);
-                let gradient = found[element];
-                assert!(
-                    (difference - gradient).abs() < 1e-6 * largest,
-                    "{}, element {element}: {difference}, {gradient}",
-                    self.network.name(own)
-                );
-            }
-        }
-        assert!(found.iter().flatten().any(|&own| own.abs() > 1e-2));
-    }
 }
 
 /// Forces alone have gradients by all parameters. In `f32` they are those in `f64` up to the rounding of a few thousand operations.
@@ -841,23 +738,11 @@ fn assert_close_in_f32(made: &Made) {
         each.map(|own| own.iter().map(|&x| f64::from(x)).collect())
             .collect()
     };
-    let plan = network.plan(&gradients, rows(), TYPES).unwrap();
+    let plan = network.plan(&gradients, rows(), F64).unwrap();
     let given = [wide(&inputs), wide(&parameters)];
     let expected = run(&plan, [&given[0], &given[1]], Scales::default());
     let plan = network.plan(&gradients, rows(), [Dtype::F32; 2]).unwrap();
-    let mut found: Vec<Vec<f32>> = expected
-        .iter()
-        .map(|own| vec![f32::NAN; own.len()])
-        .collect();
-    let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
-    let parameters: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
-    let mut memory = Cpu::new(&plan).unwrap();
-    let done = memory.run(&plan, &sources, &mut found, Scales::default(), &mut |_| {});
-    done.unwrap();
+    let found = run(&plan, [&inputs, &parameters], Scales::default());
     for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let largest = expected.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
         for (found, expected) in found.iter().zip(expected) {

@@ -1,6 +1,5 @@
 //! Runs with settled parameters, beside runs without.
 
-use flashcliff::Dtype;
 use flashcliff_network::messages::Bodies;
 use flashcliff_network::tokens::Geometry;
 use flashcliff_network::{
@@ -8,18 +7,9 @@ use flashcliff_network::{
 };
 
 use crate::blocks::{Block, Made, blocks};
-use crate::networks::{self, numbers, room, slices};
+use crate::networks::{self, numbers, slices};
+use crate::runs::{self, F64, given, room, run};
 use crate::slim::{To, blocks_to};
-use crate::transformers::run;
-
-/// The inputs and parameters of a network.
-fn given(network: &Network, rows: Rows) -> [Vec<Vec<f64>>; 2] {
-    let numbers = |values: &[Value], seed| numbers(network, values, rows, seed);
-    [
-        numbers(network.inputs(), 1),
-        numbers(network.parameters(), 11),
-    ]
-}
 
 fn settled(plan: &Plan, parameters: &[Vec<f64>]) -> Settled<f64> {
     let sources = Slices {
@@ -49,7 +39,7 @@ fn run_settled(
 /// Compares runs of a plan, whose chunks may be several. Where steps on tokens read all parameters, the parameters of
 /// later calls no longer count.
 fn assert_same_bits(network: &Network, outputs: &[Value], rows: Rows, scales: Scales<'_>) {
-    let plan = network.plan(outputs, rows, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(outputs, rows, F64).unwrap();
     let [inputs, parameters] = given(network, rows);
     let expected = run(&plan, [&inputs, &parameters], scales);
     let own = settled(&plan, &parameters);
@@ -66,11 +56,9 @@ fn assert_same_bits(network: &Network, outputs: &[Value], rows: Rows, scales: Sc
 /// A block with the gradients of the result by its tokens, as forces have them, and by all parameters.
 fn with_gradients(made: Made) -> (Network, Vec<Value>) {
     let mut network = made.network;
-    let x = network.inputs()[0];
-    let by: Vec<Value> = [&[x], network.parameters()].concat();
-    let pairs = network.gradients_by(made.output, made.seed, &by, Keep::All);
-    let gradients = pairs.unwrap().into_iter().map(|(_, gradient)| gradient);
-    let outputs = [made.output].into_iter().chain(gradients).collect();
+    let by = [&network.inputs()[..1], network.parameters()].concat();
+    let ends = [made.output, made.seed];
+    let outputs = runs::with_gradients(&mut network, ends, &by, Keep::All);
     (network, outputs)
 }
 
@@ -115,7 +103,7 @@ fn weights_stay_as_they_were() {
         network, output, ..
     } = blocks(Block::of(Geometry::lgatr_2().unwrap()));
     let rows = Rows::new(2, 5);
-    let plan = network.plan(&[output], rows, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&[output], rows, F64).unwrap();
     let [inputs, parameters] = given(&network, rows);
     let changed = numbers(&network, network.parameters(), rows, 12);
     let own = settled(&plan, &parameters);
@@ -130,7 +118,7 @@ fn parameters_of_another_plan_or_length_are_refused() {
     let Made {
         network, output, ..
     } = blocks(Block::of(Geometry::lgatr_2().unwrap()));
-    let plan = |rows| network.plan(&[output], rows, [Dtype::F64; 2]).unwrap();
+    let plan = |rows| network.plan(&[output], rows, F64).unwrap();
     let rows = Rows::new(2, 5);
     let [inputs, parameters] = given(&network, rows);
     let own = settled(&plan(rows), &parameters);

@@ -1,11 +1,11 @@
 //! CSMPN's network on simplicial complexes, beside formulas written out simplex by simplex.
 
-use flashcliff::Dtype;
 use flashcliff_network::messages::{SimplexEnds, SimplicialHulls, Skeleton};
-use flashcliff_network::{Cpu, Keep, Network, Plan, Rows, Scales, Segments, Slices};
+use flashcliff_network::{Keep, Network, Plan, Rows, Scales, Segments};
 
-use crate::messages::{BLADES, Reference, Row, assert_near, parameters_of};
-use crate::networks::{numbers, room, slices};
+use crate::messages::{BLADES, Reference, Row, parameters_of};
+use crate::networks::numbers;
+use crate::runs::{Differences, F64, assert_near, run};
 
 /// A triangle beside a vertex that nothing touches, and an edge: the corners of each simplex.
 const SIMPLICES: [&[usize]; 11] = [
@@ -102,29 +102,13 @@ fn relations() -> Vec<Segments> {
     found
 }
 
-fn run(plan: &Plan, given: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
-    run_with(plan, given, &relations())
-}
-
-fn run_with(
-    plan: &Plan,
-    [inputs, parameters]: [&[Vec<f64>]; 2],
-    relations: &[Segments],
-) -> Vec<Vec<f64>> {
-    let mut outputs = room(plan);
-    let [inputs, parameters] = [inputs, parameters].map(slices);
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
+/// Results of a network for some relations.
+fn run_with(plan: &Plan, numbers: [&[Vec<f64>]; 2], relations: &[Segments]) -> Vec<Vec<f64>> {
     let scales = Scales {
         relations,
         ..Scales::default()
     };
-    let mut memory = Cpu::new(plan).unwrap();
-    let done = memory.run(plan, &sources, &mut outputs, scales, &mut |_| {});
-    done.unwrap();
-    outputs
+    run(plan, numbers, scales)
 }
 
 /// 1 at the dimension of a simplex.
@@ -240,8 +224,8 @@ fn the_network_of_simplices_is_that_of_the_formulas() {
     let (network, ends) = model();
     let parameters = parameters_of(&network);
     let inputs = inputs_of(&network);
-    let plan = network.plan(&[ends.volumes], rows(), [Dtype::F64; 2]);
-    let got = run(&plan.unwrap(), [&inputs, &parameters]);
+    let plan = network.plan(&[ends.volumes], rows(), F64);
+    let got = run_with(&plan.unwrap(), [&inputs, &parameters], &relations());
     let reference = Reference::new(&network, &parameters);
     assert_near(&got[0], &expected(&reference, &inputs[1]), 1e-12);
 }
@@ -253,36 +237,14 @@ fn gradients_of_simplices_are_those_of_differences() {
     let seed = network.features("seed", &axes);
     let mut by = network.parameters().to_vec();
     by.push(ends.points);
-    let pairs = network
-        .gradients_by(ends.volumes, seed, &by, Keep::All)
-        .unwrap();
-    assert_eq!(pairs.len(), by.len());
-    let mut outputs = vec![ends.volumes];
-    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-    let plan = network.plan(&outputs, rows(), [Dtype::F64; 2]).unwrap();
-    let mut all = [inputs_of(&network), parameters_of(&network)];
-    let gradients = run(&plan, [&all[0], &all[1]]);
-    let seed = all[0][2].clone();
-    let places = (0..all[1].len()).map(|at| (1, at)).chain([(0, 1)]);
-    for (number, (of, at)) in places.enumerate() {
-        // Some elements of each.
-        for element in (0..all[of][at].len()).step_by(5) {
-            let before = all[of][at][element];
-            let mut moved = |to: f64| -> f64 {
-                all[of][at][element] = to;
-                let way = run(&plan, [&all[0], &all[1]]);
-                way[0].iter().zip(&seed).map(|(a, b)| a * b).sum()
-            };
-            let step = 1e-5;
-            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
-            moved(before);
-            let got = gradients[number + 1][element];
-            assert!(
-                (got - difference).abs() < 1e-6 * (1.0 + got.abs()),
-                "{number}: {got}, {difference}"
-            );
-        }
-    }
+    let mut numbers = [inputs_of(&network), parameters_of(&network)];
+    let scales = Scales {
+        relations: &relations(),
+        ..Scales::default()
+    };
+    let of = ([ends.volumes, seed], &by[..], Keep::All);
+    let how = Differences::of(12);
+    how.assert_gradients(&network, of, rows(), &mut numbers, scales);
 }
 
 /// The count of CSMPN's repository, less the linear map without a part in results, and its names.
@@ -353,7 +315,7 @@ fn networks_on_skeletons_are_those_on_complexes() {
     let (layers, ends) = own.on_skeletons().unwrap();
     let network = layers.network;
     let parameters = parameters_of(&network);
-    let plan = network.plan(&[ends.volumes], skeleton.rows(2), [Dtype::F64; 2]);
+    let plan = network.plan(&[ends.volumes], skeleton.rows(2), F64);
     let inputs = [[&numbers[..], &numbers].concat()];
     let relations = skeleton.segments(2).unwrap();
     let got = run_with(&plan.unwrap(), [&inputs, &parameters], &relations);

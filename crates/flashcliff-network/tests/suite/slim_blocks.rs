@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{
     Attention, Channels, Draw, Dropout, GateFunction, Geometry, Lanes, Linear, NormOptions, Slim,
     Step,
@@ -11,8 +10,9 @@ use flashcliff_network::{Axis, Error, Network, Rows, Scales};
 
 use crate::blocks::signature;
 use crate::networks::{numbers, random};
+use crate::runs::{self, F64};
 use crate::slim::{self, CHANNELS, To, blocks_to};
-use crate::transformers::{self, assert_gradients_of};
+use crate::transformers::assert_gradients_of;
 
 const ROWS: Rows = Rows::new(5, 4).with_context(3);
 
@@ -41,8 +41,8 @@ fn run_with(step: Step, rows: Rows, x: &[f64], parameters: &[f64], scales: Scale
         given.push(parameters.to_vec());
     }
     let y = network.step(step, &inputs).unwrap();
-    let plan = network.plan(&[y], rows, [Dtype::F64; 2]).unwrap();
-    transformers::run(&plan, [&[x.to_vec()], &given], scales).remove(0)
+    let plan = network.plan(&[y], rows, F64).unwrap();
+    runs::run(&plan, [&[x.to_vec()], &given], scales).remove(0)
 }
 
 /// The square of a vector, whose components are so many elements apart.
@@ -326,9 +326,9 @@ fn items(rows: &[f64], channels: Channels) -> Vec<Item> {
 fn results(options: &Slim, rows: Rows, x: &[f64]) -> (HashMap<String, Vec<f64>>, Vec<f64>) {
     let (network, ends) = options.network().unwrap();
     let parameters = numbers(&network, network.parameters(), rows, 31);
-    let plan = network.plan(&[ends.output], rows, [Dtype::F64; 2]);
+    let plan = network.plan(&[ends.output], rows, F64);
     let given = [&[x.to_vec()][..], &parameters];
-    let mut outputs = transformers::run(&plan.unwrap(), given, Scales::default());
+    let mut outputs = runs::run(&plan.unwrap(), given, Scales::default());
     let names = network.parameters().iter();
     let names = names.map(|&own| network.name(own).to_owned());
     (names.zip(parameters).collect(), outputs.remove(0))

@@ -7,6 +7,7 @@ use flashcliff_network::{
 };
 
 use crate::networks::{self, BLADES, CHANNELS, numbers, slices};
+use crate::runs::{self, F64};
 
 const ROWS: usize = 3;
 
@@ -33,31 +34,15 @@ impl Halves {
 
     fn plan(&self) -> Plan {
         let stages: [&[Value]; 2] = [&[self.result], &self.gradients];
-        let types = [Dtype::F64; 2];
-        self.network.plan_stages(&stages, ROWS, types).unwrap()
+        self.network.plan_stages(&stages, ROWS, F64).unwrap()
     }
 
     /// The result and the gradients in one run of all.
     fn at_once(&self, numbers: &Numbers) -> Vec<Vec<f64>> {
         let outputs = [&[self.result], &self.gradients[..]].concat();
-        let types = [Dtype::F64; 2];
-        let plan = self.network.plan(&outputs, ROWS, types).unwrap();
-        let mut memory = Cpu::new(&plan).unwrap();
-        let mut outputs = networks::room(&plan);
-        let (inputs, parameters) = (slices(&numbers.inputs), slices(&numbers.parameters));
-        let sources = Slices {
-            inputs: &inputs,
-            parameters: &parameters,
-        };
-        let done = memory.run(
-            &plan,
-            &sources,
-            &mut outputs,
-            Scales::default(),
-            &mut |_| {},
-        );
-        done.unwrap();
-        outputs
+        let plan = self.network.plan(&outputs, ROWS, F64).unwrap();
+        let numbers = [&numbers.inputs[..], &numbers.parameters];
+        runs::run(&plan, numbers, Scales::default())
     }
 }
 
@@ -90,14 +75,14 @@ fn dirty(len: usize) -> Vec<f64> {
 }
 
 fn outputs_of(plan: &Plan) -> Vec<Vec<f64>> {
-    networks::room(plan).split_off(1)
+    runs::room(plan).split_off(1)
 }
 
 /// Runs the first stage without the seed.
 fn begin(plan: &Plan, numbers: Numbers) -> Begun {
     let [kept, arena, workspace] = plan.room::<f64>(0);
     let (mut kept, mut arena, mut workspace) = (dirty(kept), dirty(arena), dirty(workspace));
-    let mut result = networks::room(plan).swap_remove(0);
+    let mut result = runs::room(plan).swap_remove(0);
     let inputs = slices(&numbers.inputs);
     let sources = Slices {
         inputs: &inputs[..inputs.len() - 1],
@@ -157,6 +142,7 @@ fn all(network: &Network) -> Vec<Value> {
     [&network.inputs()[..1], network.parameters()].concat()
 }
 
+/// `gradients` compares the gradients of one run of this network with differences.
 #[test]
 fn stages_give_the_bits_of_one_run() {
     let (network, [result, _]) = networks::of_all_nodes();
@@ -210,42 +196,6 @@ fn gradients_that_are_not_wanted_have_no_call() {
     assert!(4 * last.kept_bytes() < plan.kept_bytes());
     let none = Halves::new(&network, result, &[], Keep::All).plan();
     assert_eq!((none.calls(1).len(), none.kept_bytes()), (0, 0));
-}
-
-/// The sum of the products of a result and its seed, whose differences are the gradients.
-#[test]
-fn gradients_by_inputs_and_parameters_are_those_of_differences() {
-    let (network, [result, _]) = networks::of_all_nodes();
-    let halves = Halves::new(&network, result, &all(&network), Keep::All);
-    let plan = halves.plan();
-    let numbers = Numbers::of(&halves.network, 1);
-    let gradients = end(&plan, &begin(&plan, numbers.clone()));
-    let error = |numbers: &Numbers| {
-        let result = begin(&plan, numbers.clone()).result;
-        let seed = numbers.inputs.last().unwrap();
-        result
-            .iter()
-            .zip(seed)
-            .map(|(y, seed)| y * seed)
-            .sum::<f64>()
-    };
-    for (at, gradient) in gradients.iter().enumerate() {
-        for (element, got) in gradient.iter().enumerate() {
-            let moved = |by: f64| {
-                let mut numbers = numbers.clone();
-                match at {
-                    0 => numbers.inputs[0][element] += by,
-                    _ => numbers.parameters[at - 1][element] += by,
-                }
-                error(&numbers)
-            };
-            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
-            assert!(
-                (difference - got).abs() < 1e-7 * (1.0 + got.abs()),
-                "gradient {at}, element {element}: {difference}, {got}"
-            );
-        }
-    }
 }
 
 /// A map of points to scalars and vectors, in the memory of the full algebra, which is the result.
@@ -327,15 +277,12 @@ fn memory_that_does_not_fit_is_refused() {
     let plan = halves.plan();
     let begun = begin(&plan, Numbers::of(&halves.network, 1));
     assert!(text(Cpu::<f64>::new(&plan)).contains("for one stage, got one for 2 stages"));
-    let whole = halves
-        .network
-        .plan(&[result], ROWS, [Dtype::F64; 2])
-        .unwrap();
+    let whole = halves.network.plan(&[result], ROWS, F64).unwrap();
     let run = |plan: &Plan, stage: usize, short: [usize; 2], kept: bool, outputs: &[&[f64]]| {
         let [own, arena, workspace] = plan.room::<f64>(stage);
         let (mut own, mut arena) = (dirty(own - short[0]), dirty(arena - short[1]));
         let mut workspace = dirty(workspace);
-        let mut results = networks::room(plan);
+        let mut results = runs::room(plan);
         let results = &mut results[stage.min(1)..];
         let count = if stage == 0 { 1 } else { results.len() };
         let mut results: Vec<&mut [f64]> =
@@ -398,7 +345,7 @@ fn an_output_of_an_earlier_stage_is_refused() {
     let x = network.input("x", &shape);
     let y = network.scaled_sum([x, x], 1.0).unwrap();
     let z = network.scaled_sum([y, x], 1.0).unwrap();
-    let plan = |stages: &[&[Value]]| network.plan_stages(stages, ROWS, [Dtype::F64; 2]);
+    let plan = |stages: &[&[Value]]| network.plan_stages(stages, ROWS, F64);
     assert!(plan(&[&[y], &[z]]).is_ok());
     let refused = text(plan(&[&[z], &[y]]));
     let name = network.name(y);

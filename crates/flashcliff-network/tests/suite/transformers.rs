@@ -1,99 +1,36 @@
 //! Blocks of transformers as networks, beside differences, beside samples by themselves, and beside masks.
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{
     Attention, AttentionOptions, Channels, Draw, Dropout, Geometry, Linear, Rotary, Step,
     Transformer,
 };
-use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Slices, Value};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Value};
 
 use crate::blocks::{Block, Made, blocks, flat, linear, signature};
-use crate::networks::{numbers, room, slices};
+use crate::runs::{Differences, F64, assert_close, given, run, run_in, with_gradients};
 
-/// The result and all gradients.
+/// A plan of the result and all gradients.
 fn planned(made: &Made, rows: Rows, keep: Keep) -> Plan {
     let mut network = made.network.clone();
-    let pairs = network.gradients(made.output, made.seed, keep).unwrap();
-    assert_eq!(pairs.len(), network.parameters().len());
-    let mut outputs = vec![made.output];
-    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-    network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap()
+    let by = network.parameters().to_vec();
+    let outputs = with_gradients(&mut network, [made.output, made.seed], &by, keep);
+    network.plan(&outputs, rows, F64).unwrap()
 }
 
-pub(crate) fn run(plan: &Plan, numbers: [&[Vec<f64>]; 2], scales: Scales<'_>) -> Vec<Vec<f64>> {
-    let mut outputs = room(plan);
-    let [inputs, parameters] = numbers.map(slices);
-    let sources = Slices {
-        inputs: &inputs,
-        parameters: &parameters,
-    };
-    let mut memory = Cpu::new(plan).unwrap();
-    memory
-        .run(plan, &sources, &mut outputs, scales, &mut |_| {})
-        .unwrap();
-    outputs
-}
-
-fn given(network: &Network, rows: Rows) -> [Vec<Vec<f64>>; 2] {
-    [
-        numbers(network, network.inputs(), rows, 1),
-        numbers(network, network.parameters(), rows, 11),
-    ]
-}
-
-pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-pub(crate) fn assert_close(a: &[f64], b: &[f64], what: &str) {
-    assert_eq!(a.len(), b.len(), "{what}");
-    let largest = b.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
-    for (at, (a, b)) in a.iter().zip(b).enumerate() {
-        assert!(
-            (a - b).abs() < 1e-12 * largest,
-            "{what}, element {at}: {a}, {b}"
-        );
-    }
-}
-
-/// Compares a few elements of each gradient with central differences of the result along the seed.
+/// Compares a few elements of each gradient with differences of the result along the seed.
 fn assert_gradients(own: Block, rows: Rows, scales: Scales<'_>) {
     assert_gradients_of(&blocks(own), rows, scales);
 }
 
 /// The same for any network.
 pub(crate) fn assert_gradients_of(made: &Made, rows: Rows, scales: Scales<'_>) {
-    let plan = planned(made, rows, Keep::All);
-    let [inputs, mut parameters] = given(&made.network, rows);
-    let seed = inputs.last().unwrap().clone();
-    let outputs = run(&plan, [&inputs, &parameters], scales);
-    assert!(outputs.iter().flatten().any(|&x| x != 0.0));
-    let forward = made
-        .network
-        .plan(&[made.output], rows, [Dtype::F64; 2])
-        .unwrap();
-    for at in 0..parameters.len() {
-        for element in [0, parameters[at].len() / 2, parameters[at].len() - 1] {
-            let before = parameters[at][element];
-            let mut moved = |to: f64| {
-                parameters[at][element] = to;
-                dot(&run(&forward, [&inputs, &parameters], scales)[0], &seed)
-            };
-            // The difference of fourth order.
-            let step = 1e-4;
-            let mut across = |step: f64| moved(before + step) - moved(before - step);
-            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-            moved(before);
-            let gradient = outputs[at + 1][element];
-            assert!(
-                (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
-                "parameter {at}, element {element}: {difference}, {gradient}"
-            );
-        }
-    }
+    let network = &made.network;
+    let mut numbers = given(network, rows);
+    let of = ([made.output, made.seed], network.parameters(), Keep::All);
+    let all = Differences::of(3).assert_gradients(network, of, rows, &mut numbers, scales);
     // Blocks that are computed again have the same bits.
     let again = planned(made, rows, Keep::BetweenBlocks);
-    assert_eq!(run(&again, [&inputs, &parameters], scales), outputs);
+    assert_eq!(run(&again, [&numbers[0], &numbers[1]], scales), all);
 }
 
 fn rows() -> Rows {
@@ -170,10 +107,7 @@ fn gradients_of_a_conformal_transformer_with_dropout_are_those_of_differences() 
     let rows = Rows::new(3, 4);
     assert_gradients(own, rows, scales);
     let made = blocks(own);
-    let plan = made
-        .network
-        .plan(&[made.output], rows, [Dtype::F64; 2])
-        .unwrap();
+    let plan = made.network.plan(&[made.output], rows, F64).unwrap();
     let [inputs, parameters] = given(&made.network, rows);
     let dropped = run(&plan, [&inputs, &parameters], scales);
     assert_ne!(
@@ -188,14 +122,9 @@ fn samples_do_not_see_each_other() {
     let made = blocks(Block::of(Geometry::gatr().unwrap()));
     let rows = Rows::new(70, 3);
     let [inputs, parameters] = given(&made.network, rows);
-    let all = made
-        .network
-        .plan(&[made.output], rows, [Dtype::F64; 2])
-        .unwrap();
+    let all = made.network.plan(&[made.output], rows, F64).unwrap();
     let all = &run(&all, [&inputs, &parameters], Scales::default())[0];
-    let alone = made
-        .network
-        .plan(&[made.output], Rows::new(1, 3), [Dtype::F64; 2]);
+    let alone = made.network.plan(&[made.output], Rows::new(1, 3), F64);
     let alone = alone.unwrap();
     for sample in [0, 33, 69] {
         let part = |data: &Vec<f64>| {
@@ -280,10 +209,7 @@ fn sequences_and_masks_hide_the_items_of_others() {
     });
     let rows = Rows::new(lengths.len(), longest);
     padded.insert(2, mask);
-    let plan = masked
-        .network
-        .plan(&[masked.output], rows, [Dtype::F64; 2])
-        .unwrap();
+    let plan = masked.network.plan(&[masked.output], rows, F64).unwrap();
     let seen = &run(&plan, [&padded, &parameters], Scales::default())[0];
     let len = seen.len() / rows.count();
     for (at, &items) in lengths.iter().enumerate() {
@@ -299,7 +225,19 @@ fn sequences_and_masks_hide_the_items_of_others() {
 /// Attention of tokens to the tokens of a context, with the gradients of the result along a seed, by both.
 struct Crossing {
     network: Network,
-    outputs: Vec<Value>,
+    /// The result and the seed.
+    ends: [Value; 2],
+    /// The tokens, the context and all parameters.
+    by: Vec<Value>,
+}
+
+impl Crossing {
+    /// A plan of the result and all gradients.
+    fn plan(&self, rows: Rows) -> Plan {
+        let mut network = self.network.clone();
+        let outputs = with_gradients(&mut network, self.ends, &self.by, Keep::All);
+        network.plan(&outputs, rows, F64).unwrap()
+    }
 }
 
 fn crossing(geometry: Geometry, shared: bool) -> Crossing {
@@ -330,10 +268,11 @@ fn crossing(geometry: Geometry, shared: bool) -> Crossing {
     let seed = network.input("seed", &[Axis::Rows, token]);
     let mut by = vec![x, context];
     by.extend(network.parameters());
-    let pairs = network.gradients_by(y, seed, &by, Keep::All).unwrap();
-    let mut outputs = vec![y];
-    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
-    Crossing { network, outputs }
+    Crossing {
+        network,
+        ends: [y, seed],
+        by,
+    }
 }
 
 #[test]
@@ -344,38 +283,10 @@ fn gradients_of_attention_to_a_context_are_those_of_differences() {
         (Geometry::lgatr_2().unwrap(), false),
     ] {
         let made = crossing(geometry, shared);
-        let plan = made
-            .network
-            .plan(&made.outputs, rows, [Dtype::F64; 2])
-            .unwrap();
-        let [inputs, parameters] = given(&made.network, rows);
-        let outputs = run(&plan, [&inputs, &parameters], Scales::default());
-        let seed = inputs[2].clone();
-        let mut numbers = [inputs, parameters].concat();
-        // The seed has no gradient.
-        let of = |at: usize| if at < 2 { at } else { at + 1 };
-        for at in 0..outputs.len() - 1 {
-            for element in [0, outputs[at + 1].len() / 2, outputs[at + 1].len() - 1] {
-                let before = numbers[of(at)][element];
-                let mut moved = |to: f64| {
-                    numbers[of(at)][element] = to;
-                    let (inputs, parameters) = numbers.split_at(3);
-                    dot(
-                        &run(&plan, [inputs, parameters], Scales::default())[0],
-                        &seed,
-                    )
-                };
-                let step = 1e-4;
-                let mut across = |step: f64| moved(before + step) - moved(before - step);
-                let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
-                moved(before);
-                let gradient = outputs[at + 1][element];
-                assert!(
-                    (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
-                    "value {at}, element {element}: {difference}, {gradient}"
-                );
-            }
-        }
+        let of = (made.ends, &made.by[..], Keep::All);
+        let mut numbers = given(&made.network, rows);
+        let how = Differences::of(3);
+        how.assert_gradients(&made.network, of, rows, &mut numbers, Scales::default());
     }
 }
 
@@ -385,17 +296,12 @@ fn sequences_attend_to_their_own_context() {
     let made = crossing(Geometry::gatr().unwrap(), false);
     let (items, context) = ([0, 30, 31, 60], [0, 2, 50, 51]);
     let rows = Rows::new(1, 60).with_context(51);
-    let plan = |rows| {
-        made.network
-            .plan(&made.outputs, rows, [Dtype::F64; 2])
-            .unwrap()
-    };
     let [inputs, parameters] = given(&made.network, rows);
     let scales = Scales {
         sequences: Some([&items, &context]),
         ..Scales::default()
     };
-    let ragged = run(&plan(rows), [&inputs, &parameters], scales);
+    let ragged = run(&made.plan(rows), [&inputs, &parameters], scales);
     for at in 0..3 {
         let own =
             Rows::new(1, items[at + 1] - items[at]).with_context(context[at + 1] - context[at]);
@@ -408,7 +314,7 @@ fn sequences_attend_to_their_own_context() {
             part(&inputs[1], &context),
             part(&inputs[2], &items),
         ];
-        let alone = run(&plan(own), [&alone, &parameters], Scales::default());
+        let alone = run(&made.plan(own), [&alone, &parameters], Scales::default());
         assert_close(&part(&ragged[0], &items), &alone[0], "result");
         assert_close(&part(&ragged[1], &items), &alone[1], "gradient of items");
         assert_close(
@@ -426,16 +332,12 @@ fn sequences_attend_to_no_context() {
     let items = [0, 30, 31, 60];
     let found = |context: usize, sequences| {
         let rows = Rows::new(1, 60).with_context(context);
-        let plan = made
-            .network
-            .plan(&made.outputs, rows, [Dtype::F64; 2])
-            .unwrap();
         let [inputs, parameters] = given(&made.network, rows);
         let scales = Scales {
             sequences,
             ..Scales::default()
         };
-        run(&plan, [&inputs, &parameters], scales)
+        run(&made.plan(rows), [&inputs, &parameters], scales)
     };
     let whole = found(0, None);
     for context in [&[][..], &[0; 4]] {
@@ -451,27 +353,16 @@ fn sequences_attend_to_no_context() {
 #[test]
 fn sequences_that_do_not_fit_are_refused() {
     let made = blocks(Block::of(Geometry::gatr().unwrap()));
-    let plan = |rows| {
-        made.network
-            .plan(&[made.output], rows, [Dtype::F64; 2])
-            .unwrap()
-    };
+    let plan = |rows| made.network.plan(&[made.output], rows, F64).unwrap();
     let refused = |rows: Rows, items: &[usize], context: &[usize]| {
         let [inputs, parameters] = given(&made.network, rows);
-        let (inputs, parameters) = (slices(&inputs), slices(&parameters));
-        let sources = Slices {
-            inputs: &inputs,
-            parameters: &parameters,
-        };
         let scales = Scales {
             sequences: Some([items, context]),
             ..Scales::default()
         };
         let plan = plan(rows);
-        let mut outputs = room(&plan);
-        let done = Cpu::new(&plan)
-            .unwrap()
-            .run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+        let mut memory = Cpu::new(&plan).unwrap();
+        let done = run_in(&mut memory, &plan, [&inputs, &parameters], scales);
         matches!(done, Err(flashcliff_network::Error::Sequences { .. }))
     };
     let one = Rows::new(1, 5);
@@ -511,9 +402,8 @@ fn steps_work_on_the_context_as_on_items() {
         let y = network.step(Step::Dropout(drop.clone()), &[y]).unwrap();
         let axes = network.shape(y).unwrap().to_vec();
         let seed = network.input("seed", &axes);
-        let pairs = network.gradients_by(y, seed, &[x, network.parameters()[0]], Keep::All);
-        let mut outputs = vec![y];
-        outputs.extend(pairs.unwrap().iter().map(|&(_, gradient)| gradient));
+        let by = [x, network.parameters()[0]];
+        let outputs = with_gradients(&mut network, [y, seed], &by, Keep::All);
         (network, outputs)
     };
     let (network, outputs) = made(Axis::Rows, Axis::Items);
@@ -523,12 +413,12 @@ fn steps_work_on_the_context_as_on_items() {
         draw: Some(Draw { key: 3, step: 1 }),
         ..Scales::default()
     };
-    let plan = network.plan(&outputs, own, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&outputs, own, F64).unwrap();
     let expected = run(&plan, [&inputs, &parameters], scales);
     assert!(expected.iter().flatten().any(|&x| x != 0.0));
     let (network, outputs) = made(Axis::ContextRows, Axis::ContextItems);
     let context = Rows::new(50, 2).with_context(3);
-    let plan = network.plan(&outputs, context, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&outputs, context, F64).unwrap();
     let got = run(&plan, [&inputs, &parameters], scales);
     for (got, expected) in got.iter().zip(&expected) {
         assert_close(got, expected, "context");

@@ -1,13 +1,12 @@
 //! Whole transformers: beside the numbers of other implementations for the same parameters and inputs, and under motions of space.
 
-use flashcliff::Dtype;
 use flashcliff_network::tokens::{AttentionOptions, Channels, Draw, Geometry, Transformer};
 use flashcliff_network::{Keep, Network, Rows, Scales};
 
 use crate::blocks::signature;
 use crate::networks::{len, random};
 use crate::products::product;
-use crate::transformers::{assert_close, dot, run};
+use crate::runs::{F64, assert_close, dot, run};
 
 const ROWS: Rows = Rows::new(2, 3);
 const INPUT: Channels = Channels::new(2, 3);
@@ -113,7 +112,7 @@ fn result(
     draw: Option<Draw>,
 ) -> Tokens {
     let (network, ends) = options.network().unwrap();
-    let plan = network.plan(&[ends.output], ROWS, [Dtype::F64; 2]).unwrap();
+    let plan = network.plan(&[ends.output], ROWS, F64).unwrap();
     let mut inputs = vec![x.packed.clone()];
     inputs.extend(ends.reference.map(|_| x.references()));
     inputs.extend(extra);
@@ -382,15 +381,13 @@ fn gradients_are_the_same_whatever_stays_for_them() {
             let made = made.unwrap();
             // So many items that matrices are little of what is kept.
             let rows = Rows::new(400, 3);
-            let plan = made
-                .network()
-                .plan_stages(&made.stages(), rows, [Dtype::F64; 2]);
+            let plan = made.network().plan_stages(&made.stages(), rows, F64);
             let plan = plan.unwrap();
             let calls = (0..plan.call_count()).map(|call| plan.work(call).name());
             let maps = calls.filter(|name| ["equivariant_linear", "attention"].contains(name));
             let (maps, kept) = (maps.count(), plan.kept_bytes());
             let whole = made.stages().concat();
-            let whole = made.network().plan(&whole, ROWS, [Dtype::F64; 2]).unwrap();
+            let whole = made.network().plan(&whole, ROWS, F64).unwrap();
             let inputs = made.network().inputs().iter().zip(1..);
             let inputs = inputs.map(|(&own, seed)| random(len(made.network(), own, ROWS), seed));
             let scales = Scales {

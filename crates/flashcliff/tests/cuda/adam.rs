@@ -257,11 +257,81 @@ pub(crate) fn lion() {
     assert_eq!(program.state().steps, [0, 6, 0, 6]);
 }
 
-/// The memory of a list besides that of its parameters, all zeros at first.
+/// Memory of zeros.
 fn zeros(stream: &CudaStream, bytes: usize) -> Memory {
     let mut memory = Memory::new(device(), bytes);
     memory.write(stream, 0, &vec![0; bytes]);
     memory
+}
+
+/// A list of the parameters of a program.
+struct Listed<'a> {
+    own: &'a Program,
+    list: AdamList,
+    members: Vec<AdamMember>,
+    /// Steps that the host counts, for Adam.
+    steps: Memory,
+    workspace: Memory,
+}
+
+impl<'a> Listed<'a> {
+    /// With the group and the average of each slot.
+    fn new(own: &'a Program, group: fn(usize) -> usize, average: impl Fn(usize) -> u64) -> Self {
+        let steps = zeros(&own.stream, 4 * COUNTS.len());
+        let for_adam = |address: u64| match own.rule {
+            AdamRule::Adam => address,
+            _ => 0,
+        };
+        let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
+            parameter: tensors[0].address(),
+            mean: tensors[2].address(),
+            square: for_adam(tensors[3].address()),
+            step: for_adam(steps.address() + 4 * slot as u64),
+            average: average(slot),
+            count: COUNTS[slot],
+            group: group(slot),
+            dtype: Dtype::F32,
+        };
+        let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
+        let list = AdamList::new(own.rule, &members).expect("types");
+        Self {
+            workspace: zeros(&own.stream, list.workspace_bytes()),
+            own,
+            list,
+            members,
+            steps,
+        }
+    }
+
+    /// A step of the slots that have gradients.
+    fn step(&self, slots: &[usize], groups: &[AdamGroup]) -> Result<(), Error> {
+        let gradient = |slot| match slots.contains(&slot) {
+            true => self.own.tensors[slot][1].address(),
+            false => 0,
+        };
+        let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
+        let target = Target {
+            device: device(),
+            stream: self.own.stream.cu_stream(),
+        };
+        let workspace = self.workspace.address();
+        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all
+        // live until results were read.
+        unsafe { self.list.step(target, &gradients, groups, None, workspace) }
+    }
+}
+
+/// The options of the settings in a group of a list.
+fn group(settings: &AdamSettings, learning_rate: AdamRate, average_decay: f64) -> AdamGroup {
+    AdamGroup {
+        learning_rate,
+        beta1: settings.beta1,
+        beta2: settings.beta2,
+        eps: settings.eps,
+        weight_decay: settings.weight_decay,
+        maximize: false,
+        average_decay,
+    }
 }
 
 /// A list with step counts of its host gives the bits of chunks, and of them only what has a gradient.
@@ -274,60 +344,25 @@ pub(crate) fn lists() {
 fn list_of(rule: AdamRule) {
     let settings = AdamSettings { rule, ..SETTINGS };
     let (chunks, own) = (Program::new(&settings), Program::new(&settings));
-    let zeros = |bytes: usize| zeros(&own.stream, bytes);
-    let (steps, mut rate) = (zeros(4 * COUNTS.len()), zeros(8));
+    let mut rate = zeros(&own.stream, 8);
     rate.write(&own.stream, 0, &settings.learning_rate.to_ne_bytes());
-    let for_adam = |address: u64| if rule == AdamRule::Adam { address } else { 0 };
-    let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
-        parameter: tensors[0].address(),
-        mean: tensors[2].address(),
-        square: for_adam(tensors[3].address()),
-        step: for_adam(steps.address() + 4 * slot as u64),
-        average: 0,
-        count: COUNTS[slot],
-        group: slot % 2,
-        dtype: Dtype::F32,
-    };
-    let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
-    let list = AdamList::new(rule, &members).expect("types");
-    let workspace = zeros(list.workspace_bytes());
+    let listed = Listed::new(&own, |slot| slot % 2, |_| 0);
     let rates = [
         AdamRate::Value(settings.learning_rate),
         AdamRate::At(rate.address(), Dtype::F64),
     ];
-    let groups = rates.map(|learning_rate| AdamGroup {
-        learning_rate,
-        beta1: settings.beta1,
-        beta2: settings.beta2,
-        eps: settings.eps,
-        weight_decay: settings.weight_decay,
-        maximize: false,
-        average_decay: 0.0,
-    });
-    let target = Target {
-        device: device(),
-        stream: own.stream.cu_stream(),
-    };
-    let step = |slots: &[usize], groups: &[AdamGroup]| {
-        let gradient = |slot| match slots.contains(&slot) {
-            true => own.tensors[slot][1].address(),
-            false => 0,
-        };
-        let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
-        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all live until results were read.
-        unsafe { list.step(target, &gradients, groups, None, workspace.address()) }
-    };
+    let groups = rates.map(|rate| group(&settings, rate, 0.0));
     for slots in [&[0, 1, 2, 3][..], &[1, 3], &[0], &[0, 1, 2, 3]] {
         chunks.step(slots, None).expect("a step");
-        step(slots, &groups).expect("a step");
+        listed.step(slots, &groups).expect("a step");
     }
     let [ours, theirs] = [&own, &chunks].map(|program| {
         let tensors = program.bits();
         tensors[..4 * COUNTS.len()].to_vec()
     });
     assert!(ours == theirs);
-    let mut counted = vec![0; steps.bytes()];
-    steps.read(&own.stream, 0, &mut counted);
+    let mut counted = vec![0; listed.steps.bytes()];
+    listed.steps.read(&own.stream, 0, &mut counted);
     let counts = match rule {
         AdamRule::Adam => [3.0, 3.0, 2.0, 3.0],
         // Steps of Lion are not counted.
@@ -335,7 +370,7 @@ fn list_of(rule: AdamRule) {
     };
     assert_eq!(floats(&counted), counts);
     assert!(matches!(
-        step(&[0], &groups[..1]),
+        listed.step(&[0], &groups[..1]),
         Err(Error::InvalidOption {
             option: "groups",
             ..
@@ -343,7 +378,7 @@ fn list_of(rule: AdamRule) {
     ));
     let halves = AdamMember {
         dtype: Dtype::F16,
-        ..members[0]
+        ..listed.members[0]
     };
     assert!(matches!(
         AdamList::new(rule, &[halves]),
@@ -361,47 +396,17 @@ pub(crate) fn averages() {
 fn averages_of(rule: AdamRule) {
     let settings = AdamSettings { rule, ..SETTINGS };
     let (chunks, own) = (Program::new(&settings), Program::new(&settings));
-    let zeros = |bytes: usize| zeros(&own.stream, bytes);
-    let steps = zeros(4 * COUNTS.len());
-    let moving = COUNTS.map(|count| zeros(4 * count));
-    let for_adam = |address: u64| if rule == AdamRule::Adam { address } else { 0 };
-    let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
-        parameter: tensors[0].address(),
-        mean: tensors[2].address(),
-        square: for_adam(tensors[3].address()),
-        step: for_adam(steps.address() + 4 * slot as u64),
-        average: if slot == 2 { 0 } else { moving[slot].address() },
-        count: COUNTS[slot],
-        group: 0,
-        dtype: Dtype::F32,
+    let moving = COUNTS.map(|count| zeros(&own.stream, 4 * count));
+    let average = |slot: usize| match slot {
+        2 => 0,
+        _ => moving[slot].address(),
     };
-    let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
-    let list = AdamList::new(rule, &members).expect("types");
-    let workspace = zeros(list.workspace_bytes());
-    let group = AdamGroup {
-        learning_rate: AdamRate::Value(settings.learning_rate),
-        beta1: settings.beta1,
-        beta2: settings.beta2,
-        eps: settings.eps,
-        weight_decay: settings.weight_decay,
-        maximize: false,
-        average_decay: 0.9,
-    };
+    let listed = Listed::new(&own, |_| 0, average);
+    let group = group(&settings, AdamRate::Value(settings.learning_rate), 0.9);
     let gain = (1.0_f64 - 0.9) as f32;
     let mut expected = COUNTS.map(|count| vec![0.0_f32; count]);
-    let target = Target {
-        device: device(),
-        stream: own.stream.cu_stream(),
-    };
     for slots in [&[0, 1, 2, 3][..], &[1, 2], &[3], &[], &[0, 1, 2, 3]] {
-        let gradient = |slot| match slots.contains(&slot) {
-            true => own.tensors[slot][1].address(),
-            false => 0,
-        };
-        let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
-        // SAFETY: the memory was made for the counts, each tensor is a separate allocation, and all live until results were read.
-        let step = unsafe { list.step(target, &gradients, &[group], None, workspace.address()) };
-        step.expect("a step");
+        listed.step(slots, &[group]).expect("a step");
         chunks.step(slots, None).expect("a step");
         for slot in [0, 1, 3] {
             let parameter = own.values(&own.tensors[slot][0]);
@@ -512,65 +517,20 @@ fn refused() {
 }
 
 fn settings() {
-    let default = AdamSettings::default();
-    for (settings, name) in [
-        (
-            AdamSettings {
-                learning_rate: f64::NAN,
-                ..default
-            },
-            "learning_rate",
-        ),
-        (
-            AdamSettings {
-                eps: -1.0,
-                ..default
-            },
-            "eps",
-        ),
-        (
-            AdamSettings {
-                weight_decay: f64::INFINITY,
-                ..default
-            },
-            "weight_decay",
-        ),
-        (
-            AdamSettings {
-                beta1: 1.0,
-                ..default
-            },
-            "beta1",
-        ),
-        (
-            AdamSettings {
-                beta2: -0.5,
-                ..default
-            },
-            "beta2",
-        ),
-        (
-            AdamSettings {
-                clip_norm: Some(0.0),
-                ..default
-            },
-            "clip_norm",
-        ),
-        (
-            AdamSettings {
-                floor: 2.0,
-                ..default
-            },
-            "floor",
-        ),
-        (
-            AdamSettings {
-                warmup: u64::MAX,
-                ..default
-            },
-            "warmup",
-        ),
-    ] {
+    type Change = fn(&mut AdamSettings);
+    let cases: [(&str, Change); 8] = [
+        ("learning_rate", |own| own.learning_rate = f64::NAN),
+        ("eps", |own| own.eps = -1.0),
+        ("weight_decay", |own| own.weight_decay = f64::INFINITY),
+        ("beta1", |own| own.beta1 = 1.0),
+        ("beta2", |own| own.beta2 = -0.5),
+        ("clip_norm", |own| own.clip_norm = Some(0.0)),
+        ("floor", |own| own.floor = 2.0),
+        ("warmup", |own| own.warmup = u64::MAX),
+    ];
+    for (name, change) in cases {
+        let mut settings = AdamSettings::default();
+        change(&mut settings);
         match Adam::new(device(), &settings, &[1]) {
             Err(Error::InvalidOption { option, .. }) => assert_eq!(option, name),
             other => panic!("{name}: {other:?}"),

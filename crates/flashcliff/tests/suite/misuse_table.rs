@@ -158,6 +158,7 @@ const TABLE: &[Row] = &[
     row!("eps infinite of fcgp_norm", "InvalidOption", ["eps", "finite", "inf"], ops::fcgp_norm(cl300(), &of_eps(f64::INFINITY))),
     row!("eps below 0 of grade_rms", "InvalidOption", ["eps", "-0.5"], ops::grade_rms(cl300(), Norm::Invariant, -0.5)),
     row!("eps below 0 of the layer", "InvalidOption", ["eps", "-2"], layer(LinearOptions::default(), -2.0)),
+    row!("eps minus infinity of grade_rms", "InvalidOption", ["eps", "finite", "-inf"], ops::grade_rms(cl300(), Norm::Invariant, f64::NEG_INFINITY)),
     row!("no thread", "InvalidOption", ["threads", "at least 1", "got 0"], threads::set(0)),
     row!("a tier by a wrong name", "TierUnavailable", ["available", "scalar"], sgp().with_tier(FOREIGN)),
     // Grades without kernels: the error names the operator that was called, and no program of it.
@@ -194,6 +195,9 @@ const TABLE: &[Row] = &[
     row!("a map in the other order", "ShapeMismatch", ["mv_linear", "`weight`", "[7, 5, 4]"], bind(&map(WeightLayout::GradeInOut), &[&[8, 2, 5], &[7, 5, 4], &[7]])),
     row!("a bias of other channels", "ShapeMismatch", ["mv_linear", "`bias`", "out = 7", "[5]"], bind(&map(WeightLayout::default()), &[&[8, 2, 5], &[7, 5, 4], &[5]])),
     row!("a layer that changes the channels", "ShapeMismatch", ["mv_linear_sgp_norm", "`linear_weight`", "[6, 5, 4]"], bind(&layer(LinearOptions::default(), 1e-6)?, &[&[8, 2, 5], &[6, 5, 4], &[5], &[5, 20]])),
+    row!("a map within a layer from other channels", "ShapeMismatch", ["`linear_weight`", "[in = 5, in = 5, 4]", "[5, 6, 4]"], bind(&layer(LinearOptions::default(), 1e-6)?, &[&[8, 2, 5], &[5, 6, 4], &[5], &[5, 20]])),
+    row!("a bias of other channels within a layer", "ShapeMismatch", ["`linear_bias`", "[in = 5]", "[6]"], bind(&layer(LinearOptions::default(), 1e-6)?, &[&[8, 2, 5], &[5, 5, 4], &[6], &[5, 20]])),
+    row!("weights of other channels within a layer", "ShapeMismatch", ["`w`", "[in = 5, 20]", "[6, 20]"], bind(&layer(LinearOptions::default(), 1e-6)?, &[&[8, 2, 5], &[5, 5, 4], &[5], &[6, 20]])),
     row!("a normalisation of other grades", "ShapeMismatch", ["steerable_product", "`a`", "[5, 3]"], bind(&steerable(), &[&[8, 2, 5], &[8, 2, 5], &[5, 20], &[5, 3], &[8, 2, 5]])),
     row!("no first-order term", "TensorCount", ["steerable_product", "expected 5 inputs", "x, r, w, a, l", "got 4"], bind(&steerable(), &[&[8, 2, 5], &[8, 2, 5], &[5, 20], &[5, 4]])),
     row!("no tensor", "TensorCount", ["expected 3 inputs", "x, y, w", "got 0"], bind(&sgp(), &[])),

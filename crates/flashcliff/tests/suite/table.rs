@@ -235,18 +235,23 @@ fn the_names_of_choices_are_those_of_the_types() {
 }
 
 #[test]
-fn earlier_spellings_are_read() {
+fn names_and_earlier_spellings_are_read() {
     for choices in CHOICES {
         for choice in choices.values {
             for old in choice.old {
                 assert_eq!(choices.resolve(old), Some((choice.name, true)));
+            }
+            for own in choice.old.iter().chain([&choice.name]) {
                 let read = match choices.rust {
-                    "Gate" => old.parse::<Gate>().map(Gate::name),
-                    "Bias" => old.parse::<Bias>().map(Bias::name),
-                    "WeightLayout" => old.parse::<WeightLayout>().map(WeightLayout::name),
-                    other => panic!("no earlier spellings of {other} are known"),
+                    "Gate" => own.parse().map(Gate::name).ok(),
+                    "Norm" => own.parse().map(Norm::name).ok(),
+                    "Invariant" => own.parse().map(Invariant::name).ok(),
+                    "Bias" => own.parse().map(Bias::name).ok(),
+                    "WeightLayout" => own.parse().map(WeightLayout::name).ok(),
+                    "ProductKind" => own.parse().map(ProductKind::name).ok(),
+                    other => panic!("unknown choices {other}"),
                 };
-                assert_eq!(read, Ok(choice.name));
+                assert_eq!(read, Some(choice.name), "{own}");
             }
         }
     }

@@ -154,9 +154,6 @@ impl Layer {
     }
 
     /// The layer with parameters from a builder.
-    ///
-    /// # Errors
-    /// The errors of the layer.
     pub(super) fn make(
         &self,
         size: &Size,
@@ -189,9 +186,6 @@ impl Layer {
     }
 
     /// The first input, whose gradient is taken.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn first(&self, size: &Size, dtype: DType, device: &Device) -> Result<Tensor> {
         let shape = self.shape(size);
         let data = match self.input {
@@ -202,9 +196,6 @@ impl Layer {
     }
 
     /// The inputs after the first.
-    ///
-    /// # Errors
-    /// The errors of candle.
     pub(super) fn others(&self, size: &Size, x: &Tensor) -> Result<Vec<Other>> {
         let (dtype, device) = (x.dtype(), x.device());
         match self.input {

@@ -122,9 +122,6 @@ fn batch(
 
 impl Work {
     /// A case.
-    ///
-    /// # Errors
-    /// The errors of layers, models and candle.
     pub(super) fn new(case: &NetworkCase, device: &Device) -> Result<Self, Error> {
         let features = match (case.what, case.dtype) {
             (What::Network(_), Dtype::Bf16) => Features::Bf16,
@@ -135,9 +132,6 @@ impl Work {
     }
 
     /// The same case in another type on the CPU, with the parameters and inputs of this one. Training steps go through candle's graph.
-    ///
-    /// # Errors
-    /// The errors of layers, models and candle.
     pub(super) fn reference(&self, case: &NetworkCase, dtype: DType) -> Result<Self, Error> {
         let mut reference = Self::of(case, dtype, Features::Model, &Device::Cpu)?;
         let same = |from: &Tensor| from.to_device(&Device::Cpu)?.to_dtype(dtype);
@@ -207,9 +201,6 @@ impl Work {
     }
 
     /// Runs once. On a GPU nothing waits.
-    ///
-    /// # Errors
-    /// The errors of layers, models and candle.
     pub(super) fn run(&mut self) -> Result<(), Error> {
         match self {
             Self::Layer(layer) => {
@@ -253,9 +244,6 @@ impl Work {
 
 impl LayerWork {
     /// The output.
-    ///
-    /// # Errors
-    /// The errors of the layer.
     pub(super) fn output(&self) -> Result<Tensor, Error> {
         let mut inputs = vec![self.x.as_tensor().clone()];
         inputs.extend(self.others.iter().map(Other::tensor).cloned());
