@@ -269,7 +269,7 @@ impl Adjoint {
     fn pull_back_cut(&mut self, program: &Program, cut: usize, component: usize, width: Width) {
         if self.cut_gradients[cut].is_none() {
             let zero = self.graph().constant(0.0);
-            let values = (0..program.cuts[cut].len())
+            let values: Vec<Id> = (0..program.cuts[cut].len())
                 .map(|component| {
                     // A copy of a program lacks the components that nothing reads.
                     let node = program.graph.find(Node::Cut { cut, component });
@@ -277,7 +277,12 @@ impl Adjoint {
                     known.unwrap_or(zero)
                 })
                 .collect();
-            self.cut_gradients[cut] = Some(self.out.cut(values));
+            // There is nothing to store of values that all lanes share, and a cut of them alone would not say which lanes it has.
+            let varies = values.iter().any(|&value| self.out.graph.varies(value));
+            self.cut_gradients[cut] = Some(match varies {
+                true => self.out.cut(values),
+                false => values,
+            });
         }
         if let Some(gradients) = &self.cut_gradients[cut] {
             let gradient = gradients[component];
