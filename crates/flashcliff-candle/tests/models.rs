@@ -497,8 +497,12 @@ fn no_samples_have_no_predictions() {
 
 #[test]
 fn wrong_points_are_refused() {
-    for architecture in ALL {
+    for architecture in ALL.into_iter().chain([Architecture::Gravity]) {
         let model = model(architecture, DType::F64);
+        let narrow = points(architecture, 2).to_dtype(DType::F32).unwrap();
+        let error = model.forward(&narrow).unwrap_err().to_string();
+        let words = "points: expected type F64, that of the model, got F32";
+        assert!(error.contains(words), "{error}");
         let (count, dim) = (architecture.points(), architecture.dim());
         for shape in [
             vec![2, count, dim + 1],

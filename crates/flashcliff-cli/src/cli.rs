@@ -1,6 +1,7 @@
 //! The command line as a whole: commands, the options that all of them share, and the settings that these make.
 
-use std::num::NonZero;
+use std::num::{IntErrorKind, NonZero, ParseIntError};
+use std::str::FromStr;
 
 use clap::{Parser, Subcommand};
 use flashcliff::{environment, threads};
@@ -30,7 +31,7 @@ pub(crate) struct Cli {
 
     /// Threads to use, at most 8 for each CPU; RAYON_NUM_THREADS if absent, or OMP_NUM_THREADS, or one for each CPU.
     /// Results do not depend on it.
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     threads: Option<NonZero<usize>>,
 
     /// Only results and errors: no progress, no notes.
@@ -52,6 +53,17 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Profile(ProfileArgs),
     Tune(TuneArgs),
+}
+
+/// Reads a whole number from 1 on, in a type that has no zero.
+///
+/// # Errors
+/// What was expected, and what came.
+pub(crate) fn from_one<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: N::Err| match error.kind() {
+        IntErrorKind::PosOverflow => format!("expected a smaller number, got `{text}`"),
+        _ => format!("expected a whole number from 1 on, got `{text}`"),
+    })
 }
 
 impl Cli {

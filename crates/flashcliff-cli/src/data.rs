@@ -8,6 +8,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use flashcliff_tasks::{Sizes, jets};
 
+use crate::cli::from_one;
 use crate::error::Error;
 use crate::op::store::Results;
 use crate::output::Overwrite;
@@ -82,7 +83,7 @@ pub(crate) struct DataArgs {
     overwrite: Overwrite,
 
     /// Training samples [default: that of `train`; 32768 jets].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     samples: Option<NonZero<usize>>,
 
     /// Validation samples [default: that of `train`; 4096 jets].

@@ -153,7 +153,7 @@ pub(crate) enum Error {
     NotState { path: PathBuf, reason: String },
 
     /// Weights were trained for another task.
-    #[error("{}: expected weights of {expected}, got weights of {got}; name the task {got}, or another file", path.display())]
+    #[error("{}: expected weights of {expected}, got weights of {got}; choose another file, or measure these with `eval {got}`", path.display())]
     WeightsOfTask {
         path: PathBuf,
         expected: Task,

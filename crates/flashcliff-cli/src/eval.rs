@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use flashcliff_tasks::{Dataset, Split, SplitName};
 use serde::Serialize;
 
+use crate::cli::from_one;
 use crate::device::DeviceArgs;
 use crate::error::Error;
 use crate::output::{self, Align, Overwrite, Table, grouped, print};
@@ -39,7 +40,7 @@ pub(crate) struct EvalArgs {
     samples: SamplesArgs,
 
     /// Samples that are computed at once [default: as many as in `train`].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     batch: Option<NonZero<usize>>,
 
     #[command(flatten)]

@@ -67,6 +67,17 @@ pub enum Error {
         got: String,
     },
 
+    /// A relation of more rows or targets than 32 bits can number.
+    #[error(
+        "segments: expected at most 4294967295 rows and targets, got {rows} rows and {count} targets"
+    )]
+    TooManySegments {
+        /// The rows.
+        rows: usize,
+        /// The rows that they may belong to.
+        count: usize,
+    },
+
     /// An option out of its range.
     #[error("{option}: expected {expected}, got {got}")]
     Option {

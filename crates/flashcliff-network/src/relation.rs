@@ -98,7 +98,7 @@ impl Segments {
     /// results but for the rounding of sums.
     ///
     /// # Errors
-    /// [`Error::Index`] for a target that is not there, and for more rows or targets than 2^32 - 1.
+    /// [`Error::Index`] for a target that is not there; [`Error::TooManySegments`] for more rows or targets than 2^32 - 1.
     pub fn new<I: Copy + fmt::Display + TryInto<u32>>(
         targets: &[I],
         count: usize,
@@ -106,7 +106,8 @@ impl Segments {
         let refused = |row: usize, got: String| Error::Index { row, count, got };
         let most = u32::MAX as usize;
         if targets.len() > most || count > most {
-            return Err(refused(most, format!("{} rows", targets.len())));
+            let rows = targets.len();
+            return Err(Error::TooManySegments { rows, count });
         }
         let mut own = Vec::with_capacity(targets.len());
         for (row, &target) in targets.iter().enumerate() {

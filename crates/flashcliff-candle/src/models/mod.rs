@@ -193,6 +193,7 @@ pub struct Model {
     architecture: Architecture,
     network: Network,
     parameters: Parameters,
+    dtype: DType,
 }
 
 impl Model {
@@ -258,6 +259,7 @@ impl Model {
             architecture,
             network,
             parameters,
+            dtype,
         })
     }
 
@@ -312,7 +314,7 @@ impl Model {
         Ok(Losses { objective, error })
     }
 
-    /// Checks the shape of points.
+    /// Checks the shape and the type of points.
     fn check(&self, points: &Tensor) -> Result<()> {
         let (count, dim) = (self.architecture.points(), self.architecture.dim());
         if !matches!(*points.dims(), [_, c, d] if c == count && d == dim) {
@@ -320,6 +322,18 @@ impl Model {
                 tensor: "points".to_owned(),
                 expected: format!("[batch, {count}, {dim}]"),
                 got: points.dims().to_vec(),
+            }
+            .into());
+        }
+        if points.dtype() != self.dtype {
+            return Err(Error::TensorType {
+                tensor: "points".to_owned(),
+                expected: match self.dtype {
+                    DType::F32 => "F32, that of the model",
+                    DType::F64 => "F64, that of the model",
+                    _ => "that of the model",
+                },
+                got: points.dtype(),
             }
             .into());
         }

@@ -42,7 +42,7 @@ impl Graphs {
     /// of edges, and the graphs of nodes.
     ///
     /// # Errors
-    /// [`flashcliff_network::Error::Index`] for more nodes or edges than relations can have.
+    /// [`flashcliff_network::Error::TooManySegments`] for more nodes or edges than relations can have.
     pub(crate) fn complete(graphs: usize, nodes: usize) -> Result<Self, Error> {
         let (mut receivers, mut senders) = (Vec::new(), Vec::new());
         for graph in 0..graphs {

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use clap::Args;
 use flashcliff_bench::cpu::Cpu;
 
+use crate::cli::from_one;
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::{self, Overwrite, print};
@@ -51,11 +52,11 @@ pub(crate) struct ProfileArgs {
     task: TaskName,
 
     /// Samples of a step [default: that of `train`].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     batch: Option<NonZero<usize>>,
 
     /// Steps that the profile puts together [default: 20 to 100, as many as two seconds allow].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<u16>>)]
     steps: Option<NonZero<u16>>,
 
     /// Rounding of training steps on a GPU.

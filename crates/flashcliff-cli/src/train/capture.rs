@@ -7,6 +7,7 @@ use flashcliff_candle::capture::{Capture, Feed, Step};
 use serde::Serialize;
 
 use super::optimiser::name;
+use crate::cli::from_one;
 use crate::error::Error;
 
 /// Options of steps that change no result.
@@ -23,7 +24,7 @@ pub(super) struct StepArgs {
 
     /// Buckets in which several GPUs average gradients during the backward pass. 1 averages after it; more buckets help networks with many
     /// parameters.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = from_one::<NonZero<usize>>)]
     gradient_buckets: NonZero<usize>,
 }
 

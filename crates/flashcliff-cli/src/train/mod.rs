@@ -57,6 +57,7 @@ use flashcliff_candle::output_file::folder_of;
 use flashcliff_tasks::{Dataset, Sizes, SplitName, Task};
 use tracing::info;
 
+use crate::cli::from_one;
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::{Error, report as causes};
 use crate::interrupt;
@@ -140,11 +141,11 @@ pub(crate) struct TrainArgs {
     samples: Option<usize>,
 
     /// Optimiser steps [default: see below].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     steps: Option<NonZero<usize>>,
 
     /// Samples of a step [default: see below].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     batch: Option<NonZero<usize>>,
 
     /// Seed of data, weights and batches [default: 0].
@@ -170,12 +171,12 @@ pub(crate) struct TrainArgs {
 
     /// Validation samples [default: 2048; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls:
     /// 16384; forces: 256].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     val_samples: Option<NonZero<usize>>,
 
     /// Test samples [default: 4096; gravity: 5000; nbody and nbody5d: 2000; csmpn-hulls: 16384;
     /// forces: 256].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     test_samples: Option<NonZero<usize>>,
 
     /// Folder for the results
@@ -188,7 +189,7 @@ pub(crate) struct TrainArgs {
     resume: Option<PathBuf>,
 
     /// Save the state every N steps, and every 30 s [default: 32 times a run, unless that took more than 2 % of its time].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     save_every: Option<NonZero<usize>>,
 
     #[command(flatten)]
@@ -206,7 +207,7 @@ pub(crate) struct TrainArgs {
     device: DeviceArgs,
 
     /// GPUs of this machine that share each batch, one process each [default: 1]. Needs --device cuda, and NCCL.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     gpus: Option<NonZero<usize>>,
 }
 

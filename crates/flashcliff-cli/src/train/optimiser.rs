@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use flashcliff_candle::optim::{AdamOptions, Schedule, ScheduleShape};
 use serde::{Deserialize, Serialize};
 
+use crate::cli::from_one;
 use crate::error::Error;
 
 /// The options on the command line.
@@ -29,7 +30,7 @@ pub(super) struct OptimiserArgs {
     pub(super) clip: Option<ClipName>,
 
     /// Parts of a batch that are computed one after the other, for less memory; their gradients are summed [default: 1].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     pub(super) accumulate: Option<NonZero<usize>>,
 
     /// Learning rate after the warm-up, over the steps of the run [default: constant, or the one of the task, see below].

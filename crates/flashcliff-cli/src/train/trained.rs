@@ -13,21 +13,22 @@ use super::TaskName;
 use super::evaluate::mean_squared_error;
 use super::session::{HISTORY, MODEL};
 use super::settings::Settings;
+use crate::cli::from_one;
 use crate::error::Error;
 
 /// The data of a command, where they differ from the data of the run that made the weights.
 #[derive(Args, Debug, Default)]
 pub(crate) struct SamplesArgs {
     /// Training samples [default: as in the run, or as in `train`]. Targets of regression are standardised by them.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     samples: Option<NonZero<usize>>,
 
     /// Validation samples [default: as in the run, or as in `train`].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     val_samples: Option<NonZero<usize>>,
 
     /// Test samples [default: as in the run, or as in `train`].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZero<usize>>)]
     test_samples: Option<NonZero<usize>>,
 
     /// Seed of the data [default: that of the run, or 0; nbody and nbody5d: 43].

@@ -19,10 +19,10 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "info --json --json", 2, &["'--json' cannot be used multiple times"]),
     row(&[], "\"\"", 2, &["unrecognized subcommand ''"]),
     // Threads.
-    row(&[], "info --threads 0", 2, &["--threads", "'0'"]),
+    row(&[], "info --threads 0", 2, &["--threads", "expected a whole number from 1 on, got `0`"]),
     row(&[], "info --threads -1", 2, &["'-1'"]),
     row(&[], "info --threads two", 2, &["--threads", "'two'"]),
-    row(&[], "info --threads 99999999999999999999", 2, &["--threads"]),
+    row(&[], "info --threads 99999999999999999999", 2, &["--threads", "expected a smaller number"]),
     row(&[], "info --threads \"\"", 2, &["--threads"]),
     row(&[], "info --threads", 2, &["--threads <N>"]),
     // Environment.

@@ -22,7 +22,7 @@ pub enum Error {
     Write(#[from] std::io::Error),
 
     /// Bytes that are not a complete safetensors file.
-    #[error("expected a complete safetensors file, got {0:?}")]
+    #[error("expected a complete safetensors file, got {0}")]
     Container(#[from] safetensors::SafeTensorError),
 
     /// A safetensors file of something else.

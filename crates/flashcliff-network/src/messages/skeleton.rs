@@ -136,7 +136,7 @@ impl Skeleton {
     /// The segments of all relations of so many samples, in the order of the network.
     ///
     /// # Errors
-    /// [`Error::Index`] for more rows than relations can have.
+    /// [`Error::TooManySegments`] for more rows than relations can have.
     pub fn segments(&self, samples: usize) -> Result<Vec<Segments>, Error> {
         let (nodes, vertices) = (samples * self.len(), samples * self.points);
         let repeated = |own: &[usize], step: usize| -> Vec<usize> {

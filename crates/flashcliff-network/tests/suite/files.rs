@@ -968,6 +968,8 @@ fn truncated_files_are_refused() {
         file::read([&*good, &[0]].concat()),
         Err(Error::Container(_))
     ));
+    let empty = file::read(Vec::new()).map(drop).unwrap_err().to_string();
+    assert!(empty.ends_with("got header too small"), "{empty}");
 }
 
 /// Numbers of rows that memory cannot have.

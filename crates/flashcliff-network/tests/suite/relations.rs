@@ -210,6 +210,9 @@ fn what_no_relation_has_is_refused() {
         got.contains("one of 3 from 0 up, got -1 for row 1"),
         "{got}"
     );
+    let got = text(Segments::new(&[0_i64, 1], 1 << 33).unwrap_err());
+    let words = "at most 4294967295 rows and targets, got 2 rows and 8589934592 targets";
+    assert!(got.contains(words), "{got}");
     let got = text(Segments::new(&[0_i32, 2, 3], 3).unwrap_err());
     assert!(got.contains("got 3 for row 2"), "{got}");
 

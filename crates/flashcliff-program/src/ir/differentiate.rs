@@ -44,6 +44,9 @@ pub fn differentiate(program: &Program) -> Program {
     adjoint.finish(program)
 }
 
+/// The most factors of a product that are looked through for one that belongs beside a value.
+const MOST_FACTORS: usize = 64;
+
 struct Adjoint {
     // The lanes of each node of the original program.
     widths: Vec<Option<Width>>,
@@ -241,8 +244,9 @@ impl Adjoint {
     /// are multiplied by that: a factor that undoes the size of the value belongs beside it.
     fn multiply_near(&mut self, product: Id, value: Id) -> Id {
         let g = self.graph();
-        let mut factors = Factors::default();
-        factors.collect(g, product);
+        let Some(mut factors) = Factors::of(g, product) else {
+            return g.mul(product, value);
+        };
         let found = factors
             .others
             .iter()
@@ -269,7 +273,7 @@ impl Adjoint {
     fn pull_back_cut(&mut self, program: &Program, cut: usize, component: usize, width: Width) {
         if self.cut_gradients[cut].is_none() {
             let zero = self.graph().constant(0.0);
-            let values = (0..program.cuts[cut].len())
+            let values: Vec<Id> = (0..program.cuts[cut].len())
                 .map(|component| {
                     // A copy of a program lacks the components that nothing reads.
                     let node = program.graph.find(Node::Cut { cut, component });
@@ -277,7 +281,12 @@ impl Adjoint {
                     known.unwrap_or(zero)
                 })
                 .collect();
-            self.cut_gradients[cut] = Some(self.out.cut(values));
+            // There is nothing to store of values that all lanes share, and a cut of them alone would not say which lanes it has.
+            let varies = values.iter().any(|&value| self.out.graph.varies(value));
+            self.cut_gradients[cut] = Some(match varies {
+                true => self.out.cut(values),
+                false => values,
+            });
         }
         if let Some(gradients) = &self.cut_gradients[cut] {
             let gradient = gradients[component];
@@ -340,29 +349,29 @@ struct Factors {
     others: Vec<Id>,
 }
 
-impl Default for Factors {
-    fn default() -> Self {
-        Self {
+impl Factors {
+    /// The factors of a product, unless it has too many of them: a square of squares has twice as many each time.
+    fn of(g: &Graph, product: Id) -> Option<Self> {
+        let mut factors = Self {
             constant: 1.0,
             others: Vec::new(),
-        }
-    }
-}
-
-impl Factors {
-    fn collect(&mut self, g: &Graph, id: Id) {
-        match g.node(id) {
-            Node::Mul(a, b) => {
-                self.collect(g, a);
-                self.collect(g, b);
+        };
+        let mut left = vec![product];
+        while let Some(id) = left.pop() {
+            match g.node(id) {
+                Node::Mul(a, b) => left.extend([b, a]),
+                Node::Neg(a) => {
+                    factors.constant = -factors.constant;
+                    left.push(a);
+                }
+                Node::Constant(bits) => factors.constant *= f64::from_bits(bits),
+                _ => factors.others.push(id),
             }
-            Node::Neg(a) => {
-                self.constant = -self.constant;
-                self.collect(g, a);
+            if factors.others.len() + left.len() > MOST_FACTORS {
+                return None;
             }
-            Node::Constant(bits) => self.constant *= f64::from_bits(bits),
-            _ => self.others.push(id),
         }
+        Some(factors)
     }
 }
 

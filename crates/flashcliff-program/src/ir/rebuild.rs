@@ -1,7 +1,7 @@
 //! Copies of programs in which some nodes are replaced, and results or arguments are left out.
 
 use super::graph::Graph;
-use super::node::{Id, Node, Width};
+use super::node::{Id, Node, Uniform, Width};
 use super::program::{Argument, BatchSum, Output, Program, Returned, Total};
 use super::shallow::Shallow;
 
@@ -95,6 +95,38 @@ impl Program {
             Node::RowValue(at) => argument == Argument::RowValue(at),
             _ => false,
         })
+    }
+
+    /// The argument whose shape says how many channels of a width there are, if results need their number but the
+    /// numbers of no tensor with these channels: the first such argument.
+    pub fn reads_count_from(&self, width: Width) -> Option<Argument> {
+        let has_width = |argument: &Argument| match *argument {
+            Argument::Input(at) => self.inputs[at].width == width,
+            Argument::Param(at) => self.params[at].width == width,
+            Argument::RowValue(_) => false,
+        };
+        let own = || self.arguments.iter().copied().filter(has_width);
+        let is_read = own().any(|argument| self.reads(argument));
+        own().next().filter(|_| !is_read && self.needs_count(width))
+    }
+
+    /// Whether results depend on the number of channels of a width.
+    fn needs_count(&self, width: Width) -> bool {
+        let of_results = self.outputs.iter().map(|output| output.tensor.width);
+        let of_sums = self.sums.iter().map(|sum| sum.tensor.width);
+        let mut of_totals = self
+            .totals
+            .iter()
+            .map(|total| total.summands[width.index()]);
+        let counts = |id: Id| match self.graph.node(id) {
+            Node::Uniform(Uniform::Count(of)) => of == width,
+            // A sum of numbers that are the same for all channels.
+            Node::Uniform(Uniform::InvChannels) | Node::RowSum(_) => width == Width::Channels,
+            _ => false,
+        };
+        of_results.chain(of_sums).any(|of| of == width)
+            || of_totals.any(|summand| summand.is_some())
+            || self.graph.reachable(self.roots()).into_iter().any(counts)
     }
 
     /// A copy without the arguments that no result needs, among those that `may_go` names.
@@ -239,11 +271,11 @@ impl Copy<'_> {
         self.to.graph.intern(Node::RowSum(index))
     }
 
-    /// A component of a cut; its value where that is a constant.
+    /// A component of a cut; its value where all lanes share it.
     fn cut(&mut self, cut: usize, component: usize) -> Id {
         let values: Vec<Id> = self.from.cuts[cut].iter().map(|&id| self.of(id)).collect();
         let value = values[component];
-        if self.to.graph.constant_value(value).is_some() {
+        if !self.to.graph.varies(value) {
             return value;
         }
         let number = *self.cuts[cut].get_or_insert_with(|| {

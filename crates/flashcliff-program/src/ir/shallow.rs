@@ -12,6 +12,10 @@ use super::program::Program;
 
 /// The most terms into which a summand is multiplied out. Sums of longer summands stay where they are.
 const MOST_TERMS: usize = 64;
+/// The most factors of a term. A square of squares has twice as many each time.
+const MOST_FACTORS: usize = 64;
+/// The most values that are added up to one sum, each as often as it occurs.
+const MOST_SUMMANDS: usize = 1 << 16;
 
 /// A product of factors that are the same for a whole row, and of a value that needs no row sum.
 #[derive(Clone, Debug)]
@@ -52,7 +56,7 @@ impl Shallow {
                 groups.push((term.factors, Multiples::new()));
                 groups.len() - 1
             });
-            add(&program.graph, &mut groups[at].1, term.value, term.sign);
+            add(&program.graph, &mut groups[at].1, term.value, term.sign)?;
         }
         let whole = !self.needs_sums(program, summand);
         let mut total = program.graph.constant(0.0);
@@ -142,6 +146,7 @@ impl Shallow {
         for a in &left {
             for b in &right {
                 let mut factors = [a.factors.as_slice(), &b.factors].concat();
+                (factors.len() <= MOST_FACTORS).then_some(())?;
                 factors.sort_unstable();
                 terms.push(Term {
                     sign: a.sign * b.sign,
@@ -173,23 +178,24 @@ impl Shallow {
     }
 }
 
-/// Adds a multiple of a value, whose own sums and differences are taken apart.
-fn add(graph: &Graph, multiples: &mut Multiples, value: Id, multiple: i32) {
-    match graph.node(value) {
-        Node::Add(a, b) => {
-            add(graph, multiples, a, multiple);
-            add(graph, multiples, b, multiple);
+/// Adds a multiple of a value, whose own sums and differences are taken apart; `None` if these are too many.
+fn add(graph: &Graph, multiples: &mut Multiples, value: Id, multiple: i32) -> Option<()> {
+    let mut left = vec![(value, multiple)];
+    for _ in 0..MOST_SUMMANDS {
+        let Some((value, multiple)) = left.pop() else {
+            return Some(());
+        };
+        match graph.node(value) {
+            Node::Add(a, b) => left.extend([(b, multiple), (a, multiple)]),
+            Node::Sub(a, b) => left.extend([(b, -multiple), (a, multiple)]),
+            Node::Neg(a) => left.push((a, -multiple)),
+            _ => match multiples.iter_mut().find(|(known, _)| *known == value) {
+                Some((_, so_far)) => *so_far += multiple,
+                None => multiples.push((value, multiple)),
+            },
         }
-        Node::Sub(a, b) => {
-            add(graph, multiples, a, multiple);
-            add(graph, multiples, b, -multiple);
-        }
-        Node::Neg(a) => add(graph, multiples, a, -multiple),
-        _ => match multiples.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, so_far)) => *so_far += multiple,
-            None => multiples.push((value, multiple)),
-        },
     }
+    None
 }
 
 /// The largest number that divides all multiples, with the sign of the first; 1 if there are none.
@@ -242,6 +248,30 @@ mod tests {
         p.output("o", vec!["1".to_owned()], vec![value]);
         let p = p.with_sums_at_once();
         p.row_sums.iter().map(|&id| p.graph.node(id)).collect()
+    }
+
+    /// A square of squares has twice as many factors each time, and a sum of the last two sums nearly so many terms: such sums stay as
+    /// they are. Multiplied out they would take longer than anybody waits.
+    #[test]
+    fn sums_that_grow_with_each_step_stay() {
+        let (mut p, x, sum) = start();
+        let mut square = p.graph.mul(x, sum);
+        let (mut last, mut total) = (x, p.graph.mul(x, x));
+        for _ in 0..60 {
+            square = p.graph.mul(square, square);
+            (last, total) = (total, p.graph.add(last, total));
+        }
+        for summand in [square, total] {
+            let mut p = p.clone();
+            let value = p.row_sum(summand);
+            let found = summands(p, value);
+            assert!(
+                found
+                    .iter()
+                    .any(|node| matches!(node, Node::Mul(..) | Node::Add(..))),
+                "{found:?}"
+            );
+        }
     }
 
     #[test]

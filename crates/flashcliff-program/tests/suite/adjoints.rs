@@ -190,3 +190,22 @@ fn the_factor_of_a_path_product_comes_out_of_its_gradients() {
         }
     }
 }
+
+/// Forty squares in a row have as many factors as no memory holds. Their derivative where all of them are 1 is a power of 2.
+#[test]
+fn squares_of_squares_have_derivatives() {
+    let mut p = Program::new("squares", "o = x^(2^40)");
+    let mut value = p.input("x", vec!["1".to_owned()])[0];
+    for _ in 0..40 {
+        value = p.graph.mul(value, value);
+    }
+    p.output("o", vec!["1".to_owned()], vec![value]);
+    let data = Data {
+        inputs: vec![vec![1.0]; 2],
+        batch: 1,
+        channels: 1,
+        ..Data::default()
+    };
+    let found = evaluate(&differentiate(&p), &data, &RUN_TIME);
+    assert_eq!(found.outputs, [[2.0_f64.powi(40)]]);
+}

@@ -290,7 +290,8 @@ impl Operator {
         self.check_buffer("workspace", needed, workspace.len())?;
         let output = output.data_mut();
         // The other sizes of an empty tensor may be any numbers.
-        if output.is_empty() {
+        if self.is_empty(&dims) {
+            output.fill(T::default());
             return Ok(());
         }
         let outputs = &mut [Some(output)];
@@ -391,7 +392,7 @@ impl Operator {
             *data = grad.as_mut().map(TensorMut::data_mut);
         }
         let grads = &mut data[..self.inputs.len()];
-        if grad_output.data().is_empty() {
+        if self.is_empty(&dims) {
             let kept = usize::from(given.adds);
             let written = grads.iter_mut().skip(kept).flatten();
             written.for_each(|grad| grad.fill(T::default()));
@@ -485,11 +486,11 @@ impl Operator {
         shape::unify(self.name, &self.inputs, &self.outputs, shapes)
     }
 
-    /// Whether a run for such sizes has nothing to compute.
+    /// Whether a run for such sizes has nothing to compute: all outputs are empty, or sums over nothing.
     fn is_empty(&self, dims: &Dims) -> bool {
-        let mut sizes = self.output().sizes(dims);
-        let has_scalars = dims.scalar_channels > 0;
-        dims.batch == 0 || (!has_scalars && sizes.any(|size| size == 0))
+        let lanes = [dims.in_channels, dims.out_channels, dims.scalar_channels];
+        let is_empty = |output: &TensorSpec| output.sizes(dims).any(|size| size == 0);
+        dims.batch == 0 || lanes == [0; 3] || self.outputs.iter().all(is_empty)
     }
 
     pub(crate) fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {

@@ -1,7 +1,10 @@
 //! Operators with scalar channels beside the channels, or with one number for each row among their inputs and results: the norm of
 //! L-GATr-slim (arXiv 2512.17011), of vectors and scalars together, and products times a number of the row, beside scalars.
 
-use flashcliff::{Dim, Dims, Element, Error, Operator, Tensor, TensorSpec, Tier, threads};
+use flashcliff::program::Width;
+use flashcliff::{
+    Dim, Dims, Element, Error, Operator, ProgramOptions, Tensor, TensorSpec, Tier, threads,
+};
 use flashcliff_program::ir::{Argument, Data, Program, Returned, RunTime, evaluate};
 
 use crate::random::Random;
@@ -261,5 +264,108 @@ fn backward_passes_read_saved_sums() -> Result<(), Error> {
     for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
         assert!((got - want).abs() < 1e-13, "{got} {want}");
     }
+    Ok(())
+}
+
+fn one() -> Vec<String> {
+    vec!["1".to_owned()]
+}
+
+fn own(program: &Program) -> Result<Operator, Error> {
+    Operator::of("cl010".parse()?, program, &ProgramOptions::default())
+}
+
+/// `t = 2 s` beside `o = 3 x`, and the sum of all `x` of a row: where there are no scalars, `t` is empty and the others are not.
+#[test]
+fn a_first_result_without_elements_leaves_the_others() -> Result<(), Error> {
+    let mut p = Program::new("both", "t = 2 s, o = 3 x, u = sum x");
+    let x = p.input("x", one())[0];
+    let s = p.input_of(Width::Scalars, "s", one())[0];
+    let [two, three] = [2.0, 3.0].map(|number| p.graph.constant(number));
+    let (t, o) = (p.graph.mul(s, two), p.graph.mul(x, three));
+    p.output_of(Width::Scalars, "t", one(), vec![t]);
+    p.output("o", one(), vec![o]);
+    p.total("u", [Some(x), None]);
+    let got = results(&own(&p)?, [2, 2, 0], &[vec![1.0, 2.0, 3.0, 4.0], vec![]])?;
+    assert_eq!(got, [vec![], vec![3.0, 6.0, 9.0, 12.0], vec![3.0, 7.0]]);
+    Ok(())
+}
+
+/// Sums over the batch are zero where there are no rows, and gradients of their summands too.
+#[test]
+fn sums_over_no_rows_are_zero() -> Result<(), Error> {
+    let mut p = Program::new("sum", "sum over the batch of x w");
+    let x = p.input("x", one())[0];
+    let w = p.param("w", 1)[0];
+    let product = p.graph.mul(x, w);
+    p.sum("o", vec![product]);
+    let operator = own(&p)?;
+    let weights = [1.0_f32, 2.0];
+    let inputs = [
+        Tensor::new(&[], &[1, 0, 2])?,
+        Tensor::new(&weights, &[2, 1])?,
+    ];
+    let evaluation = operator.evaluate(&inputs)?;
+    assert_eq!(evaluation.output, [0.0, 0.0]);
+    let seed = Tensor::new(&weights, &[2, 1])?;
+    let gradients = operator.gradients(&inputs, &evaluation, seed)?;
+    assert_eq!(gradients, [vec![], vec![0.0, 0.0]]);
+    Ok(())
+}
+
+/// `u = n c` for `c` channels, and `t = 1` for each scalar: nothing reads the values of `x` and `s`, but their shapes.
+#[test]
+fn what_says_the_counts_is_read() -> Result<(), Error> {
+    let mut p = Program::new("counts", "u = sum n, t = 1");
+    let _ = p.input("x", one());
+    let _ = p.input("y", one());
+    let _ = p.input_of(Width::Scalars, "s", one());
+    let n = p.row_value("n");
+    let number = p.graph.constant(1.0);
+    p.total("u", [Some(n), None]);
+    p.output_of(Width::Scalars, "t", one(), vec![number]);
+    let (operator, reads) = own(&p)?.reading();
+    assert_eq!(reads, [true, false, true, true]);
+    let got = results(
+        &operator,
+        [1, 3, 2],
+        &[vec![0.0; 3], vec![0.0; 2], vec![5.0]],
+    )?;
+    assert_eq!(got, [vec![15.0], vec![1.0, 1.0]]);
+    Ok(())
+}
+
+/// The gradient of a total is one number for each row, also where it passes a cut of scalars.
+#[test]
+fn cuts_keep_their_lanes_in_derivatives() -> Result<(), Error> {
+    let mut p = Program::new("cut", "u = sum x + sum s t");
+    let x = p.input("x", one())[0];
+    let s = p.input_of(Width::Scalars, "s", one())[0];
+    let t = p.input_of(Width::Scalars, "t", one())[0];
+    let product = p.graph.mul(s, t);
+    let cut = p.cut(vec![product])[0];
+    // Nothing reads this one.
+    let _ = p.cut(vec![product]);
+    p.total("u", [Some(x), Some(cut)]);
+    let operator = own(&p)?;
+    for sizes in [[2, 7, 3], [2, 3, 19]] {
+        for operator in [&operator, &operator.gradient()?, &operator.tangent()?] {
+            let off = off(operator, sizes, 7)?;
+            assert!(off < 1e-7, "{}, {sizes:?}: {off:e}", operator.name());
+        }
+    }
+    let given = inputs::<f64>(&operator, [2, 2, 13], 3);
+    let shapes = [[1, 2, 2], [1, 2, 13], [1, 2, 13]];
+    let pairs = given.iter().zip(&shapes);
+    let tensors: Result<Vec<_>, Error> = pairs
+        .map(|(data, shape)| Tensor::new(data, shape))
+        .collect();
+    let tensors = tensors?;
+    let evaluation = operator.evaluate(&tensors)?;
+    let gradients = operator.gradients(&tensors, &evaluation, Tensor::new(&[1.0; 2], &[2])?)?;
+    assert_eq!(
+        gradients,
+        [vec![1.0; 4], given[2].clone(), given[1].clone()]
+    );
     Ok(())
 }

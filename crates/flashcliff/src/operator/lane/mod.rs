@@ -43,11 +43,17 @@ fn of_programs(gate: Gate) -> ir::Gate {
     }
 }
 
-/// Whether an argument of a program is needed: it is read, or it is the first tensor of lanes and no other one is read.
+/// Whether an argument of a program is needed: it is read, it is the first tensor of lanes and no other one is read, or
+/// its shape alone says how many channels of its width there are.
 fn is_needed(program: &ir::Program, argument: Argument) -> bool {
     let mut inputs = (0..program.inputs.len()).map(Argument::Input);
+    let says_count = |width| {
+        let first = program.reads_count_from(width);
+        first == Some(argument)
+    };
     program.reads(argument)
         || argument == Argument::Input(0) && !inputs.any(|input| program.reads(input))
+        || Width::ALL.into_iter().any(says_count)
 }
 
 /// The input whose components are these values, in order.
@@ -206,8 +212,8 @@ impl LaneOperator {
         self.with_program(self.program.made(Made::Selecting(wanted.to_vec()), make))
     }
 
-    /// Which arguments the program reads. If it reads no tensor of lanes, the first one counts as read, since its shape says how many lanes
-    /// there are.
+    /// Which arguments the program reads. If it reads no tensor of lanes, or none with the channels of a width that it needs, the first one
+    /// counts as read, since its shape says how many lanes there are.
     pub(super) fn reads(&self) -> Vec<bool> {
         let source = self.program.source();
         let is_read = |argument: &Argument| is_needed(source, *argument);
