@@ -5,6 +5,7 @@
 
 mod bodies;
 mod compiled;
+mod curves;
 mod data;
 mod edges;
 mod exports;
@@ -70,6 +71,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     ));
     let picture = format!("{RESULTS}/{}", Users::PICTURE);
     wanted.push((picture, Users::read(&results)?.picture()?));
+    let picture = format!("{RESULTS}/{}", curves::PICTURE);
+    wanted.push((picture, curves::draw(&results, training::WITH_CURVES)?));
     let sweep = Sweep::read(&results, sweep::GPU)?;
     for variant in sweep.variants() {
         let name = format!("{RESULTS}/{}", heat::name(&sweep, variant));

@@ -253,46 +253,43 @@ fn gradients_of_gradients_are_those_of_operators() {
     }
 }
 
+/// Transformers with products and joins, whose third derivatives have more tensors than kernels do.
+const HAS_PRODUCTS_WITH_JOINS: [&str; 2] =
+    ["Block", "GATr, with the mean of its inputs as reference"];
+
 /// The third derivative along three changes beside differences of the second.
 #[test]
 fn third_derivatives_are_those_of_differences() {
     if !keeps("third_derivatives_are_those_of_differences") {
         return;
     }
-    for case in cases(&[nodes::layers, nodes::steps]) {
+    let all = cases(&[nodes::layers, nodes::steps, nodes::transformers]).into_iter();
+    for case in all.filter(|case| !REFUSED.iter().any(|(name, _)| *name == case.name)) {
         let x = &case.vars[0].1;
         let [u, v, w] = [3.0, 4.0, 5.0].map(|phase| numbers(x.dims(), phase));
         let along = |of: &Tensor, change: &Tensor| {
-            let found = op::gradients(of, &[x]).unwrap();
-            dot(&found[0], change)
+            let found = op::gradients(of, &[x]);
+            found.map(|found| dot(&found[0], change))
         };
-        let second = || along(&along(&energy(&case), &u), &v);
-        let got = scalar(&along(&second(), &w));
+        let second = || along(&along(&energy(&case), &u).unwrap(), &v).unwrap();
+        let third = along(&second(), &w);
+        if HAS_PRODUCTS_WITH_JOINS.contains(&&*case.name) {
+            let text = third.unwrap_err().to_string();
+            assert!(
+                text.contains("kernels have room for 16"),
+                "{}: {text}",
+                case.name
+            );
+            continue;
+        }
+        let got = scalar(&third.unwrap());
         let want = difference(x, &w, 1e-5, || scalar(&second()));
         assert!(
-            (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-3,
+            (got - want).abs() <= 1e-7 * (1.0 + got.abs()) && got.abs() > 1e-4,
             "{}: {got}, {want}",
             case.name
         );
     }
-}
-
-/// The second derivative of attention is the last one, and the error names it.
-#[test]
-fn third_derivatives_of_attention_are_refused() {
-    if !keeps("third_derivatives_of_attention_are_refused") {
-        return;
-    }
-    let all = cases(&[nodes::transformers]);
-    let case = all.iter().find(|case| case.name == "L-GATr").unwrap();
-    let forces = op::gradients(&loss(case, 1), &[&case.vars[0].1]).unwrap();
-    let second = forces[0].sqr().unwrap().sum_all().unwrap();
-    let error = second.backward().unwrap_err().to_string();
-    assert!(
-        error.starts_with("block: head_norm_tangent gradient: ")
-            && error.contains("no second derivatives"),
-        "{error}"
-    );
 }
 
 /// The reference of an operator computes in f64 from its formula, as this test of candle does.

@@ -15,6 +15,9 @@ struct Training {
 /// The key of the runs at one budget with other settings.
 const TRIED: &str = "regression 3000/300, what was tried";
 
+/// The row whose validation errors are drawn.
+pub(super) const WITH_CURVES: &str = "csmpn-hulls 16384/131072/16";
+
 pub(super) fn section(results: &Path) -> Result<String, Error> {
     let training = Training {
         data: Data::read(results, "accuracy.json")?,
@@ -26,9 +29,9 @@ pub(super) fn section(results: &Path) -> Result<String, Error> {
 ## How accurate trained networks are
 
 Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws its own data, unless its command
-has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for gravity, nbody and nbody5d, makes their rows and the rows of networks with a name
+has `--data-seed`. `benches/peers/train_published.py PROGRAM RUN --commit HASH`, with `--device cuda` for csmpn-hulls, gravity, nbody and nbody5d, makes their rows and the rows of networks with a name
 after a comma: other networks than the published ones, for the same samples, steps and batches. Errors as reported
-are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, and for nbody those that CGENN
+are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), for gravity of GATr's README, for csmpn-hulls of CSMPN's paper, and for nbody those that CGENN
 and MVN report, on EGNN's data, whose files differ from machine to machine ([`bodies`](../crates/flashcliff-tasks/src/bodies.rs)). The column \"their code, run by
 us\" has validation errors of CGENN's own model, described below. Data: {file}. Machine:
 {machine}. Commands:
@@ -37,6 +40,10 @@ us\" has validation errors of CGENN's own model, described below. Data: {file}. 
 {commands}```
 
 {table}
+![Validation errors of csmpn-hulls by training steps](results/{picture})
+
+The run of csmpn-hulls was made on two GPUs, in two pieces by `--resume`. Its picture has the error of 4096 validation samples every 1024 steps.
+
 ### Reported errors beside their code, run by us
 
 CGENN's own models, losses and data of regression, trained on the CPU at the budgets that GLGENN's authors report for CGENN. The points of hulls are
@@ -71,6 +78,7 @@ validate on 100 samples, the default of GLGENN's data file:
         machine = training.machine()?,
         commands = training.commands()?,
         table = training.table()?,
+        picture = super::curves::PICTURE,
         missed = theirs.missed()?,
         reproduced = theirs.0.link(),
         repository = theirs.0.text("repository")?,
@@ -135,6 +143,7 @@ impl Training {
             "GLGENN, as reported",
             "GATr, as reported",
             "MVN, as reported",
+            "CSMPN, as reported",
             "s of training a seed",
         ]);
         for (name, task) in self.tasks()? {
@@ -174,6 +183,7 @@ impl Training {
                 of("GLGENN")?,
                 of("GATr")?,
                 of("MVN")?,
+                of("CSMPN")?,
                 seconds(&task)?,
             ]);
         }
