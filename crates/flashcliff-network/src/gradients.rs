@@ -104,8 +104,8 @@ impl Network {
     }
 
     /// Does the same as [`Self::gradients_by`] for the sum of several values, each with its gradient. A value may be
-    /// a gradient itself: networks of operators have derivatives of every order, [transformers](crate::tokens) up to
-    /// the fourth. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
+    /// a gradient itself: networks of operators have derivatives of every order, [transformers](crate::tokens) two or
+    /// more. Forces are the gradient of an energy, and a loss of both is trained by the gradient of their sum:
     ///
     /// ```
     /// use flashcliff::{Algebra, Dtype, ProductKind, Signature, ops};

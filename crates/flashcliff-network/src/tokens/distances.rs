@@ -269,7 +269,7 @@ impl Distances {
         let (rows, tokens) = (given.chunk.rows(), self.tokens(given));
         let (slots, points) = (self.slots(), self.points());
         let (last, len) = (self.components() - 1, self.len());
-        // What is no feature is the last component of tokens.
+        // Blades without features are the last component of tokens.
         let mut of: Vec<Buffer<T>> = tokens.iter().map(|own| Buffer::take(own.len())).collect();
         of[..last].iter_mut().for_each(|of| of.fill(T::default()));
         of[last].copy_from_slice(g);

@@ -5,7 +5,7 @@
 //! jets is the derivative of the function along all directions.
 //!
 //! The gradients of that derivative are the components of the gradient of the function at jets, for a gradient of its
-//! result that is no jet: by component `s` of an input it is component `2^n - 1 - s`, of the other directions.
+//! result that does not change: by component `s` of an input it is component `2^n - 1 - s`, of the other directions.
 
 use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 

@@ -11,7 +11,7 @@
 //! P_s = Σ_{a ⊆ s∖i} P_a (S_{s∖a} - R_{s∖a}),   R_b = Σ_j Σ_{a ⊆ b∖i} P_a S_{b∖a},   O = P V
 //! ```
 //!
-//! The gradients are the components of the backward pass of jets, with a gradient `G` of the result that is no jet:
+//! The gradients are the components of the backward pass of jets, with a gradient `G` of the result that does not change:
 //!
 //! ```text
 //! E_s = G V_sᵀ,   D_s = Σ_j (P E)_s,   Z = P (E - D)

@@ -375,9 +375,9 @@ class LoadedNetwork:
 def load_network(path: str | os.PathLike[str]) -> LoadedNetwork:
     """The network of a file of :func:`flashcliff.save_network`, as a function of JAX.
 
-    It works within ``jax.jit``, with the derivatives that the network has, in both modes: of transformers at least the first three, of networks
-    of operators every order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a ragged batch. Its
-    weights are a dictionary, ``parameters``, and the first argument of a call.
+    It works within ``jax.jit``, with the derivatives that the network has, in both modes: of transformers at least the first two, of
+    networks of operators every order. A batch by ``jax.vmap`` is a loop; batches of a network are its samples, or the sequences of a
+    ragged batch. Its weights are a dictionary, ``parameters``, and the first argument of a call.
 
     Args:
         path: the file.

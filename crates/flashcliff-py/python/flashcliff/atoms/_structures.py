@@ -257,7 +257,7 @@ class Structures:
 
 
 def check_structures(given: Any) -> None:
-    """Raises for what is no batch of structures."""
+    """Raises unless it is a batch of structures."""
     if not isinstance(given, Structures):
         raise TypeError(
             f"structures: expected flashcliff.atoms.Structures, got {type(given).__name__}"

@@ -1,7 +1,7 @@
 // Functions of jets in rows, compiled for each number of directions when they are first used. A jet along n directions is a polynomial
-// in n numbers whose squares are 0: component `s` belongs to the product of those of a set of directions, the bits of `s`. `T` is float
-// or double, and `N` the number of components. The last component of a result is its derivative along all directions; the gradient by
-// component `s` is component `N - 1 - s` of the gradient of jets.
+// in n numbers whose squares are 0: component `s` belongs to the product of the numbers of a set of directions, the bits of `s`. `T` is
+// float or double, and `N` the number of components. The last component of a result is its derivative along all directions; the
+// gradient by component `s` is component `N - 1 - s` of the gradient of jets.
 
 template <class T, int N>
 struct Jet {
@@ -92,7 +92,7 @@ __device__ Jet<T, N> warp_sum(Jet<T, N> a) {
 // Walks the subsets of a set. Tables of scores and shares have `rows` and `keys` for each component, `apart` elements apart.
 #define FOR_EACH_SUBSET(own, of) for (int own = (of), own##_goes_on = 1; own##_goes_on; own##_goes_on = own > 0, own = (own - 1) & (of))
 
-// The components of shares after the first, from those of scores. With the last direction i of a set s and scores S, the component is
+// The components of shares after the first, from components of scores. With the last direction i of a set s and scores S, the component is
 // the sum over subsets a without i of P_a (S_{s - a} - R_{s - a}), where R is the sum over keys of what P S has without i in P.
 template <class T, int N>
 __global__ void jet_softmax(T *shares, const T *scores, Index rows, Index keys, Index apart) {
@@ -118,7 +118,7 @@ __global__ void jet_softmax(T *shares, const T *scores, Index rows, Index keys, 
   }
 }
 
-// The components of the gradients of scores from those of shares, which they replace: P (E - D) with the sums D of P E over keys.
+// The components of the gradients of scores from the gradients of shares, which they replace: P (E - D) with the sums D of P E over keys.
 template <class T, int N>
 __global__ void jet_softmax_gradient(const T *shares, T *slopes, Index rows, Index keys, Index apart) {
   FOR_EACH_ROW(row, rows) {
@@ -346,7 +346,7 @@ __global__ void point_features_gradient(const T *x, const T *logarithms, const T
   FOR_EACH(at, rows * each) {
     const Index row = at / each, own = at % each;
     const T *from = g + row * width;
-    // What is no feature is the last component of tokens.
+    // Blades without features are the last component of tokens.
     const auto pass = [&](Index blade, Index column, T gradient) {
       if (to == nullptr) return;
 #pragma unroll
