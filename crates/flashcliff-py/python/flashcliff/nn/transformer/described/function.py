@@ -15,7 +15,7 @@ from .... import _core
 from ...._ops import doors, native
 from ..again import again
 from ..geometry import without_autocast
-from .call import Call, Maybe, Rows
+from .call import Call, Maybe, Rows, Types
 from .draws import drawing
 from .graphs import MessageCall
 
