@@ -205,43 +205,72 @@ impl Lowering<'_> {
 
     /// The place of a value where it is used.
     fn operand(&mut self, id: Id) -> Place {
-        let variable = self.values.variable(id);
-        if self.values.is_named(id) {
-            self.write_down(variable);
-        }
-        match self.places.get(&variable) {
-            Some(&place) => place,
-            None => {
-                let place = self.expression(id);
-                self.places.insert(id, place);
-                place
+        // Values that are used once may be nested as deep as a program is long: no recursion.
+        let mut pending = vec![(id, 0)];
+        while let Some((own, at)) = pending.pop() {
+            let variable = self.values.variable(own);
+            if at == 0 {
+                if self.values.is_named(own) {
+                    self.write_down(variable);
+                }
+                if self.places.contains_key(&variable) {
+                    continue;
+                }
+            }
+            match self.operands(own).get(at) {
+                Some(&next) => pending.extend([(own, at + 1), (next, 0)]),
+                None => {
+                    let place = self.compute(own);
+                    self.places.insert(own, place);
+                }
             }
         }
+        self.places[&self.values.variable(id)]
     }
 
     /// Computes a value into a register.
     fn expression(&mut self, id: Id) -> Place {
-        let node = self.body.graph.node(id);
-        if let Some((fusion, product, other)) = self.values.fusion(id)
-            && let Node::Mul(a, b) = self.body.graph.node(product)
-        {
-            let (a, b, other) = (self.operand(a), self.operand(b), self.operand(other));
-            let to = self.register();
-            let is_negative = fusion == Fusion::NegMulAdd;
-            self.each.push(match fusion {
-                Fusion::MulSub => Draft::MulSub(to, a, b, other),
-                Fusion::MulAdd | Fusion::NegMulAdd => {
-                    let term = Term { is_negative, a, b };
-                    Draft::Sum(to, Start::Value(other), vec![term])
-                }
-            });
-            return to;
-        }
-        for operand in node.operands() {
+        for operand in self.operands(id) {
             self.operand(operand);
         }
+        self.compute(id)
+    }
+
+    /// The product of two values in a sum with a third, if a value is that.
+    fn fused(&self, id: Id) -> Option<(Fusion, [Id; 3])> {
+        let (fusion, product, other) = self.values.fusion(id)?;
+        match self.body.graph.node(product) {
+            Node::Mul(a, b) => Some((fusion, [a, b, other])),
+            _ => None,
+        }
+    }
+
+    /// The values that a value is computed from.
+    fn operands(&self, id: Id) -> Vec<Id> {
+        match self.fused(id) {
+            Some((_, operands)) => operands.to_vec(),
+            None => self.body.graph.node(id).operands().collect(),
+        }
+    }
+
+    /// Computes a value, whose operands have places, into a register.
+    fn compute(&mut self, id: Id) -> Place {
         let to = self.register();
-        let draft = self.plain(node, to);
+        let draft = match self.fused(id) {
+            None => self.plain(self.body.graph.node(id), to),
+            Some((fusion, operands)) => {
+                let at = |id: Id| self.places[&self.values.variable(id)];
+                let [a, b, other] = operands.map(at);
+                let is_negative = fusion == Fusion::NegMulAdd;
+                match fusion {
+                    Fusion::MulSub => Draft::MulSub(to, a, b, other),
+                    Fusion::MulAdd | Fusion::NegMulAdd => {
+                        let term = Term { is_negative, a, b };
+                        Draft::Sum(to, Start::Value(other), vec![term])
+                    }
+                }
+            }
+        };
         self.each.push(draft);
         to
     }

@@ -5,7 +5,7 @@ use flashcliff::program::Width;
 use flashcliff::{
     Dim, Dims, Element, Error, Operator, ProgramOptions, Tensor, TensorSpec, Tier, threads,
 };
-use flashcliff_program::ir::{Argument, Data, Program, Returned, RunTime, evaluate};
+use flashcliff_program::ir::{Argument, Data, Function, Program, Returned, RunTime, evaluate};
 
 use crate::random::Random;
 use crate::{of_rows, slim_norm};
@@ -367,5 +367,25 @@ fn cuts_keep_their_lanes_in_derivatives() -> Result<(), Error> {
         gradients,
         [vec![1.0; 4], given[2].clone(), given[1].clone()]
     );
+    Ok(())
+}
+
+/// Steps `v = sqrt(v / 2) + x`, each of which the next one reads once.
+#[test]
+fn long_programs_do_not_fill_the_stack() -> Result<(), Error> {
+    let mut p = Program::new("long", "v = sqrt(v / 2) + x, many times");
+    let x = p.input("x", one())[0];
+    let mut v = x;
+    let half = p.graph.constant(0.5);
+    for _ in 0..40_000 {
+        let part = p.graph.mul(v, half);
+        let root = p.graph.call(Function::Sqrt, part);
+        v = p.graph.add(root, x);
+    }
+    p.output("o", one(), vec![v]);
+    let got = results(&own(&p)?, [1, 1, 0], &[vec![1.0]])?;
+    // v = 1 + sqrt(v / 2).
+    let v: f64 = got[0][0];
+    assert!((v - 1.0 - (0.5 * v).sqrt()).abs() < 1e-6, "{v}");
     Ok(())
 }

@@ -23,15 +23,25 @@ class _Kept(NamedTuple):
 
     parameters: tuple[weakref.ref[Tensor], ...]
     versions: tuple[tuple[int, int], ...]
+    copies: tuple[Tensor, ...] | None
+    """The numbers of parameters on the CPU."""
     options: Hashable
     kernel: Tensor
+
+    def holds(self, parameters: Sequence[Tensor], options: Hashable) -> bool:
+        """Whether the kernel is what would be made of some parameters now."""
+        if self.options != options or self.versions != _versions(parameters):
+            return False
+        if not all(ref() is p for ref, p in zip(self.parameters, parameters, strict=True)):
+            return False
+        return self.copies is None or all(map(torch.equal, self.copies, parameters))
 
 
 class KeptKernel:
     """The kernel of the last call that needed no gradient of the parameters.
 
-    The version counters of parameters say whether it still holds. PyTorch does not count writes through ``parameter.data``, so
-    :meth:`forget` is there, which ``train()`` and ``eval()`` call.
+    On the CPU the numbers of parameters say whether it still holds. On a GPU, where a comparison would wait, version counters do. PyTorch
+    does not count writes through ``parameter.data``, so :meth:`forget` is there, which ``train()`` and ``eval()`` call.
     """
 
     def __init__(self) -> None:
@@ -54,18 +64,15 @@ class KeptKernel:
         if not _can_be_kept(parameters):
             return make()
         options = options, _stream(parameters[0])
-        versions = tuple((p._version, p.data_ptr()) for p in parameters)
         last = self._last
-        if (
-            last is not None
-            and last.versions == versions
-            and last.options == options
-            and all(ref() is p for ref, p in zip(last.parameters, parameters, strict=True))
-        ):
+        if last is not None and last.holds(parameters, options):
             return last.kernel
         with for_later_calls():
             kernel = make()
-        self._last = _Kept(tuple(map(weakref.ref, parameters)), versions, options, kernel)
+            on_cpu = all(p.is_cpu for p in parameters)
+            copies = tuple(p.detach().clone() for p in parameters) if on_cpu else None
+        of = tuple(map(weakref.ref, parameters)), _versions(parameters), copies
+        self._last = _Kept(*of, options, kernel)
         return kernel
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptKernel:
@@ -111,6 +118,9 @@ class KernelLayer(torch.nn.Module):
             with turned_off(device):
                 return self.kernel().to(dtype).contiguous(memory_format=memory_format)
 
+        # Loops of training write to parameters in ways that PyTorch does not count.
+        if self.training and device != "cpu":
+            return make()
         return self._kept.of(parameters, (dtype, memory_format), make)
 
 
@@ -128,6 +138,10 @@ def _can_be_kept(parameters: Sequence[Tensor]) -> bool:
         return False
     # Replays of a CUDA graph must read what the parameters are then.
     return not (parameters[0].is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _versions(parameters: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
+    return tuple((p._version, p.data_ptr()) for p in parameters)
 
 
 def _stream(like: Tensor) -> int:
