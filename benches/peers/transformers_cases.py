@@ -26,6 +26,12 @@ def gatr_net(package, blocks=10):
     return package.GATr(1, 1, 16, 1, 1, 128, attention, mlp, num_blocks=blocks)
 
 
+def wide_gatr_net(package):
+    """GATr of 8 blocks of 24 multivector and 96 scalar channels, 8 heads."""
+    attention, mlp = package.SelfAttentionConfig(), package.MLPConfig()
+    return package.GATr(1, 1, 24, 1, 1, 96, attention, mlp, num_blocks=8)
+
+
 def lgatr_net(package, size=0, blocks=None):
     """L-GATr of a size of the tagging guide: 8 heads and MLP ratio 2; size 0 has 8 blocks of 16 multivector and 64
     scalar channels, size 1 has 12 blocks of 32 and 128."""

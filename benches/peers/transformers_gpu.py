@@ -67,6 +67,7 @@ from transformers_cases import (
     tagger_net,
     together,
     versions,
+    wide_gatr_net,
 )
 from transformers_profile import profile
 
@@ -116,6 +117,8 @@ USERS = {
     "amplitudes-1024x6": ("lgatr", amplitudes_net, (1024, 6)),
     "gatr-64x4": ("gatr", gatr_net, (64, 4)),
     "arteries-1x2000": ("gatr", arteries_net, (1, 2000)),
+    "gatr-wide-7x333": ("gatr", wide_gatr_net, (7, 333)),
+    "gatr-1x1500": ("gatr", gatr_net, (1, 1500)),
 }
 QUICK = {
     "gatr-2x5": ("gatr", tiny_gatr, (2, 5)),
