@@ -40,8 +40,8 @@ LONG = 100_000
 RESULTS = pathlib.Path(__file__).parents[1] / "results" / "accuracy.json"
 
 
-def command(of, given, seed):
-    task, _, options = RUNS[of]
+def command(given, seed):
+    task, _, options = RUNS[given.of]
     words = ["train", task]
     if given.device.startswith("cuda"):
         words += ["--device", given.device, "--capture", "on"]
@@ -55,7 +55,7 @@ def run(program, words, out):
 
 
 def finished(of, out):
-    """What a run says that ended, perhaps in pieces by --resume."""
+    """The metrics of a run that ended, perhaps in pieces by --resume."""
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     settings = metrics["settings"]
     task, row, _ = RUNS[of]
@@ -87,7 +87,7 @@ def row(runs, given):
     units = "errors" if RUNS[given.of][0] == "regression" else "errors_in_target_units"
     errors = {name: [found[units][name] for found in runs] for name in ("validation", "test", "best_test")}
     made = {
-        "command": " ".join(["flashcliff", *command(given.of, given, "SEED")]),
+        "command": " ".join(["flashcliff", *command(given, "SEED")]),
         "gpu": given.gpu or gpu(given.device),
         "commits": [given.commit] * len(runs),
         "seeds": given.seeds,
@@ -127,7 +127,7 @@ def main():
         for at, seed in enumerate(given.seeds):
             out = given.finished[at] if given.finished else pathlib.Path(folder) / "run"
             if not given.finished:
-                run(given.program, command(given.of, given, seed), out)
+                run(given.program, command(given, seed), out)
             runs.append(finished(given.of, out))
             if runs[-1]["settings"]["seed"] != seed:
                 sys.exit(f"{out}: expected seed {seed}, got {runs[-1]['settings']['seed']}")

@@ -58,7 +58,7 @@ pub(crate) enum Command {
 /// Reads a whole number from 1 on, in a type that has no zero.
 ///
 /// # Errors
-/// What was expected, and what came.
+/// The words of an error: what was expected, and what came.
 pub(crate) fn from_one<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
     text.parse().map_err(|error: N::Err| match error.kind() {
         IntErrorKind::PosOverflow => format!("expected a smaller number, got `{text}`"),

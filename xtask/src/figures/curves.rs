@@ -35,38 +35,34 @@ pub(super) fn draw(results: &Path, row: &str) -> Result<String, Error> {
     let errors = all.map(|point| point[1]).chain(of_levels);
     let errors = Axis::of(errors, BEFORE[1] + AREA[1], -AREA[1]);
     let mut body = String::new();
-    let [right, bottom] = [BEFORE[0] + AREA[0], BEFORE[1] + AREA[1]];
+    let [left, top] = BEFORE;
+    let [right, bottom] = [left + AREA[0], top + AREA[1]];
     for power in errors.powers() {
         let y = errors.place(10_f64.powi(power));
-        writeln!(
-            body,
-            "<path class=\"l\" d=\"M{} {y:.1}H{right}\"/><text class=\"e\" x=\"{}\" y=\"{:.1}\">1e{power}</text>",
-            BEFORE[0],
-            BEFORE[0] - 6.0,
-            y + 4.0
-        )
-        .ok();
+        let line = format!("M{left} {y:.1}H{right}");
+        named(
+            &mut body,
+            ["l", &line],
+            "e",
+            [left - 6.0, y + 4.0],
+            &format!("1e{power}"),
+        );
     }
     for power in steps.powers() {
         let x = steps.place(10_f64.powi(power));
-        writeln!(
-            body,
-            "<path class=\"l\" d=\"M{x:.1} {}V{bottom}\"/><text class=\"m\" x=\"{x:.1}\" y=\"{}\">1e{power}</text>",
-            BEFORE[1],
-            bottom + 16.0
-        )
-        .ok();
+        let line = format!("M{x:.1} {top}V{bottom}");
+        named(
+            &mut body,
+            ["l", &line],
+            "m",
+            [x, bottom + 16.0],
+            &format!("1e{power}"),
+        );
     }
     for (method, error) in &levels {
         let y = errors.place(*error);
-        writeln!(
-            body,
-            "<path class=\"p\" d=\"M{} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\">{method}</text>",
-            BEFORE[0],
-            BEFORE[0] + 4.0,
-            y - 3.0
-        )
-        .ok();
+        let line = format!("M{left} {y:.1}H{right}");
+        named(&mut body, ["p", &line], "n", [left + 4.0, y - 3.0], method);
     }
     for curve in &curves {
         let points = curve
@@ -91,6 +87,15 @@ pub(super) fn draw(results: &Path, row: &str) -> Result<String, Error> {
         middle = BEFORE[0] + AREA[0] / 2.0,
         below = bottom + 36.0,
     ))
+}
+
+/// Adds a line of a class, and a text of a class at a place.
+fn named(body: &mut String, [class, line]: [&str; 2], of_text: &str, [x, y]: [f64; 2], text: &str) {
+    writeln!(
+        body,
+        "<path class=\"{class}\" d=\"{line}\"/><text class=\"{of_text}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+    )
+    .ok();
 }
 
 /// The curves of a row, one for each seed.

@@ -54,7 +54,7 @@ fn references(data: &Data) -> Result<Vec<(&'static str, &'static str, &'static s
     Ok(all.filter(|(name, ..)| rows.find(name).is_some()).collect())
 }
 
-/// What stands beside the operators, in words.
+/// The names of the rows beside the operators, in words.
 fn beside(data: &Data) -> Result<String, Error> {
     let references = references(data)?;
     let names = references.iter().map(|(_, _, name)| format!("`{name}`"));

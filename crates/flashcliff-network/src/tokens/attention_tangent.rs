@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use flashcliff::attention::{self as core, AttentionGradients, AttentionTangents};
 
-use super::jet::MOST_DIRECTIONS;
+use super::jet::along_one_more;
 use super::step::{Given, Gradients};
 use super::{Attention, Channels};
 use crate::scratch::Buffer;
@@ -18,8 +18,8 @@ use crate::{Error, Number};
 #[derive(Clone, Debug)]
 pub struct AttentionTangent {
     pub(crate) attention: Attention,
-    /// The directions, at least one.
-    pub(crate) directions: u32,
+    /// The components of tokens: `2^n` of the derivative along `n` directions, at least two.
+    pub(crate) components: usize,
 }
 
 impl AttentionTangent {
@@ -29,28 +29,23 @@ impl AttentionTangent {
         let is_plain = attention.head.points.is_none() && !attention.geometry.head_norm;
         is_plain.then_some(Self {
             attention,
-            directions: 1,
+            components: 2,
         })
     }
 
     /// The derivative along one more direction; `None` if there are as many as a step has.
     pub(crate) fn derivative(&self) -> Option<Self> {
-        ((self.directions as usize) < MOST_DIRECTIONS).then(|| Self {
-            directions: self.directions + 1,
+        along_one_more(self.components).map(|components| Self {
+            components,
             ..self.clone()
         })
-    }
-
-    /// How many times the channels are there.
-    pub(crate) fn components(&self) -> usize {
-        1 << self.directions
     }
 
     /// The channels of the inputs.
     pub(crate) fn sides(&self) -> Vec<Channels> {
         let sides = self.attention.sides().into_iter();
         sides
-            .map(|channels| channels.times(self.components()))
+            .map(|channels| channels.times(self.components))
             .collect()
     }
 
@@ -61,9 +56,9 @@ impl AttentionTangent {
         let mut part = |x: &[T]| match sides.next() {
             Some((side, rows)) => {
                 let layout = self.attention.layout(rows, side);
-                layout.runs_of_channels(x, self.components())
+                layout.runs_of_channels(x, self.components)
             }
-            None => (0..self.components()).map(|_| Buffer::take(0)).collect(),
+            None => (0..self.components).map(|_| Buffer::take(0)).collect(),
         };
         let (x, other) = (part(given.x), part(given.other));
         x.into_iter().zip(other).map(<[_; 2]>::from).collect()
@@ -170,7 +165,7 @@ impl AttentionTangent {
                     .read_features(side, &[], of, &mut own, &mut [])?;
                 each.push(own);
             }
-            let channels = side.channels.times(self.components());
+            let channels = side.channels.times(self.components);
             let layout = self.attention.layout(side.rows(), channels);
             layout.join_runs(&each, to);
         }

@@ -8,7 +8,7 @@ use super::Channels;
 use super::attention::Attention;
 use super::chunk::Layout;
 use super::features::{EPS, Part, Points};
-use super::jet::{Jet, MOST_DIRECTIONS, with_components};
+use super::jet::{Jet, along_one_more, with_components};
 use super::step::{Given, Gradients, ParametersMut};
 use crate::Number;
 use crate::scratch::Buffer;
@@ -20,8 +20,8 @@ pub struct Distances {
     pub(crate) attention: Attention,
     /// The input.
     pub(crate) side: usize,
-    /// The directions of the derivative.
-    pub(crate) directions: u32,
+    /// The components of tokens: one of the step itself, `2^n` of its derivative along `n` directions.
+    pub(crate) components: usize,
 }
 
 /// What a multivector channel is a part of.
@@ -124,21 +124,21 @@ impl Distances {
         Self {
             attention,
             side,
-            directions: 0,
+            components: 1,
         }
     }
 
     /// The derivative along one more direction; `None` if there are as many as a step has.
     pub(crate) fn derivative(&self) -> Option<Self> {
-        ((self.directions as usize) < MOST_DIRECTIONS).then(|| Self {
-            directions: self.directions + 1,
+        along_one_more(self.components).map(|components| Self {
+            components,
             ..self.clone()
         })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self.directions {
-            0 => "distances",
+        match self.components {
+            1 => "distances",
             _ => "distances_tangent",
         }
     }
@@ -159,13 +159,8 @@ impl Distances {
         self.attention.sides()[self.side]
     }
 
-    /// How many times the channels and the logarithms are there.
-    pub(crate) fn components(&self) -> usize {
-        1 << self.directions
-    }
-
     pub(crate) fn input(&self) -> Channels {
-        self.channels().times(self.components())
+        self.channels().times(self.components)
     }
 
     /// The logarithms of weights that the step reads. Keys have none.
@@ -177,7 +172,7 @@ impl Distances {
     }
 
     pub(crate) fn parameter_len(&self) -> usize {
-        self.components() * self.len()
+        self.components * self.len()
     }
 
     /// The multivector channels of the input.
@@ -249,14 +244,14 @@ impl Distances {
     /// The components of tokens.
     fn tokens<T: Number>(&self, given: &Given<'_, T>) -> Vec<Buffer<T>> {
         let layout = self.layout(given.chunk.rows(), self.input());
-        layout.runs_of_channels(given.x, self.components())
+        layout.runs_of_channels(given.x, self.components)
     }
 
     pub(crate) fn forward<T: Number>(&self, given: &Given<'_, T>, y: &mut [T]) {
         let (tokens, slots) = (self.tokens(given), self.slots());
         let read = (&tokens[..], given.parameters.joined());
-        y.copy_from_slice(&tokens[self.components() - 1]);
-        with_components!(self.directions, N => {
+        y.copy_from_slice(&tokens[self.components - 1]);
+        with_components!(self.components, N => {
             self.for_each_point::<T, N>(given.chunk.rows(), read, |place, _, point| {
                 for (&slot, feature) in slots.iter().zip(point.features()) {
                     y[place(slot)] = feature.0[Jet::<T, N>::LAST];
@@ -268,7 +263,7 @@ impl Distances {
     pub(crate) fn backward<T: Number>(&self, given: &Given<'_, T>, g: &[T], to: Gradients<'_, T>) {
         let (rows, tokens) = (given.chunk.rows(), self.tokens(given));
         let (slots, points) = (self.slots(), self.points());
-        let (last, len) = (self.components() - 1, self.len());
+        let (last, len) = (self.components - 1, self.len());
         // Blades without features are the last component of tokens.
         let mut of: Vec<Buffer<T>> = tokens.iter().map(|own| Buffer::take(own.len())).collect();
         of[..last].iter_mut().for_each(|of| of.fill(T::default()));
@@ -277,7 +272,7 @@ impl Distances {
         let of_logarithms = to.parameters.map_or(&mut none[..], ParametersMut::joined);
         of_logarithms.fill(T::default());
         let read = (&tokens[..], given.parameters.joined());
-        with_components!(self.directions, N => {
+        with_components!(self.components, N => {
             self.for_each_point::<T, N>(rows, read, |place, weight, point| {
                 let mut given = [Jet::default(); MOST];
                 for (&slot, given) in slots.iter().zip(&mut given) {

@@ -14,7 +14,7 @@
 use super::attention::passes::Side;
 use super::attention::{Attention, Place};
 use super::chunk::Layout;
-use super::jet::{Jet, MOST_DIRECTIONS, with_components};
+use super::jet::{Jet, along_one_more, with_components};
 use super::step::{Given, Gradients};
 use super::{Channels, joint, norm, number};
 use crate::scratch::Buffer;
@@ -28,8 +28,8 @@ pub struct HeadNorm {
     pub(crate) attention: Attention,
     /// The input.
     pub(crate) side: usize,
-    /// The directions of the derivative.
-    pub(crate) directions: u32,
+    /// The components of tokens: one of the step itself, `2^n` of its derivative along `n` directions.
+    pub(crate) components: usize,
 }
 
 /// A norm of a group of numbers.
@@ -174,28 +174,23 @@ impl HeadNorm {
         Self {
             attention,
             side,
-            directions: 0,
+            components: 1,
         }
     }
 
     /// The derivative along one more direction; `None` if there are as many as a step has.
     pub(crate) fn derivative(&self) -> Option<Self> {
-        ((self.directions as usize) < MOST_DIRECTIONS).then(|| Self {
-            directions: self.directions + 1,
+        along_one_more(self.components).map(|components| Self {
+            components,
             ..self.clone()
         })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self.directions {
-            0 => "head_norm",
+        match self.components {
+            1 => "head_norm",
             _ => "head_norm_tangent",
         }
-    }
-
-    /// How many times the channels are there.
-    pub(crate) fn components(&self) -> usize {
-        1 << self.directions
     }
 
     /// The channels of the result.
@@ -204,7 +199,7 @@ impl HeadNorm {
     }
 
     pub(crate) fn input(&self) -> Channels {
-        self.channels().times(self.components())
+        self.channels().times(self.components)
     }
 
     fn seen<'a, T>(&self, given: &Given<'a, T>) -> Side<'a, T> {
@@ -296,16 +291,14 @@ impl HeadNorm {
         given: &Given<'_, T>,
         y: &mut [T],
     ) -> Result<(), Error> {
-        if self.directions == 0 {
+        if self.components == 1 {
             let normed = self.attention.normalised(&self.seen(given))?;
             y.copy_from_slice(&normed);
             return Ok(());
         }
         let rows = given.chunk.rows();
-        let x = self
-            .layout(rows)
-            .runs_of_channels(given.x, self.components());
-        with_components!(self.directions, N => self.for_each_group(rows, |group| {
+        let x = self.layout(rows).runs_of_channels(given.x, self.components);
+        with_components!(self.components, N => self.for_each_group(rows, |group| {
             let normed = Normed::<T, N>::new(group, &x);
             for (at, own) in group.elements().zip(normed.forward()) {
                 y[at] = own;
@@ -321,13 +314,13 @@ impl HeadNorm {
         to: Gradients<'_, T>,
     ) -> Result<(), Error> {
         let Some(to) = to.x else { return Ok(()) };
-        if self.directions == 0 {
+        if self.components == 1 {
             return self.attention.normalised_gradient(&self.seen(given), g, to);
         }
         let (rows, layout) = (given.chunk.rows(), self.layout(given.chunk.rows()));
-        let x = layout.runs_of_channels(given.x, self.components());
+        let x = layout.runs_of_channels(given.x, self.components);
         let mut of: Vec<_> = x.iter().map(|x| Buffer::take(x.len())).collect();
-        with_components!(self.directions, N => self.for_each_group(rows, |group| {
+        with_components!(self.components, N => self.for_each_group(rows, |group| {
             let mut g: Vec<_> = group.elements().map(|at| Jet::of(g[at])).collect();
             group.centre(&mut g);
             let found = Normed::<T, N>::new(group, &x).backward(&g);

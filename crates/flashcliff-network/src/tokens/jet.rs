@@ -12,22 +12,33 @@ use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 use super::number;
 use crate::Number;
 
-/// The most directions of a step: it has derivatives up to one order more.
-pub(crate) const MOST_DIRECTIONS: usize = flashcliff::attention::MOST_DIRECTIONS;
+/// The components along the most directions of a step, which has derivatives up to one order more.
+const MOST_COMPONENTS: usize = 1 << flashcliff::attention::MOST_DIRECTIONS;
 
-/// Calls a function with the number of components of a jet along so many directions.
+/// The components along one more direction than a jet has; `None` if it has the most.
+pub(crate) fn along_one_more(components: usize) -> Option<usize> {
+    (components < MOST_COMPONENTS).then_some(2 * components)
+}
+
+/// The subsets of a set, from the empty one on, with what is left of it.
+pub(crate) fn subsets(set: usize) -> impl Iterator<Item = (usize, usize)> {
+    let subsets = (0..=set).filter(move |own| own & !set == 0);
+    subsets.map(move |own| (own, set & !own))
+}
+
+/// Calls a function with a number of components as a constant.
 macro_rules! with_components {
-    ($directions:expr, $n:ident => $work:expr) => {
-        match $directions {
-            0 => {
+    ($components:expr, $n:ident => $work:expr) => {
+        match $components {
+            1 => {
                 const $n: usize = 1;
                 $work
             }
-            1 => {
+            2 => {
                 const $n: usize = 2;
                 $work
             }
-            2 => {
+            4 => {
                 const $n: usize = 4;
                 $work
             }
@@ -144,8 +155,8 @@ impl<T: Number, const N: usize> Mul for Jet<T, N> {
     fn mul(self, other: Self) -> Self {
         let mut product = Self::default();
         for (set, to) in product.0.iter_mut().enumerate() {
-            for own in (0..=set).filter(|own| own & !set == 0) {
-                *to += self.0[own] * other.0[set & !own];
+            for (own, others) in subsets(set) {
+                *to += self.0[own] * other.0[others];
             }
         }
         product

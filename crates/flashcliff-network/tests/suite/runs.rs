@@ -18,7 +18,7 @@ pub(crate) fn run<T: Number>(
     run_in(&mut Cpu::new(plan).unwrap(), plan, numbers, scales).unwrap()
 }
 
-/// The same in memory that may have run before, and that may refuse.
+/// The results of a plan in memory that may have run before, and that may refuse.
 pub(crate) fn run_in<T: Number>(
     memory: &mut Cpu<T>,
     plan: &Plan,

@@ -79,7 +79,7 @@ impl Twice {
 
     /// Compares elements of each second gradient with differences.
     ///
-    /// What is differenced is the sum of products of gradients and their changes.
+    /// The function of the differences is the sum of products of gradients and their changes.
     fn assert_differences(&self, rows: Rows, scales: Scales<'_>, each: usize) {
         let mut numbers = self.numbers(rows);
         let second = run(&self.second, [&numbers[0], &numbers[1]], scales);

@@ -205,27 +205,33 @@ impl Lowering<'_> {
 
     /// The place of a value where it is used.
     fn operand(&mut self, id: Id) -> Place {
+        if let Some(place) = self.place(id) {
+            return place;
+        }
         // Values that are used once may be nested as deep as a program is long: no recursion.
-        let mut pending = vec![(id, 0)];
-        while let Some((own, at)) = pending.pop() {
-            let variable = self.values.variable(own);
-            if at == 0 {
-                if self.values.is_named(own) {
-                    self.write_down(variable);
+        let mut pending = vec![(id, self.operands(id).into_iter())];
+        while let Some((own, left)) = pending.last_mut() {
+            if let Some(next) = left.next() {
+                if self.place(next).is_none() {
+                    pending.push((next, self.operands(next).into_iter()));
                 }
-                if self.places.contains_key(&variable) {
-                    continue;
-                }
+                continue;
             }
-            match self.operands(own).get(at) {
-                Some(&next) => pending.extend([(own, at + 1), (next, 0)]),
-                None => {
-                    let place = self.compute(own);
-                    self.places.insert(own, place);
-                }
-            }
+            let own = *own;
+            let place = self.compute(own);
+            self.places.insert(own, place);
+            pending.pop();
         }
         self.places[&self.values.variable(id)]
+    }
+
+    /// The place that a value has where it is used, after what waits of its sum.
+    fn place(&mut self, id: Id) -> Option<Place> {
+        let variable = self.values.variable(id);
+        if self.values.is_named(id) {
+            self.write_down(variable);
+        }
+        self.places.get(&variable).copied()
     }
 
     /// Computes a value into a register.

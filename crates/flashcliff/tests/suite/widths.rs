@@ -54,11 +54,19 @@ fn results<T: Element>(
     sizes: [usize; 3],
     inputs: &[Vec<T>],
 ) -> Result<Vec<Vec<T>>, Error> {
+    operator.results(&tensors(operator, sizes, inputs)?)
+}
+
+/// The inputs of an operator as tensors.
+fn tensors<'a, T: Element>(
+    operator: &Operator,
+    sizes: [usize; 3],
+    inputs: &'a [Vec<T>],
+) -> Result<Vec<Tensor<'a, T>>, Error> {
     let pairs = inputs.iter().zip(operator.inputs());
-    let tensors: Result<Vec<_>, Error> = pairs
+    pairs
         .map(|(data, spec)| Tensor::new(data, &spec.shape(&dims(sizes))))
-        .collect();
-    operator.results(&tensors?)
+        .collect()
 }
 
 fn names(specs: &[TensorSpec]) -> String {
@@ -244,16 +252,7 @@ fn backward_passes_read_saved_sums() -> Result<(), Error> {
     let operator = of_rows::operator()?.selecting(&[false, false, true])?;
     let sizes = [3, 5, 7];
     let given = inputs::<f64>(&operator, sizes, 11);
-    let shapes: Vec<Vec<usize>> = operator
-        .inputs()
-        .iter()
-        .map(|spec| spec.shape(&dims(sizes)))
-        .collect();
-    let pairs = given.iter().zip(&shapes);
-    let tensors: Result<Vec<_>, Error> = pairs
-        .map(|(data, shape)| Tensor::new(data, shape))
-        .collect();
-    let tensors = tensors?;
+    let tensors = tensors(&operator, sizes, &given)?;
     let evaluation = operator.evaluate(&tensors)?;
     let seed = Random::new(2).reals(evaluation.output.len());
     let seed_tensor = Tensor::new(&seed, &evaluation.output_shape)?;
@@ -354,13 +353,9 @@ fn cuts_keep_their_lanes_in_derivatives() -> Result<(), Error> {
             assert!(off < 1e-7, "{}, {sizes:?}: {off:e}", operator.name());
         }
     }
-    let given = inputs::<f64>(&operator, [2, 2, 13], 3);
-    let shapes = [[1, 2, 2], [1, 2, 13], [1, 2, 13]];
-    let pairs = given.iter().zip(&shapes);
-    let tensors: Result<Vec<_>, Error> = pairs
-        .map(|(data, shape)| Tensor::new(data, shape))
-        .collect();
-    let tensors = tensors?;
+    let sizes = [2, 2, 13];
+    let given = inputs::<f64>(&operator, sizes, 3);
+    let tensors = tensors(&operator, sizes, &given)?;
     let evaluation = operator.evaluate(&tensors)?;
     let gradients = operator.gradients(&tensors, &evaluation, Tensor::new(&[1.0; 2], &[2])?)?;
     assert_eq!(

@@ -37,7 +37,7 @@ impl Distances {
         });
         let slots: Vec<i64> = step.slots().iter().map(|&slot| slot as i64).collect();
         Ok(Self {
-            jets: RowJets::new(device, sizes.dtype, step.directions)?,
+            jets: RowJets::new(device, sizes.dtype, step.components)?,
             units: constants.indices(&of_units.collect::<Vec<i64>>())?,
             slots: constants.indices(&slots)?,
             count: units.len(),

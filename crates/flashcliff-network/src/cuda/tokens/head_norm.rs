@@ -33,7 +33,7 @@ impl Tables {
     fn of(step: &tokens::HeadNorm) -> Self {
         let (own, blades) = (step.channels(), step.attention.head.blades);
         let scalars = blades * own.multivectors;
-        let count = step.components();
+        let count = step.components;
         let places = |at: usize| match at.checked_sub(scalars) {
             None => {
                 let (blade, column) = (at / own.multivectors, at % own.multivectors);
@@ -96,7 +96,7 @@ impl HeadNorm {
         let tables = Tables::of(step);
         let blades = step.attention.head.blades;
         Ok(Self {
-            jets: RowJets::new(device, sizes.dtype, step.directions)?,
+            jets: RowJets::new(device, sizes.dtype, step.components)?,
             count: tables.groups.len() / 4,
             groups: constants.indices(&tables.groups)?,
             units: constants.indices(&tables.units)?,

@@ -14,6 +14,7 @@ use super::{Given, Ready, Site, Sizes, To};
 use crate::Error;
 use crate::cuda::room::{ALIGNED, Room};
 use crate::tokens;
+use crate::tokens::jet::subsets;
 
 #[derive(Debug)]
 pub(super) struct AttentionTangent {
@@ -87,14 +88,13 @@ struct Parts {
 }
 
 impl Parts {
-    fn at(self, component: usize) -> CUdeviceptr {
-        let apart = self.bytes.next_multiple_of(ALIGNED);
-        self.first + (component * apart) as CUdeviceptr
+    /// The bytes from a part of so many bytes to the next.
+    fn apart(bytes: usize) -> usize {
+        bytes.next_multiple_of(ALIGNED)
     }
 
-    /// The bytes of so many parts of so many bytes.
-    fn room(components: usize, bytes: usize) -> usize {
-        components * bytes.next_multiple_of(ALIGNED)
+    fn at(self, component: usize) -> CUdeviceptr {
+        self.first + (component * Self::apart(self.bytes)) as CUdeviceptr
     }
 }
 
@@ -111,20 +111,13 @@ struct Shared {
     workspace: CUdeviceptr,
 }
 
-/// The subsets of a set, with what is left of it.
-fn subsets(set: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..=set)
-        .filter(move |own| own & !set == 0)
-        .map(move |own| (own, set & !own))
-}
-
 impl AttentionTangent {
     pub(super) fn new(
         step: &tokens::AttentionTangent,
         device: &Device,
         sizes: &Sizes,
     ) -> Result<Self, Error> {
-        let (own, components) = (&step.attention, step.components());
+        let (own, components) = (&step.attention, step.components);
         let products = Products::new(own, sizes);
         for product in products.all() {
             product.prepare(device)?;
@@ -140,7 +133,7 @@ impl AttentionTangent {
         Ok(Self {
             heads: (0..components).map(heads).collect::<Result<_, _>>()?,
             rows: Rows::new(device, sizes.dtype)?,
-            jets: RowJets::new(device, sizes.dtype, step.directions)?,
+            jets: RowJets::new(device, sizes.dtype, step.components)?,
             products,
         })
     }
@@ -168,7 +161,7 @@ impl AttentionTangent {
     fn shared_room(&self, sizes: &Sizes) -> Room<9> {
         let features = self.feature_bytes(sizes);
         let in_rows = |bytes| if is_in_order(self.step()) { 0 } else { bytes };
-        let of = |bytes| Parts::room(self.heads.len(), bytes);
+        let of = |bytes| self.heads.len() * Parts::apart(bytes);
         let ([query, key, value], scores) = (features, self.score_bytes(sizes));
         Room::new([
             in_rows(query),
@@ -200,7 +193,7 @@ impl AttentionTangent {
     /// The tables of shares and of scores.
     fn tables(&self, sizes: &Sizes) -> RowTables {
         let groups = Groups::of(self.step(), sizes);
-        let bytes = self.score_bytes(sizes).next_multiple_of(ALIGNED);
+        let bytes = Parts::apart(self.score_bytes(sizes));
         RowTables {
             rows: groups.count * groups.queries,
             keys: groups.keys,

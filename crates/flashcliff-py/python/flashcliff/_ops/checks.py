@@ -7,7 +7,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,12 @@ def integer(name: str, value: Any, expected: str = "an integer") -> int:
         except TypeError:
             pass
     raise TypeError(f"{name}: expected {expected}, got {value!r}")
+
+
+def broadcasts(shape: Sequence[Any], to: Sequence[Any]) -> bool:
+    """Whether a shape broadcasts to another one."""
+    missing = len(to) - len(shape)
+    return missing >= 0 and all(n in (1, m) for n, m in zip(shape, to[missing:]))
 
 
 def count(name: str, value: Any) -> int:

@@ -1,9 +1,25 @@
-//! The kernels of rows, compiled when they are first used.
+//! The kernels of rows and of jets, compiled when they are first used.
+
+use std::marker::PhantomData;
 
 use cudarc::driver::sys::CUfunction;
 
 use crate::Error;
 use crate::cuda::device::Device;
+
+/// The kernels of a text.
+pub(super) trait Listed: Copy {
+    /// The name of the text.
+    #[cfg(feature = "jit")]
+    const NAME: &'static str;
+    #[cfg(feature = "jit")]
+    const TEXT: &'static str;
+    /// The names of the kernels in the order of their places.
+    const NAMES: &'static [&'static str];
+
+    /// The place of a kernel in the list.
+    fn place(self) -> usize;
+}
 
 /// A kernel of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +40,33 @@ pub(super) enum Function {
     FrameProducts,
 }
 
+impl Listed for Function {
+    #[cfg(feature = "jit")]
+    const NAME: &'static str = "rows";
+    #[cfg(feature = "jit")]
+    const TEXT: &'static str = concat!(include_str!("loops.cuh"), include_str!("kernels.cu"));
+    const NAMES: &'static [&'static str] = &[
+        "scale",
+        "multiply",
+        "head_sums",
+        "swap_axes",
+        "take_columns",
+        "turn",
+        "softmax",
+        "softmax_gradient",
+        "join",
+        "pack_all",
+        "outermorphism",
+        "outermorphism_gradient",
+        "multiply_frames",
+        "frame_products",
+    ];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+}
+
 /// A kernel of jets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JetFunction {
@@ -34,32 +77,23 @@ pub(super) enum JetFunction {
     PointFeaturesGradient,
 }
 
-/// The names of the kernels of rows, in the order of [`Function`].
-const NAMES: [&str; 14] = [
-    "scale",
-    "multiply",
-    "head_sums",
-    "swap_axes",
-    "take_columns",
-    "turn",
-    "softmax",
-    "softmax_gradient",
-    "join",
-    "pack_all",
-    "outermorphism",
-    "outermorphism_gradient",
-    "multiply_frames",
-    "frame_products",
-];
+impl Listed for JetFunction {
+    #[cfg(feature = "jit")]
+    const NAME: &'static str = "jets";
+    #[cfg(feature = "jit")]
+    const TEXT: &'static str = concat!(include_str!("loops.cuh"), include_str!("jets.cu"));
+    const NAMES: &'static [&'static str] = &[
+        "jet_softmax",
+        "jet_softmax_gradient",
+        "norms",
+        "point_features",
+        "point_features_gradient",
+    ];
 
-/// The names of the kernels of jets, in the order of [`JetFunction`].
-const JET_NAMES: [&str; 5] = [
-    "jet_softmax",
-    "jet_softmax_gradient",
-    "norms",
-    "point_features",
-    "point_features_gradient",
-];
+    fn place(self) -> usize {
+        self as usize
+    }
+}
 
 /// A loaded kernel with its name.
 #[derive(Clone, Copy, Debug)]
@@ -68,98 +102,67 @@ pub(super) struct Kernel {
     pub(super) function: CUfunction,
 }
 
-/// The kernels of rows for one type in the context of a device.
+/// The kernels of a list with some arguments of their templates, in the context of a device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Functions([CUfunction; NAMES.len()]);
+pub(super) struct Kernels<F> {
+    /// The addresses of the functions. Modules are never unloaded, and the driver allows a function in all threads.
+    functions: &'static [usize],
+    list: PhantomData<F>,
+}
 
-/// The kernels of jets with so many components for one type in the context of a device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct JetFunctions([CUfunction; JET_NAMES.len()]);
-
-// SAFETY: modules are never unloaded, and the driver allows a function in all threads.
-unsafe impl Send for Functions {}
-// SAFETY: the same holds.
-unsafe impl Sync for Functions {}
-// SAFETY: the same holds.
-unsafe impl Send for JetFunctions {}
-// SAFETY: the same holds.
-unsafe impl Sync for JetFunctions {}
-
-impl Functions {
-    /// The kernels for a device whose context is current.
-    pub(super) fn new(device: &Device, scalar: &'static str) -> Result<Self, Error> {
-        let expressions = NAMES.map(|name| format!("{name}<{scalar}>"));
-        load(device, "rows", &expressions).map(Self)
-    }
-
-    pub(super) fn get(self, function: Function) -> Kernel {
-        let at = function as usize;
+impl<F: Listed> Kernels<F> {
+    pub(super) fn get(self, function: F) -> Kernel {
+        let place = function.place();
         Kernel {
-            name: NAMES[at],
-            function: self.0[at],
+            name: F::NAMES[place],
+            function: self.functions[place] as CUfunction,
         }
     }
-}
 
-impl JetFunctions {
-    /// The kernels for a device whose context is current.
-    pub(super) fn new(
-        device: &Device,
-        scalar: &'static str,
-        components: usize,
-    ) -> Result<Self, Error> {
-        let expressions = JET_NAMES.map(|name| format!("{name}<{scalar}, {components}>"));
-        load(device, "jets", &expressions).map(Self)
+    #[cfg(not(feature = "jit"))]
+    pub(super) fn new(_: &Device, _: &str) -> Result<Self, Error> {
+        Err(Error::UnsupportedOnCuda {
+            operator: "rows".to_owned(),
+            reason: "these functions are compiled when they are first used, and the feature `jit` is off".to_owned(),
+        })
     }
 
-    pub(super) fn get(self, function: JetFunction) -> Kernel {
-        let at = function as usize;
-        Kernel {
-            name: JET_NAMES[at],
-            function: self.0[at],
-        }
-    }
-}
+    /// The kernels for a device whose context is current, compiled if no one did before. Arguments are the text between
+    /// the brackets of a template.
+    #[cfg(feature = "jit")]
+    pub(super) fn new(device: &Device, arguments: &str) -> Result<Self, Error> {
+        use std::sync::{Mutex, PoisonError};
 
-#[cfg(not(feature = "jit"))]
-fn load<const N: usize>(_: &Device, _: &str, _: &[String; N]) -> Result<[CUfunction; N], Error> {
-    Err(Error::UnsupportedOnCuda {
-        operator: "rows".to_owned(),
-        reason:
-            "these functions are compiled when they are first used, and the feature `jit` is off"
-                .to_owned(),
-    })
-}
+        use crate::cuda::jit;
 
-/// The kernels of a text, which is compiled if no one did before.
-#[cfg(feature = "jit")]
-fn load<const N: usize>(
-    device: &Device,
-    name: &str,
-    expressions: &[String; N],
-) -> Result<[CUfunction; N], Error> {
-    use std::collections::HashMap;
-    use std::sync::{Mutex, PoisonError};
-
-    use crate::cuda::jit;
-
-    /// Kernels by the device and the first expression.
-    type Loaded = HashMap<(usize, String), Vec<usize>>;
-    static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
-    // The table is whole even after a panic.
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    let loaded = loaded.get_or_insert_default();
-    let key = (device.ordinal(), expressions[0].clone());
-    if !loaded.contains_key(&key) {
-        let text = match name {
-            "jets" => concat!(include_str!("loops.cuh"), include_str!("jets.cu")),
-            _ => concat!(include_str!("loops.cuh"), include_str!("kernels.cu")),
+        /// The device, the name of the text and the arguments; and the addresses.
+        type Loaded = ((usize, &'static str, String), &'static [usize]);
+        static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+        // The list is whole even after a panic.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let ordinal = device.ordinal();
+        let known = loaded
+            .iter()
+            .find(|((on, name, of), _)| *on == ordinal && *name == F::NAME && of == arguments);
+        let functions = match known {
+            Some((_, functions)) => *functions,
+            None => {
+                let expressions = F::NAMES.iter().map(|name| format!("{name}<{arguments}>"));
+                let expressions: Vec<String> = expressions.collect();
+                let expressions: Vec<&str> = expressions.iter().map(String::as_str).collect();
+                let kernels = jit::text(F::NAME, F::TEXT, &expressions, device)?;
+                let addresses: Vec<usize> = kernels
+                    .iter()
+                    .map(|kernel| kernel.as_ptr() as usize)
+                    .collect();
+                let functions: &'static [usize] = addresses.leak();
+                loaded.push(((ordinal, F::NAME, arguments.to_owned()), functions));
+                functions
+            }
         };
-        let texts = expressions.each_ref().map(String::as_str);
-        let kernels = jit::text(name, text, &texts, device)?;
-        let kernels = kernels.iter().map(|kernel| kernel.as_ptr() as usize);
-        loaded.insert(key.clone(), kernels.collect());
+        Ok(Self {
+            functions,
+            list: PhantomData,
+        })
     }
-    let known = &loaded[&key];
-    Ok(std::array::from_fn(|at| known[at] as CUfunction))
 }

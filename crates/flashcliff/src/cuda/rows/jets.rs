@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::functions::{JetFunction, JetFunctions};
+use super::functions::{JetFunction, Kernels};
 use super::{Argument, Arguments, WARP, scalar};
 use crate::cuda::device::Device;
 use crate::cuda::items::Target;
@@ -16,13 +16,13 @@ use crate::{Dtype, Error};
 /// Nothing waits, nothing is allocated, and calls can be captured into a CUDA graph. Results are the same bit for bit every time.
 ///
 /// # Safety of all functions
-/// The same as of [`Rows`](super::Rows).
+/// The contract of [`Rows`](super::Rows) holds.
 ///
 /// # Errors of all functions
 /// [`Error::Cuda`].
 #[derive(Clone, Copy, Debug)]
 pub struct RowJets {
-    functions: JetFunctions,
+    functions: Kernels<JetFunction>,
 }
 
 /// Tables of rows and keys, one for each component.
@@ -37,14 +37,14 @@ pub struct RowTables {
 }
 
 impl RowJets {
-    /// The functions for a type and so many directions, compiled now if no one did before.
+    /// The functions of jets with so many components for a type, compiled now if no one did before.
     ///
     /// # Errors
     /// The errors of [`Rows::new`](super::Rows::new).
-    pub fn new(device: &Device, dtype: Dtype, directions: u32) -> Result<Self, Error> {
+    pub fn new(device: &Device, dtype: Dtype, components: usize) -> Result<Self, Error> {
         let scalar = scalar(dtype)?;
         device.make_current()?;
-        let functions = JetFunctions::new(device, scalar, 1 << directions)?;
+        let functions = Kernels::new(device, &format!("{scalar}, {components}"))?;
         Ok(Self { functions })
     }
 

@@ -23,7 +23,7 @@ use super::launches;
 use crate::cuda::Address;
 use crate::{Dtype, Error};
 pub use frames::RowFrames;
-use functions::{Function, Functions, Kernel};
+use functions::{Function, Kernel, Kernels};
 pub use jets::{RowJets, RowTables};
 use norms::RawNorms;
 pub use norms::RowNorms;
@@ -51,7 +51,7 @@ const WARP: usize = 32;
 /// [`Error::Cuda`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    functions: Functions,
+    functions: Kernels<Function>,
 }
 
 /// Scores of attention, `[groups, queries, keys]`, and what hides keys.
@@ -160,7 +160,7 @@ impl Rows {
     pub fn new(device: &Device, dtype: Dtype) -> Result<Self, Error> {
         let scalar = scalar(dtype)?;
         device.make_current()?;
-        let functions = Functions::new(device, scalar)?;
+        let functions = Kernels::new(device, scalar)?;
         Ok(Self { functions })
     }
 

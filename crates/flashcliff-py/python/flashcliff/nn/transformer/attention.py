@@ -341,7 +341,7 @@ def attend(
 
 
 def _check_mask(mask: object, scores: Sequence[int]) -> None:
-    """Raises for what says of no pair of items whether one attends to the other."""
+    """Raises unless a mask says of each pair of items whether one attends to the other."""
     if not isinstance(mask, Tensor) or not (mask.dtype == torch.bool or mask.is_floating_point()):
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ... import functional
+from ..._ops import checks
 from ...algebra import Algebra
 from . import path
 from .described import Description, Given, Networked, Tokens, Variant, run
@@ -37,10 +38,7 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     algebra = geometry_of(geometry).algebra
     product = _product(x, y, algebra, "regressive")
     wanted = product.shape[1:]
-    of_reference = (1,) * (len(wanted) - reference.dim()) + tuple(reference.shape)
-    if len(of_reference) > len(wanted) or any(
-        n != 1 and n != m for n, m in zip(of_reference, wanted)
-    ):
+    if not checks.broadcasts(reference.shape, wanted):
         raise ValueError(
             f"reference: expected [*batch, 1] with the batch {list(wanted[:-1])}, or what broadcasts to it, got {list(reference.shape)}"
         )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .... import _core
+from ...._ops import checks
 from ....algebra import Algebra
 from ..geometry import Geometry
 from ..ragged import Sequences, paired
@@ -249,10 +250,7 @@ def variant_of(given: Given) -> Variant:
     """The part of a call on which its network depends."""
     mv, s = given.here
     blades, batch, reference = mv.shape[0], mv.shape[1:-1], given.reference
-    fits = False
-    if reference is not None and reference.dim() <= len(batch) + 1:
-        wanted = (*batch, 1)[len(batch) + 1 - reference.dim() :]
-        fits = all(n in (1, m) for n, m in zip(reference.shape, wanted, strict=True))
+    fits = reference is not None and checks.broadcasts(reference.shape, (*batch, 1))
     extra = None
     if given.extra != (None, None):
         extra = _channels("extra channels", given.extra, batch, blades)
@@ -379,8 +377,7 @@ def _mask(options: Mapping[str, Any], mv: Tensor, keys: int, dtype: torch.dtype)
         mask = torch.ones(items, keys, dtype=torch.bool, device=mv.device).tril()
     mask = _wide(mask, len(elements) + 3)
     wanted = (*elements, mask.shape[-3], items, keys)
-    fits = all(n in (1, m) for n, m in zip(mask.shape, wanted, strict=True))
-    if not fits or mask.device != mv.device:
+    if not checks.broadcasts(mask.shape, wanted) or mask.device != mv.device:
         raise Unready("a mask does not broadcast to the items, or is on another device")
     if mask.dtype == torch.bool:
         mask = mv.new_zeros((), dtype=dtype).where(mask, -math.inf)
