@@ -84,11 +84,14 @@ def test_perceptrons(signature, layers):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("called", [False, True], ids=["on nodes", "called"])
-def test_messages_edge_by_edge(scalars, options, called):
+@pytest.mark.parametrize("way", ["on nodes", "called", "in parts"])
+def test_messages_edge_by_edge(scalars, options, way):
     algebra, table = algebra_and_table((3, 0, 0))
-    layer = disturb(nn.EGCL(algebra, 2, edge_scalars=scalars, **options, **F64))
-    if called:
+    at_once = 3 if way == "in parts" else None
+    layer = disturb(
+        nn.EGCL(algebra, 2, edge_scalars=scalars, edges_at_once=at_once, **options, **F64)
+    )
+    if way == "called":
         # A hook makes the perceptron take edges.
         layer.edge_model.register_forward_hook(lambda *_: None)
     h = random(NODES, 2, 8).requires_grad_()
@@ -109,6 +112,44 @@ def test_messages_edge_by_edge(scalars, options, called):
     found[0] = found[0].permute(1, 2, 0)
     for g, w in zip(found, wanted, strict=True):
         assert difference(g, w) < 1e-10
+
+
+def bytes_for_backward(layer, *given):
+    """The bytes of the tensors that a call keeps for the backward pass."""
+    kept = {}
+
+    def keep(x):
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        layer(*given)
+    return sum(kept.values())
+
+
+def test_memory_of_parts_does_not_grow_with_edges():
+    layer = nn.EGCL(Algebra(2, 0, 0), 2, edges_at_once=64, **F64)
+    h = random(4, NODES, 2).requires_grad_()
+    few, many = (
+        Graph(torch.randint(NODES, (2, edges)), NODES) for edges in (128, 64 * 128)
+    )
+    sums = h.numel() * h.element_size()
+    of_few, of_many = (bytes_for_backward(layer, h, own) for own in (few, many))
+    assert of_many - of_few <= 128 * sums
+    layer.edges_at_once = None
+    assert bytes_for_backward(layer, h, many) > 20 * of_many
+
+
+def test_parts_of_relations():
+    index = torch.tensor([2, 0, 2, 1, 0])
+    own = Relation(index, 3)
+    parts = own.parts(2)
+    assert [part.targets.tolist() for part in parts] == [[2, 0], [2, 1], [0]]
+    assert own.parts(2) is parts
+    with pytest.raises(ValueError, match="rows: expected at least 1, got 0"):
+        own.parts(0)
+    with pytest.raises(ValueError, match="edges_at_once"):
+        nn.EGCL(Algebra(2, 0, 0), 2, edges_at_once=0)
 
 
 def test_batches_share_edges():

@@ -49,6 +49,7 @@ class Relation:
     starts: Tensor
     order: Tensor
     count: int
+    _parts: dict[int, list[Relation]] | None = None
 
     def __init__(self, index: Tensor, count: int, *, check: bool = True) -> None:
         check = checks.flag("check", check)
@@ -80,6 +81,27 @@ class Relation:
     def counts(self) -> Tensor:
         """The number of rows of each target, ``[count]`` of int32."""
         return self.starts.diff()
+
+    def parts(self, rows: int) -> list[Relation]:
+        """The relations of so many rows each, one after another; the last may have fewer.
+
+        They are sorted at the first call, and kept with the relation, but not where a CUDA graph is captured.
+
+        Raises:
+            TypeError: ``rows`` is no integer.
+            ValueError: ``rows`` is below 1.
+        """
+        rows = checks.integer("rows", rows)
+        if rows < 1:
+            raise ValueError(f"rows: expected at least 1, got {rows}")
+        kept = self._parts or {}
+        found = kept.get(rows)
+        if found is None:
+            found = [Relation(own, self.count, check=False) for own in self.targets.split(rows)]
+            is_captured = self.targets.is_cuda and torch.cuda.is_current_stream_capturing()
+            if not is_captured and not doors.closed():
+                self._parts = kept | {rows: found}
+        return found
 
     def to(self, device: torch.device | str) -> Relation:
         """The relation on another device."""

@@ -7,6 +7,7 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from .. import functional as F
 from .._ops import checks
@@ -34,7 +35,7 @@ from .transformer.described import (
     attempt_on_graph,
 )
 
-_FACTS = "channels", "hidden", "edge_scalars", "node_scalars", "aggregation", "residual", "_algebra"
+_FACTS = "channels", "hidden", "edge_scalars", "node_scalars", "aggregation", "residual", "edges_at_once", "_algebra"
 
 
 @path.stands_for
@@ -66,6 +67,9 @@ class EGCL(CliffordModule, Networked):
             nothing.
         residual: whether the result is added to the nodes.
         node_scalars: the scalars of a node, which its update reads.
+        edges_at_once: the most edges whose messages are in memory at once; all if absent. The backward pass computes messages again,
+            some edges at a time, so memory grows with this number and the nodes, and no more with the edges. Sums have another order
+            than without it. In a captured step ``edge_model`` may then not draw random numbers.
 
     Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's
     (arXiv 2402.10011) is the same. CGENN sums messages at the first row of its edges, :class:`flashcliff.graphs.Graph` at the
@@ -93,6 +97,7 @@ class EGCL(CliffordModule, Networked):
         aggregation: str = "mean",
         residual: bool = True,
         node_scalars: int = 0,
+        edges_at_once: int | None = None,
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -104,6 +109,9 @@ class EGCL(CliffordModule, Networked):
         self.node_scalars = check_count("node_scalars", node_scalars)
         self.aggregation = check_choice("aggregation", aggregation, REDUCTIONS)
         self.residual = checks.flag("residual", residual)
+        if edges_at_once is not None:
+            edges_at_once = check_features("edges_at_once", edges_at_once)
+        self.edges_at_once = edges_at_once
 
         def perceptron(start: int, end: int) -> CEMLP:
             sizes = start, self.hidden, end, layers
@@ -138,7 +146,7 @@ class EGCL(CliffordModule, Networked):
         check_shape("node_scalars", node_scalars, (ends[0].count, self.node_scalars))
         given = MessageGiven(h, *ends, edge_scalars, node_scalars=node_scalars)
         found = None
-        if h.dim() > 1 and h.shape[-2] == ends[0].count:
+        if not self._has_parts(ends[0]) and h.dim() > 1 and h.shape[-2] == ends[0].count:
             found = attempt_on_graph(self, given, self._composed)
         return self._composed(given) if found is None else found
 
@@ -147,13 +155,44 @@ class EGCL(CliffordModule, Networked):
         h, edge_scalars = given.here, given.edge_scalars
         assert given.receivers is not None and given.senders is not None
         ends = given.receivers, given.senders
-        messages = self._messages(h, ends, edge_scalars)
-        sums = segment_sum(messages, ends[0], reduce=self.aggregation, dim=-2)
+        if self._has_parts(ends[0]):
+            sums = self._sums_in_parts(h, ends, edge_scalars)
+        else:
+            messages = self._messages(h, ends, edge_scalars)
+            sums = segment_sum(messages, ends[0], reduce=self.aggregation, dim=-2)
         parts = [h, sums]
         if given.node_scalars is not None:
             parts.append(_on_first_blade(given.node_scalars, h))
         update: Tensor = self.node_model(torch.cat(parts, dim=-1))
         return h + update if self.residual else update
+
+    def _has_parts(self, receivers: Relation) -> bool:
+        """Whether there are more edges than are computed at once."""
+        return self.edges_at_once is not None and receivers.rows > self.edges_at_once
+
+    def _sums_in_parts(
+        self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
+    ) -> Tensor:
+        """The sums of messages, of which only those of some edges are in memory at once."""
+        assert self.edges_at_once is not None
+        size, receivers = self.edges_at_once, ends[0]
+
+        def sums(h: Tensor, of: Relation, senders: Relation, own: Tensor | None) -> Tensor:
+            return segment_sum(self._messages(h, (of, senders), own), of, dim=-2)
+
+        pieces = [None] * receivers.rows if scalars is None else scalars.split(size)
+        is_captured = h.is_cuda and torch.cuda.is_current_stream_capturing()
+        total: Tensor | None = None
+        for *pair, own in zip(*(end.parts(size) for end in ends), pieces, strict=False):
+            found = checkpoint(
+                sums, h, *pair, own, use_reentrant=False, preserve_rng_state=not is_captured
+            )
+            total = found if total is None else total + found
+        assert total is not None
+        if self.aggregation == "sum":
+            return total
+        counts = receivers.counts.clamp(min=1).to(total.dtype)
+        return total / (counts if self.aggregation == "mean" else counts.sqrt())[:, None]
 
     def _messages(
         self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
@@ -201,6 +240,8 @@ class EGCL(CliffordModule, Networked):
         the network if it is not given."""
         network.reads(self, *_FACTS)
         model, receivers = self.edge_model, network.ends()[0]
+        if self.edges_at_once is not None:
+            raise Undescribed("edges are computed in parts; set edges_at_once to None")
         if type(model) is not CEMLP or h.channels != self.channels:
             raise Undescribed("messages are not of a CEMLP, or of other channels than nodes")
         if scalars is None and self.edge_scalars:
@@ -247,6 +288,7 @@ class EGCL(CliffordModule, Networked):
             f"node_scalars={self.node_scalars}" if self.node_scalars else "",
             f"aggregation={self.aggregation!r}",
             "" if self.residual else "residual=False",
+            "" if self.edges_at_once is None else f"edges_at_once={self.edges_at_once}",
         )
 
 
