@@ -18,8 +18,8 @@ class Gravity:
     steps = STEPS
     clip = CLIP
 
-    def __init__(self, data):
-        self.data = data
+    def __init__(self, data, centred=False):
+        self.data, self.centred = data, centred
 
     def network(self):
         """The published network."""
@@ -43,23 +43,23 @@ class Gravity:
 
     def loss(self, net, batch):
         samples = batch["samples"]
-        positions, regulariser = read(net, self.data["train.inputs"][samples])
+        positions, regulariser = read(net, self.data["train.inputs"][samples], self.centred)
         error = (positions - self.data["train.targets"][samples]).square().mean()
         return error + REGULARISER * regulariser
 
-    def errors(self, net):
-        """Errors by the name of the split."""
-        found = {}
-        for split in ("val", "test"):
-            inputs, targets = (
-                self.data[f"{split}.{part}"] for part in ("inputs", "targets")
-            )
-            total = 0.0
-            for x, y in zip(inputs.split(500), targets.split(500), strict=True):
-                difference = read(net, x)[0].double() - y.double()
-                total += difference.square().sum().item()
-            found[split] = total / targets.numel()
-        return found
+    def frames(self):
+        """The task in its frames, and whether tokens are in the null basis, by the names of the frames."""
+        return {"": (self, False), "centred": (Gravity(self.data, True), False)}
+
+    def predictions(self, net, split):
+        """The positions of all samples of a split."""
+        chunks = self.data[f"{split}.inputs"].split(500)
+        return torch.cat([read(net, x, self.centred)[0] for x in chunks])
+
+    def error(self, split, positions):
+        """The mean squared error of positions."""
+        targets = self.data[f"{split}.targets"].double()
+        return (positions.double() - targets).square().mean().item()
 
 
 def embedded(bodies):
@@ -73,8 +73,19 @@ def embedded(bodies):
     return torch.stack(blades).unsqueeze(-1)
 
 
-def read(net, bodies):
-    """Positions `[samples, bodies * 3]`, and the regulariser of the output."""
+def read(net, bodies, centred=False):
+    """Positions `[samples, bodies * 3]`, and the regulariser of the output.
+
+    Args:
+        net: the network.
+        bodies: masses, positions and velocities `[samples, bodies, 7]`.
+        centred: whether the network sees positions from the mean of the positions of each sample. Velocities and masses are the same.
+    """
+    if centred:
+        mass, x, velocity = bodies.split((1, 3, 3), -1)
+        centre = x.mean(1, keepdim=True)
+        positions, regulariser = read(net, torch.cat((mass, x - centre, velocity), -1))
+        return (positions.unflatten(1, (-1, 3)) + centre).flatten(1), regulariser
     mv, s = net(embedded(bodies), bodies.new_zeros(*bodies.shape[:-1], 1))
     mv, s = mv.float()[..., 0], s.float()
     weight = mv[WEIGHT]

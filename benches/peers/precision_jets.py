@@ -4,6 +4,7 @@ A jet is a sequence: one item without a momentum, whose scalar becomes the score
 graph have one number of items, so sequences of zeros fill each batch up; nothing reads what comes of them.
 """
 
+import flashcliff
 import torch
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer.ragged import Sequences
@@ -20,6 +21,7 @@ class Jets:
     name = "jets"
     steps = STEPS
     clip = CLIP
+    algebra = flashcliff.Algebra(1, 3)
 
     def __init__(self, data):
         self.data = data
@@ -33,7 +35,7 @@ class Jets:
     def network(self):
         attention = {"heads": 8, "ratio": 1}
         return gt.GATransformer(
-            (1, 3), 1, 1, 8, 1, 1, 32, blocks=4, attention=attention
+            self.algebra, 1, 1, 8, 1, 1, 32, blocks=4, attention=attention
         )
 
     def rates(self, steps):
@@ -91,21 +93,22 @@ class Jets:
             scores[: len(labels)], labels
         )
 
-    def errors(self, net):
-        """Errors by the name of the split."""
-        found = {}
-        for split in ("val", "test"):
-            counts = self.data[f"{split}.counts"].long().cpu()
-            scores = []
-            for jets in torch.arange(len(counts)).split(CHUNK):
-                rows, lengths = self._rows(jets, counts)
-                on = self.tables[split].device
-                bounds = boundaries(lengths)
-                scores.append(self.scores(net, split, rows.to(on), bounds.to(on)))
-            found[split] = self.wrong(split, torch.cat(scores))
-        return found
+    def frames(self):
+        """The task in its frames, and whether tokens are in the null basis, by the names of the frames."""
+        return {"": (self, False), "null": (self, True)}
 
-    def wrong(self, split, scores):
+    def predictions(self, net, split):
+        """The scores of all jets of a split."""
+        counts = self.data[f"{split}.counts"].long().cpu()
+        scores = []
+        for jets in torch.arange(len(counts)).split(CHUNK):
+            rows, lengths = self._rows(jets, counts)
+            on = self.tables[split].device
+            bounds = boundaries(lengths)
+            scores.append(self.scores(net, split, rows.to(on), bounds.to(on)))
+        return torch.cat(scores)
+
+    def error(self, split, scores):
         """The share of jets whose label the score does not tell."""
         labels = self.data[f"{split}.labels"]
         return ((scores > 0) != (labels > 0.5)).double().mean().item()
@@ -113,7 +116,7 @@ class Jets:
     def bound(self):
         """The errors of who knows the frames."""
         return {
-            split: self.wrong(split, self.data[f"{split}.log_ratios"])
+            split: self.error(split, self.data[f"{split}.log_ratios"])
             for split in ("val", "test")
         }
 

@@ -20,7 +20,13 @@ precision are trained side by side, `--together` at once; seconds are the wall t
 | bf16-attention | tf32, with features of attention in bfloat16                                  |
 | f16-attention  | tf32, with features of attention in float16                                   |
 | bf16-autocast  | `torch.autocast` to bfloat16: tf32, with tokens between steps in bfloat16     |
+| tf32-centred   | gravity alone: tf32, positions from the mean of the positions of each sample  |
+| bf16-rounded   | highest, with all tokens between layers, also sums, rounded to bfloat16       |
+| bf16-null      | jets alone: the same, tokens rounded in a null basis (`precision_basis.py`)   |
+| bf16-centred   | gravity alone: bf16-rounded in the frame of tf32-centred                      |
 
+Networks that tf32 trained are evaluated with tokens of few bits, too (`precision_inference.py`), and invariants of jets are computed of
+momenta of few bits (`precision_momenta.py`): `inference` and `momenta` of the results. `--device cpu --steps 5` is a check of the script.
     flashcliff data gravity gravity.safetensors
     python3 benches/peers/transformers_precision.py gravity gravity.safetensors --commit HASH --out gravity.json
     flashcliff data jets jets.safetensors
@@ -30,92 +36,139 @@ precision are trained side by side, `--together` at once; seconds are the wall t
 import argparse
 import contextlib
 import time
+from dataclasses import dataclass
 
 import flashcliff
 import torch
 from flashcliff.nn import transformer as gt
 from safetensors.torch import load_file
 
+import precision_inference
+import precision_momenta
+from precision_basis import Storage, store_tokens
 from precision_gravity import Gravity
 from precision_jets import Jets
 from results import command, write
 
 TASKS = {task.name: task for task in (Gravity, Jets)}
-PRECISIONS = ("highest", "tf32", "bf16-attention", "f16-attention", "bf16-autocast")
-FEATURES = {"bf16-attention": torch.bfloat16, "f16-attention": torch.float16}
 WARM = 3
 
 
-def casting(precision):
-    """The context of calls of a network."""
-    if precision.endswith("autocast"):
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
-    return contextlib.nullcontext()
+@dataclass(frozen=True)
+class Precision:
+    """How a network computes."""
+
+    matmul: str = "high"
+    attention: torch.dtype | None = None
+    """The type of features of attention."""
+    autocast: torch.dtype | None = None
+    tokens: torch.dtype | None = None
+    """The type that tokens are rounded to."""
+    frame: str = ""
+    """The name of a frame of the task."""
+
+    def casting(self, device):
+        """The context of calls of a network."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device, self.autocast, cache_enabled=False)
+
+    def prepare(self, net, null):
+        """Sets the types of a network; `null`: whether tokens are rounded in the null basis."""
+        gt.attention_dtype(net, self.attention)
+        if self.tokens is not None:
+            store_tokens(net, Storage(net.geometry.algebra, self.tokens, null))
+
+
+PRECISIONS = {
+    "highest": Precision(matmul="highest"),
+    "tf32": Precision(),
+    "bf16-attention": Precision(attention=torch.bfloat16),
+    "f16-attention": Precision(attention=torch.float16),
+    "bf16-autocast": Precision(autocast=torch.bfloat16),
+}
+DEFAULT = ",".join(PRECISIONS)
+PRECISIONS["tf32-centred"] = Precision(frame="centred")
+for _name, _frame in (("rounded", ""), ("null", "null"), ("centred", "centred")):
+    # Matrix products have all bits, so that nothing but tokens is rounded.
+    PRECISIONS[f"bf16-{_name}"] = Precision("highest", tokens=torch.bfloat16, frame=_frame)
+# The precision whose networks are evaluated with tokens of few bits.
+STUDIED = "tf32"
 
 
 class Run:
-    """The training of one seed, whose step is a CUDA graph on its own stream.
+    """The training of one seed, whose step is a CUDA graph on its own stream, or is called on a CPU.
 
     Graphs that were recorded on one stream share the workspace of cuBLAS, so they may not run side by side.
     """
 
-    def __init__(self, task, precision, seed, steps):
+    def __init__(self, task, precision, seed, steps, device):
         torch.manual_seed(seed)
-        self.task, self.precision, self.seed = task, precision, seed
-        self.net = task.network().cuda()
-        gt.attention_dtype(self.net, FEATURES.get(precision))
+        self.task, null = task.frames()[precision.frame]
+        self.precision, self.seed, self.device = precision, seed, device
+        self.net = task.network().to(device)
+        precision.prepare(self.net, null)
         self.batches = {
-            name: batch.cuda() for name, batch in task.batches(steps).items()
+            name: batch.to(device) for name, batch in task.batches(steps).items()
         }
-        self.rates = task.rates(steps).cuda()
-        self.at = torch.zeros(1, dtype=torch.int64, device="cuda")
-        self.rate = torch.zeros((), device="cuda")
+        self.rates = task.rates(steps).to(device)
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rate = torch.zeros((), device=device)
         self.optimizer = torch.optim.Adam(
-            self.net.parameters(), self.rate, capturable=True
+            self.net.parameters(), self.rate, capturable=device == "cuda"
         )
-        self.stream = torch.cuda.Stream()
-        self.graph = torch.cuda.CUDAGraph()
+        self.replay = self.step if device == "cpu" else self.recorded()
+
+    def recorded(self):
+        """A function that runs a step by its graph, after the first `WARM` steps; the CPU has run none."""
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(stream):
             for _ in range(WARM):
                 self.step()
         torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, stream=self.stream):
+        with torch.cuda.graph(graph, stream=stream):
             self.step()
+
+        def replay():
+            with torch.cuda.stream(stream):
+                graph.replay()
+
+        return replay
 
     def step(self):
         self.rate.copy_(self.rates[self.at][0])
         batch = {name: batch[self.at][0] for name, batch in self.batches.items()}
         self.optimizer.zero_grad(set_to_none=True)
-        with casting(self.precision):
+        with self.precision.casting(self.device):
             loss = self.task.loss(self.net, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.task.clip)
         self.optimizer.step()
         self.at += 1
 
-    def replay(self):
-        with torch.cuda.stream(self.stream):
-            self.graph.replay()
-
     def result(self, seconds):
-        with torch.no_grad(), casting(self.precision):
-            errors = self.task.errors(self.net)
+        with torch.no_grad(), self.precision.casting(self.device):
+            errors = {
+                split: self.task.error(split, self.task.predictions(self.net, split))
+                for split in ("val", "test")
+            }
         return {"seed": self.seed, "seconds": seconds, **errors}
 
 
-def trained(task, precision, seeds, steps):
-    """The errors of seeds that are trained side by side, and the seconds of each."""
-    torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
-    torch.cuda.synchronize()
+def trained(task, precision, seeds, steps, device):
+    """Runs of seeds that were trained side by side, and their results with the seconds of each."""
+    torch.set_float32_matmul_precision(precision.matmul)
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
     begun = time.perf_counter()
-    runs = [Run(task, precision, seed, steps) for seed in seeds]
-    for _ in range(WARM, steps):
+    runs = [Run(task, precision, seed, steps, device) for seed in seeds]
+    for _ in range(WARM if device == "cuda" else 0, steps):
         for run in runs:
             run.replay()
-    torch.cuda.synchronize()
+    wait()
     seconds = (time.perf_counter() - begun) / len(runs)
-    return [run.result(seconds) for run in runs]
+    return runs, [run.result(seconds) for run in runs]
 
 
 def main():
@@ -127,37 +180,59 @@ def main():
     )
     parser.add_argument("--out", metavar="FILE", default="transformers-precision.json")
     parser.add_argument(
-        "--precision", default=",".join(PRECISIONS), help="with commas between them"
+        "--precision", default=DEFAULT, help="with commas between them"
     )
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--together", type=int, default=1, metavar="N")
     parser.add_argument("--steps", type=int)
     arguments = parser.parse_args()
-    data = {name: tensor.cuda() for name, tensor in load_file(arguments.data).items()}
+    device = arguments.device
+    data = {name: tensor.to(device) for name, tensor in load_file(arguments.data).items()}
     task = TASKS[arguments.task](data)
+    names = arguments.precision.split(",")
+    for name in names:
+        if name not in PRECISIONS or PRECISIONS[name].frame not in task.frames():
+            frames = task.frames()
+            there = ", ".join(one for one, what in PRECISIONS.items() if what.frame in frames)
+            parser.error(f"--precision: expected some of {there} for {task.name}, got {name}")
     steps = arguments.steps or task.steps
     results = {
         "command": command(),
         "commit": arguments.commit,
         "torch": torch.__version__,
         "flashcliff": flashcliff.build_info(),
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "cuda": torch.version.cuda,
         "task": task.name,
         "steps": steps,
         "together": arguments.together,
         "precisions": {},
     }
-    if hasattr(task, "bound"):
+    if isinstance(task, Jets):
         results["bound"] = task.bound()
+        results["momenta"] = precision_momenta.lost(
+            task.algebra, precision_inference.TYPES, device
+        )
     seeds = torch.arange(arguments.seeds).split(arguments.together)
-    for precision in arguments.precision.split(","):
+    for name in names:
         for group in seeds:
-            found = trained(task, precision, group.tolist(), steps)
-            results["precisions"].setdefault(precision, []).extend(found)
+            runs, found = trained(task, PRECISIONS[name], group.tolist(), steps, device)
+            results["precisions"].setdefault(name, []).extend(found)
             for result in found:
-                print(precision, result, flush=True)
+                print(name, result, flush=True)
+            if name == STUDIED:
+                for run in runs:
+                    study(results, run)
             write(arguments.out, results)
+
+
+def study(results, run):
+    """Adds what a trained network loses by tokens of few bits."""
+    tables = results.setdefault("inference", {})
+    for tokens, found in precision_inference.stored(run.task, run.net).items():
+        tables.setdefault(tokens, []).append({"seed": run.seed, **found})
+        print("inference", tokens, found, flush=True)
 
 
 if __name__ == "__main__":
