@@ -105,8 +105,9 @@ class Storage:
         """What a type keeps of components, which are of so many blades of each grade."""
         if not self.scaled:
             return x.to(self.dtype).to(x.dtype)
-        largest = x.abs().amax(-1, keepdim=True).split(grades)
-        scales = torch.cat([_scale(one.amax(0, keepdim=True), self.dtype).expand_as(one) for one in largest])
+        blades = x.abs().amax(-1, keepdim=True).split(grades)
+        scales = _scale(torch.cat([one.amax(0, keepdim=True) for one in blades]), self.dtype)
+        scales = torch.cat([one.expand_as(same) for one, same in zip(scales.split(1), blades)])
         return (x * scales).to(self.dtype).to(x.dtype) / scales
 
 
@@ -122,12 +123,14 @@ class _Stored(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, rounded):
+        # A token that nothing reads has no gradient, and neither have the parameters that only it depends on.
+        ctx.set_materialize_grads(False)
         ctx.rounded = rounded
         return rounded(x)
 
     @staticmethod
     def backward(ctx, gradient):
-        return ctx.rounded(gradient), None
+        return None if gradient is None else ctx.rounded(gradient), None
 
 
 def store_tokens(net, storage, sums=True):
