@@ -7,7 +7,7 @@ use super::markdown::{Table, digits, range, small};
 use crate::Error;
 
 /// The precisions: their names in the data, and here.
-const PRECISIONS: [(&str, &str); 5] = [
+const PRECISIONS: [(&str, &str); 9] = [
     ("highest", "f32"),
     ("tf32", "f32, matrix products in TF32"),
     (
@@ -16,6 +16,19 @@ const PRECISIONS: [(&str, &str); 5] = [
     ),
     ("bf16-attention", "the same, attention in bfloat16"),
     ("f16-attention", "the same, attention in float16"),
+    (
+        "tf32-centred",
+        "the same, positions from the centre of each sample",
+    ),
+    (
+        "bf16-rounded",
+        "f32, all tokens between layers rounded to bfloat16",
+    ),
+    ("bf16-null", "the same, rounded in a null basis"),
+    (
+        "bf16-centred",
+        "the same, positions from the centre of each sample",
+    ),
 ];
 
 pub(super) fn section(results: &Path) -> Result<String, Error> {
