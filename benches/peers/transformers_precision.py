@@ -26,11 +26,17 @@ precision are trained side by side, `--together` at once; seconds are the wall t
 | bf16-centred   | gravity alone: bf16-rounded in the frame of tf32-centred                      |
 
 Networks that tf32 trained are evaluated with tokens of few bits, too (`precision_inference.py`), and invariants of jets are computed of
-momenta of few bits (`precision_momenta.py`): `inference` and `momenta` of the results. `--device cpu --steps 5` is a check of the script.
+momenta of few bits (`precision_momenta.py`): `inference` and `momenta` of the results.
+
     flashcliff data gravity gravity.safetensors
     python3 benches/peers/transformers_precision.py gravity gravity.safetensors --commit HASH --out gravity.json
     flashcliff data jets jets.safetensors
     python3 benches/peers/transformers_precision.py jets jets.safetensors --commit HASH --out jets.json
+
+A check of the script without a GPU takes some minutes:
+
+    flashcliff data jets few.safetensors --samples 256 --val-samples 32 --test-samples 32
+    python3 benches/peers/transformers_precision.py jets few.safetensors --device cpu --steps 2 --seeds 1 --precision tf32,bf16-null
 """
 
 import argparse
