@@ -212,7 +212,7 @@ def test_invariants_of_stored_momenta():
 
 @pytest.mark.parametrize("direction", ["beam", "random", "across"])
 def test_jets_are_boosted(direction):
-    """Particles have no mass, and the invariants of a boosted jet are those of the jet at rest."""
+    """Particles have no mass, and a boost changes no invariant of a jet."""
     import precision_momenta as momenta
 
     rest, boosted = (

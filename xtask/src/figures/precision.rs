@@ -18,16 +18,19 @@ const PRECISIONS: [(&str, &str); 9] = [
     ("f16-attention", "the same, attention in float16"),
     (
         "tf32-centred",
-        "the same, positions from the centre of each sample",
+        "f32, matrix products in TF32, positions from the centre of each sample",
     ),
     (
         "bf16-rounded",
         "f32, all tokens between layers rounded to bfloat16",
     ),
-    ("bf16-null", "the same, rounded in a null basis"),
+    (
+        "bf16-null",
+        "f32, all tokens rounded to bfloat16 in a null basis",
+    ),
     (
         "bf16-centred",
-        "the same, positions from the centre of each sample",
+        "f32, all tokens rounded to bfloat16, positions from the centre of each sample",
     ),
 ];
 
