@@ -82,7 +82,7 @@ def test_programs_of_one_node_for_each_expression_are_the_same(name):
 def test_padded_and_ragged_batches_are_samples_by_themselves(rotary, exported):
     case = transformer((3, 0, 1), attention={"heads": 2, "rotary": rotary})
     padded = exported(case.module, batch="padded", dtype="float64")
-    for lengths in ((4, 1, 7), (2, 2)):
+    for lengths in ((4, 1, 7), (2, 2), (3, 0, 2)):
         longest = max(lengths)
         alone = [case.batch((1, length), at) for at, length in enumerate(lengths)]
         filled = {
@@ -96,8 +96,10 @@ def test_padded_and_ragged_batches_are_samples_by_themselves(rotary, exported):
         }
         filled["lengths"] = torch.tensor(lengths)
         got = run(padded, filled, "float64")
+        # Also of a sample without items, whose rows all are padding.
+        assert got.isfinite().all()
         for at, ((_, want), length) in enumerate(zip(alone, lengths)):
-            assert difference(got[at : at + 1, :length], want) < 1e-12
+            assert not length or difference(got[at : at + 1, :length], want) < 1e-12
     ragged = exported(case.module, batch="ragged", dtype="float64")
     for lengths in ((4, 1, 7), (2, 2), (6,)):
         alone = [case.batch((1, length), at) for at, length in enumerate(lengths)]
@@ -136,7 +138,10 @@ def test_masks(exported):
     case = transformer((3, 0, 1))
     file = exported(case.module, mask=True, dtype="float64")
     mask = torch.where(random(2, 1, 5, 5, seed=2) > -0.5, random(2, 1, 5, 5, seed=3), -torch.inf)
+    # Two items of a sample see nothing, and one is seen by nobody.
+    mask[0, :, 1:3] = mask[..., 4] = -torch.inf
     given, want = case.batch((2, 5), 0, mask=mask)
+    assert want.isfinite().all()
     assert difference(run(file, {**given, "mask": mask}, "float64"), want) < 1e-12
     with pytest.raises(flashcliff.UnsupportedError, match=r"equal items for the inputs \['mask'\]"):
         exported(case.module, mask=True, batch="ragged")
@@ -226,9 +231,19 @@ def test_what_has_no_file_says_why(tmp_path):
         ("x.onnx", {"dtype": "bfloat16"}, "dtype: expected one of float32, float64"),
         ("x.onnx", {"gradients": True}, "expected a package"),
         ("x.safetensors", {"batch": "ragged"}, "expected no batch"),
+        ("x.pt2", {"device": "x"}, "device: expected one of cpu, cuda, got 'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             flashcliff.export(net, tmp_path / path, **options)
+    for options, message in (
+        ({"opset": "18"}, "opset: expected an integer, got '18'"),
+        ({"mask": 1}, "mask: expected True or False, got 1"),
+        ({"gradients": "no"}, "gradients: expected True or False, got 'no'"),
+        ({"device": 0}, "device: expected a string, got 0"),
+        ({"batch": None}, "batch: expected a string, got None"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            flashcliff.export(net, tmp_path / "x.pt2", **options)
     with pytest.raises(ValueError, match="'equal' for a network of rows"):
         flashcliff.export(CASES["hulls"]().module, tmp_path / "x.onnx", batch="padded")
     with pytest.raises(flashcliff.UnsupportedError, match="save the module within"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from export_common import CASES, transformer
+from export_common import CASES, tokens, transformer
 
 import flashcliff
 from flashcliff._export.package import Lowered, program_of
@@ -64,6 +64,20 @@ def test_gradients_are_those_of_the_module():
     # The traced program has them as results.
     program = program_of(lowered(transformer((3, 0, 1), blocks=1).module), gradients=True)
     assert len(program.graph_signature.user_outputs) == 3
+
+
+def test_items_that_see_nothing_have_gradients():
+    """A query whose keys are all hidden attends to zeros, and the gradients of all other items are those of the module."""
+    case = transformer((1, 3, 0))
+    mask = torch.zeros(2, 1, 5, 5).double()
+    mask[0, :, 3:] = mask[..., 3:] = -torch.inf
+    mv, s = torch.randn(16, 2, 5, 2).double().requires_grad_(), torch.randn(2, 5, 3).double().requires_grad_()
+    own = Lowered(Stored.of(case.module, True), "equal", torch.float64)
+    got, want = own(tokens(mv, s), mask), tokens(*case.module(mv, s, mask=mask))
+    alike(got, want)
+    seed = torch.randn_like(want)
+    for grad, right in zip(torch.autograd.grad(got, (mv, s), seed), torch.autograd.grad(want, (mv, s), seed), strict=True):
+        alike(grad, right, 1e-10)
 
 
 @pytest.mark.parametrize(("name", "batch"), [("messages", "equal"), ("slim", "padded")])

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from .._ops import checks
 from .stored import Stored
 
 __all__ = ["export"]
@@ -35,6 +36,7 @@ BATCHES = "equal", "padded", "ragged"
 _TYPES: dict[str, np.dtype] = {"float32": np.dtype("f4"), "float64": np.dtype("f8")}
 _FORMATS = ".onnx", ".pt2", ".safetensors"
 _OPSETS = 18, 23
+_DEVICES = "cpu", "cuda"
 
 
 def export(
@@ -91,6 +93,7 @@ def export(
     Raises:
         UnsupportedError: the network, or the choice, has no such file. The message says why.
         MissingPackageError: ``onnx`` is not installed.
+        TypeError: an option has another type.
         ValueError: an option has another value than is said here.
 
     >>> import flashcliff, tempfile
@@ -104,6 +107,9 @@ def export(
     _check("batch", batch, BATCHES)
     if dtype is not None:
         _check("dtype", dtype, tuple(_TYPES))
+    _check("device", device, _DEVICES)
+    mask, gradients = checks.flag("mask", mask), checks.flag("gradients", gradients)
+    opset = checks.integer("opset", opset)
     if not _OPSETS[0] <= opset <= _OPSETS[1]:
         raise ValueError(f"opset: expected {_OPSETS[0]} to {_OPSETS[1]}, got {opset}")
     if kind != ".pt2" and (gradients or device != "cpu"):
@@ -124,7 +130,7 @@ def export(
 
 
 def _check(name: str, got: str, expected: tuple[str, ...]) -> None:
-    if got not in expected:
+    if checks.word(name, got) not in expected:
         raise ValueError(f"{name}: expected one of {', '.join(expected)}, got {got!r}")
 
 

@@ -20,6 +20,8 @@ from .layout import Channels, Rows, Token, channels_of
 __all__ = ["attention", "rotary"]
 
 _EPS, _SCALAR_EPS, _JOINT_EPS, _POINT_EPS = 0.01, 1e-5, 0.01, 1e-3
+_HIDDEN = -1e30
+"""A logit below all that a network computes: the softmax beside it is 0, and it is a number of float32."""
 
 
 class Part(NamedTuple):
@@ -88,9 +90,19 @@ def attention(
     k = step.by_heads(step.features(key, False), (count, heads[1]), of_keys, True)
     v = step.by_heads(value, (blades, heads[2]), of_keys, False)
     scores = ops.matmul(scaled(ops, q, 1 / math.sqrt(step.width)), k)
-    for own in (mask, of_keys.seen):
-        scores = scores if own is None else ops.add(scores, own)
-    return step.merged(ops.matmul(ops.softmax(scores), v), rows)
+    masks = [own for own in (mask, of_keys.seen) if own is not None]
+    return step.merged(ops.matmul(_weights(ops, scores, masks), v), rows)
+
+
+def _weights(ops: Operations, scores: Tensor, masks: list[Tensor]) -> Tensor:
+    """The weights of keys for each query. They are 0 where masks hide all keys from a query: a softmax of minus infinity alone is not a
+    number, and neither are its gradients."""
+    if not masks:
+        return ops.softmax(scores)
+    for own in masks:
+        scores = ops.add(scores, own)
+    lowest = np.asarray(_HIDDEN)
+    return ops.multiply(ops.softmax(ops.maximum(scores, lowest)), ops.greater(scores, lowest))
 
 
 class _Attention:
