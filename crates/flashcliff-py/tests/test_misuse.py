@@ -13,6 +13,7 @@ import misuse_remedies
 import misuse_room
 import misuse_rotors
 import misuse_tensors
+import misuse_transformers
 import pytest
 import torch
 
@@ -30,6 +31,7 @@ TABLES = (
     misuse_room,
     misuse_rotors,
     misuse_tensors,
+    misuse_transformers,
 )
 ROWS = [row for table in TABLES for row in table.ROWS]
 

@@ -7,7 +7,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,14 @@ def number(name: str, value: Any) -> float:
     raise TypeError(f"{name}: expected a number, got {value!r}")
 
 
+def finite(name: str, value: Any) -> float:
+    """A real number that is finite."""
+    found = number(name, value)
+    if not math.isfinite(found):
+        raise ValueError(f"{name}: expected a finite number, got {value!r}")
+    return found
+
+
 def epsilon(name: str, value: Any) -> float:
     """The epsilon that a norm adds to a mean square: finite, and not negative."""
     found = number(name, value)
@@ -91,6 +99,22 @@ def word(name: str, value: Any) -> str:
     raise TypeError(f"{name}: expected a string, got {value!r}")
 
 
+def one_of(name: str, value: Any, names: Iterable[str]) -> str:
+    """One of some names."""
+    if word(name, value) in names:
+        return str(value)
+    raise ValueError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
+
+
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """Options by name; ``None`` stands for none."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    raise TypeError(f"{name}: expected a mapping of options by name, got {value!r}")
+
+
 def choice(name: str, value: Any) -> str:
     """One of the names that an option has, in its present spelling. Operators refuse unknown names."""
     found = word(name, value)
@@ -120,13 +144,18 @@ def block_bytes(value: Any) -> int | None:
     return value
 
 
+def integers(name: str, values: Any, what: str = "integers") -> tuple[int, ...]:
+    """Integers of an iterable, in its order."""
+    try:
+        each = iter(values)
+    except TypeError:
+        raise TypeError(f"{name}: expected {what} as an iterable, got {values!r}") from None
+    return tuple(integer(name, value) for value in each)
+
+
 def grades(dim: int, name: str, values: Iterable[Any], empty: bool = False) -> tuple[int, ...]:
     """Grades of an algebra in ascending order, each once."""
-    try:
-        values = iter(values)
-    except TypeError:
-        raise TypeError(f"{name}: expected grades as an iterable, got {values!r}") from None
-    found = tuple(sorted({integer(name, value) for value in values}))
+    found = tuple(sorted(set(integers(name, values, "grades"))))
     if not (found or empty) or found and (found[0] < 0 or found[-1] > dim):
         raise ValueError(f"{name}: expected grades from 0 to {dim}, got {found}")
     return found

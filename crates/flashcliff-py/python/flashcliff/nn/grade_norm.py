@@ -46,7 +46,7 @@ class GradeNorm(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.init = checks.number("init", init)
+        self.init = checks.finite("init", init)
         shape = (features, self.algebra.grade_count)
         self.a = Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from ..._ops import checks
 from ..._ops.checks import choice
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from ...rotors import action
@@ -207,8 +208,12 @@ class MultiVectorAct(torch.nn.Module):
         self.channels = check_features("channels", channels)
         self.algebra = algebra
         dim = _dim_of(algebra)
-        self.input_blades = blade_indices("input_blades", (0,) * dim, tuple(input_blades))
-        given = self.input_blades if kernel_blades is None else tuple(kernel_blades)
+        self.input_blades = blade_indices(
+            "input_blades", (0,) * dim, checks.integers("input_blades", input_blades)
+        )
+        given = self.input_blades
+        if kernel_blades is not None:
+            given = checks.integers("kernel_blades", kernel_blades)
         self.kernel_blades = blade_indices("kernel_blades", (0,) * dim, given)
         self.agg = check_choice("agg", choice("agg", agg), AGGREGATIONS)
         if self.agg == "linear":
@@ -259,7 +264,7 @@ def _spread(x: Tensor, places: tuple[int, ...], count: int) -> Tensor:
 
 
 def _blades(name: str, blades: Any) -> tuple[int, ...]:
-    return blade_indices(name, (0, 1, 1, 1), tuple(blades))
+    return blade_indices(name, (0, 1, 1, 1), checks.integers(name, blades))
 
 
 def _projective(algebra: Any) -> Algebra:

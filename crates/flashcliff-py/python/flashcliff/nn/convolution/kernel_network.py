@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
 from ... import functional as F
+from ..._ops import checks
 from ..._order import blades_of, order_of
 from ...algebra import Algebra
 from .._module import check_features
@@ -206,7 +207,7 @@ class KernelNetwork(_Part):
         hidden = check_features("hidden_dim", hidden_dim)
         if check_features("num_layers", num_layers) < 2:
             raise ValueError(f"num_layers: expected at least 2, got {num_layers}")
-        blades = blade_indices("bias_dims", squares, tuple(bias_dims))
+        blades = blade_indices("bias_dims", squares, checks.integers("bias_dims", bias_dims))
         sizes = [1, *[hidden] * (num_layers - 1), out_features]
         self.products = ModuleList(
             KernelProduct(squares, start, end, blades, device, dtype)

@@ -328,6 +328,10 @@ class JetTagger(torch.nn.Module):
         self.algebra = _SPACE
         made: dict[str, Any] = {"device": device, "dtype": dtype}
         in_scalars = check_features("in_scalars", in_scalars)
+        decoder, classes = check_features("decoder", decoder), check_features("classes", classes)
+        dropout = checks.number("dropout", dropout)
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout: expected a probability, from 0 to 1, got {dropout}")
         self.embedding_h = torch.nn.Linear(in_scalars, check_features("scalars", scalars), **made)
         self.embedding_x = MVLinear(_SPACE, 1, channels, per_grade=False, **made)
         sizes = channels, scalars, _VECTORS_OF_EDGES, 1, in_scalars

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
+from .._module import check_features
 from ..embedding import PointEmbedding
 from ..steerable import SteerableGeometricProduct
 from ..transformer.described import MessageDescription, MessageVariant, Multivectors
@@ -36,6 +37,7 @@ class Regression(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.algebra = algebra = Algebra(5, 0, 0)
+        width = check_features("width", width)
         self.gp = torch.nn.Sequential(
             PointEmbedding(algebra, 2, 8, device=device, dtype=dtype),
             SteerableGeometricProduct(algebra, 8, device=device, dtype=dtype),

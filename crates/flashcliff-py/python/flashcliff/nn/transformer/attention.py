@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks, doors
+from .._module import check_features
 from . import kernel, launches, path
 from .described.description import Channels, Description, Tokens
 from .described.draft import Undescribed
@@ -105,8 +106,8 @@ class GeometricAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
-        self.channels = channels
-        self.heads = heads
+        self.channels = channels = check_features("channels", channels)
+        self.heads = heads = check_features("heads", heads)
         self.eps = checks.epsilon("eps", eps)
         self.dtype = _feature_dtype(dtype)
         self.log_weights = None

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from ... import functional
 from ..._ops import checks
 from ...algebra import Algebra
+from .._module import check_count, check_features
 from . import path
 from .described import Description, Given, Networked, Tokens, Variant, run
 from .geometry import GeometryLike, constant, geometry_of
@@ -113,8 +114,10 @@ class GeometricBilinear(Networked):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
-        self.in_channels = in_channels
+        self.in_channels = check_features("in_channels", in_channels)
+        out_channels = check_count("out_channels", out_channels)
         hidden = out_channels if hidden_channels is None else hidden_channels
+        hidden = check_count("hidden_channels", hidden)
         each = hidden
         if self.geometry.join:
             each = hidden // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
+from ..._ops import checks
+from .._module import check_features
 from . import path
 from .described import Calls, Description, Given, Tokens, Variant, run
 from .gate import GradeDropout
@@ -98,6 +100,10 @@ class Block(WithNorms):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
+        if not isinstance(checkpoint, Iterable):
+            raise TypeError(
+                f"checkpoint: expected names as an iterable, such as ('mlp',), got {checkpoint!r}"
+            )
         self.checkpoint = tuple(checkpoint)
         if self.checkpoint != _ITEMS and not set(self.checkpoint) <= {"attention", "mlp"}:
             raise ValueError(
@@ -109,7 +115,10 @@ class Block(WithNorms):
 
         self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
-            self.geometry, channels, scalars, **{"dropout": dropout, **(attention or {})}
+            self.geometry,
+            channels,
+            scalars,
+            **{"dropout": dropout, **checks.mapping("attention", attention)},
         )
         self.mlp = mlp_of(
             self.geometry,
@@ -266,7 +275,10 @@ class ConditionalBlock(WithNorms):
 
         self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
-            self.geometry, channels, scalars, **{"dropout": dropout, **(attention or {})}
+            self.geometry,
+            channels,
+            scalars,
+            **{"dropout": dropout, **checks.mapping("attention", attention)},
         )
         self.crossattention = CrossAttention(
             self.geometry,
@@ -274,7 +286,7 @@ class ConditionalBlock(WithNorms):
             scalars,
             other_channels,
             other_scalars,
-            **{"dropout": dropout, **(cross_attention or {})},
+            **{"dropout": dropout, **checks.mapping("cross_attention", cross_attention)},
         )
         self.mlp = mlp_of(
             self.geometry,
@@ -342,9 +354,7 @@ def mlp_of(
     dropout: float | None,
 ) -> GeometricMLP:
     """The MLP of a block."""
-    if layers < 1:
-        raise ValueError(f"mlp_layers: expected at least 1, got {layers}")
-
+    ratio, layers = check_features("mlp_ratio", ratio), check_features("mlp_layers", layers)
     return GeometricMLP(
         geometry,
         mlp_sizes(channels, ratio, layers),

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..._ops import checks
 from . import path
 from .block import mlp_of
 from .described import Description, Given, Tokens, Variant, run
@@ -76,7 +77,7 @@ class CrossBlock(WithNorms):
         self.add_norms(norm, False, affine)
         sizes = channels, scalars, other_channels, other_scalars
         self.crossattention = CrossAttention(
-            own, *sizes, **{"dropout": dropout, **(attention or {})}
+            own, *sizes, **{"dropout": dropout, **checks.mapping("attention", attention)}
         )
         self.mlp = mlp_of(
             own, channels, scalars, mlp_ratio, mlp_layers, activation, scalar_activation, dropout

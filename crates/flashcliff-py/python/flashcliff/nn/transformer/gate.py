@@ -62,7 +62,9 @@ class ScalarGate(nn.Module):
     def __init__(self, activation: str = "gelu_tanh", scalar_activation: str | None = None) -> None:
         super().__init__()
         self.activation = _named("activation", activation)
-        self.scalar_activation = _named("scalar_activation", scalar_activation or activation)
+        self.scalar_activation = _named(
+            "scalar_activation", activation if scalar_activation is None else scalar_activation
+        )
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
@@ -164,6 +166,4 @@ def _some_geometry(blades: int) -> Geometry | None:
 
 
 def _named(name: str, value: str) -> str:
-    if value not in ACTIVATIONS:
-        raise ValueError(f"{name}: expected one of {', '.join(ACTIVATIONS)}, got {value!r}")
-    return value
+    return checks.one_of(name, value, ACTIVATIONS)

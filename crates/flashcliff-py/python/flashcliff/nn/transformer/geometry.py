@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._ops import doors
+from ..._ops import checks, doors
 from ..._ops.kept import for_later_calls
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from ...errors import UnsupportedError
@@ -71,8 +71,13 @@ class Geometry:
     """The factor of each blade by which the join differs from the regressive product."""
 
     def __post_init__(self) -> None:
-        if self.group not in GROUPS:
-            raise ValueError(f"group: expected one of {', '.join(GROUPS)}, got {self.group!r}")
+        if not isinstance(self.algebra, Algebra):
+            raise TypeError(
+                f"algebra: expected a flashcliff.Algebra, got {self.algebra!r}; geometry_of takes signatures, too"
+            )
+        checks.one_of("group", self.group, GROUPS)
+        for name in _FLAGS:
+            checks.flag(name, getattr(self, name))
         for name in ("join", "distances"):
             if getattr(self, name) and self.algebra.signature[1:] != (0, 1):
                 raise ValueError(
@@ -111,6 +116,18 @@ class Geometry:
         shown = "".join(f", {name}={getattr(self, name)}" for name in differs)
         return f"Geometry({self.algebra!r}, group={self.group!r}{shown})"
 
+
+_FLAGS = (
+    "unit_maps",
+    "product",
+    "join",
+    "distances",
+    "bivectors",
+    "head_norm",
+    "product_norm",
+    "vectors",
+    "shared_starts",
+)
 
 _PUBLISHED: dict[str, dict[str, object]] = {
     "cl301": {"unit_maps": True, "join": True, "distances": True},

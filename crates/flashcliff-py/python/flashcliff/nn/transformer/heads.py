@@ -33,7 +33,7 @@ class Heads:
         self.count = check_features("heads", heads)
         ratio = check_features("ratio", ratio)
         self.channels = max(ratio * check_features("channels", channels) // heads, 1)
-        self.scalars = max(ratio * scalars // heads, 4) if scalars else 0
+        self.scalars = max(ratio * check_count("scalars", scalars) // heads, 4) if scalars else 0
         if rotary:
             self.scalars = max((self.scalars + 1) // 2 * 2, 8)
 
@@ -262,10 +262,11 @@ class SelfAttention(Networked):
             check_count("extra_scalars", extra_scalars),
         )
         self._input, self._extra = (channels, scalars), extra
+        checks.positive("rotary_base", rotary_base)
         sizes = self._sizes = Heads(
             self.geometry, channels, scalars, heads, ratio, checks.flag("rotary", rotary)
         )
-        if multi_query:
+        if checks.flag("multi_query", multi_query):
             self.qkv_module: _SharedProjection | _SplitProjection = _SharedProjection(
                 sizes, channels, scalars, extra, bias
             )
@@ -283,7 +284,7 @@ class SelfAttention(Networked):
         self.attention = GeometricAttention(
             self.geometry, sizes.channels, heads, eps=eps, dtype=dtype
         )
-        self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
+        self.head_scale = nn.Parameter(torch.ones(heads)) if checks.flag("head_scale", head_scale) else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
     def variant(self) -> Variant:
@@ -375,6 +376,10 @@ class CrossAttention(Networked):
         of_heads = (
             self.geometry if head_norm is None else replace(self.geometry, head_norm=head_norm)
         )
+        scalars = check_count("scalars", scalars)
+        other_channels = check_features("other_channels", other_channels)
+        other_scalars = check_count("other_scalars", other_scalars)
+        joint = checks.flag("joint", joint)
         scaled = (channels, scalars) if joint else (other_channels, other_scalars)
         sizes = self._sizes = Heads(of_heads, *scaled, heads, ratio, False)
         self._shared = 1 if checks.flag("multi_query", multi_query) else heads
@@ -409,7 +414,7 @@ class CrossAttention(Networked):
             initialization=initialization,
         )
         self.attention = GeometricAttention(self.geometry, one, heads, eps=eps, dtype=dtype)
-        self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
+        self.head_scale = nn.Parameter(torch.ones(heads)) if checks.flag("head_scale", head_scale) else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
     def groups_of_others(self) -> Group:

@@ -122,9 +122,8 @@ class EquiLinear(Networked):
         self.in_scalars = check_count("in_scalars", in_scalars)
         self.out_scalars = check_count("out_scalars", out_scalars)
         bias = checks.flag("bias", bias)
-        if initialization not in INITIALIZATIONS:
-            names = ", ".join(INITIALIZATIONS)
-            raise ValueError(f"initialization: expected one of {names}, got {initialization!r}")
+        own_bias = checks.flag("own_bias", own_bias)
+        initialization = checks.one_of("initialization", initialization, INITIALIZATIONS)
         if "unit" in initialization and not (bias and in_scalars):
             raise MissingScalarsError(
                 f"initialization: {initialization!r} sets the bias of the scalar inputs, so it needs bias=True and "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ..._ops import checks
 from . import path
 from .bilinear import GeometricBilinear
 from .described import Description, Given, Networked, Tokens, Variant, run
@@ -52,6 +53,8 @@ class GeometricMLP(Networked):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
+        channels = checks.integers("channels", channels)
+        scalars = checks.integers("scalars", scalars)
         if not channels or len(channels) != len(scalars):
             raise ValueError(
                 f"channels: expected one or more numbers, and as many scalars, got {channels} and {scalars}"
@@ -62,6 +65,8 @@ class GeometricMLP(Networked):
         def gate() -> ScalarGate:
             return ScalarGate(activation, scalar_activation)
 
+        # Layers without a gate have no activation that could be wrong.
+        gate()
         sizes = list(zip(channels[:-1], channels[1:], scalars[:-1], scalars[1:], strict=True))
         for at, (before, after, before_s, after_s) in enumerate(sizes):
             if at == 0 and self.geometry.product:

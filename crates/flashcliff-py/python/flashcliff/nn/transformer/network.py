@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..._ops import checks, doors
+from .._module import check_count
 from .block import Block
 from .described import Description, Given, Networked, Tokens, Variant, run_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
@@ -114,14 +115,14 @@ class GATransformer(Networked):
         self.reinsert_scalars = reinserted_scalars(
             "reinsert_scalars", reinsert_scalars, in_scalars, hidden_scalars
         )
-        self.checkpoint_blocks = checkpoint_blocks
+        self.checkpoint_blocks = checks.flag("checkpoint_blocks", checkpoint_blocks)
         # Known here, since wrappers of the first layer have no such attribute.
         self.in_channels = in_channels
         self.linear_in = EquiLinear(
             self.geometry, in_channels, hidden_channels, in_scalars, hidden_scalars
         )
         attention = {
-            **(attention or {}),
+            **checks.mapping("attention", attention),
             "extra_channels": len(self.reinsert_channels),
             "extra_scalars": len(self.reinsert_scalars),
         }
@@ -139,7 +140,7 @@ class GATransformer(Networked):
                 dropout=dropout,
                 shared_norm=shared_norm,
             )
-            for _ in range(blocks)
+            for _ in range(check_count("blocks", blocks))
         )
         self.linear_out = EquiLinear(
             self.geometry, hidden_channels, out_channels, hidden_scalars, out_scalars
@@ -218,7 +219,7 @@ def indices_of(name: str, given: Iterable[int] | None, count: int) -> tuple[int,
     Raises:
         ValueError: an index is out of range.
     """
-    found = tuple(checks.integer(name, index) for index in given or ())
+    found = checks.integers(name, () if given is None else given)
     if not all(-count <= index < count for index in found):
         raise ValueError(f"{name}: expected indices below {count}, got {found}")
     return found

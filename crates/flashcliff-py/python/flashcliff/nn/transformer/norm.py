@@ -199,7 +199,7 @@ class WithNorms(Networked):
             shared: whether there is one.
             affine: whether norms have gains, which places do not share.
         """
-        if shared and affine:
+        if checks.flag("shared_norm", shared) and affine:
             raise ValueError("shared_norm: expected False for norms with gains, got True")
         if shared:
             self.norm_names = ("norm",) * len(self.norm_names)

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..._ops import checks
 from ..._ops.kept import for_later_calls
+from .._module import check_features
 from . import path
 from .described.description import Description
 from .described.draft import Undescribed
@@ -36,8 +38,9 @@ class RotaryEncoding(nn.Module):
 
     def __init__(self, channels: int, base: float = 4096) -> None:
         super().__init__()
-        if channels % 2:
+        if check_features("channels", channels) % 2:
             raise ValueError(f"channels: expected an even number, got {channels}")
+        checks.positive("base", base)
         # Fake tensors would have no numbers.
         with for_later_calls():
             single = (base ** (-torch.arange(0, channels, 2).float() / channels)).tolist()

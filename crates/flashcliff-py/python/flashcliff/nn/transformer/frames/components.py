@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...._ops import checks
-from ..._module import check_count
+from ..._module import check_count, check_features
 from .. import path
 from ..described import Description, Tokens, Undescribed, drawn
 from ..gate import ACTIVATIONS
@@ -92,7 +92,9 @@ class ComponentLinear(nn.Linear):
         outputs = dim * check_count("out_channels", out_channels)
         inputs += check_count("in_scalars", in_scalars)
         outputs += check_count("out_scalars", out_scalars)
-        super().__init__(inputs, outputs, bias, device=device, dtype=dtype)
+        super().__init__(
+            inputs, outputs, checks.flag("bias", bias), device=device, dtype=dtype
+        )
         self.out_channels, self.out_scalars = out_channels, out_scalars
 
     def describe(self, network: Description, x: Tokens) -> Tokens:
@@ -258,7 +260,9 @@ class ComponentMLP(nn.Module):
         dropout: float | None = None,
     ) -> None:
         super().__init__()
-        own, hidden = (channels, scalars), (ratio * channels, ratio * scalars)
+        own = check_count("channels", channels), check_count("scalars", scalars)
+        ratio = check_features("ratio", ratio)
+        hidden = ratio * channels, ratio * scalars
         layers: list[nn.Module] = [
             ComponentLinear(geometry, own[0], hidden[0], own[1], hidden[1]),
             ComponentGelu(),

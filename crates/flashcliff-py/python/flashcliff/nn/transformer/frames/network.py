@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...._ops import checks
+from ..._module import check_count, check_features
 from .. import path
 from ..described import Description, Given, Networked, Tokens, Variant, run
 from ..geometry import GeometryLike
@@ -63,9 +65,15 @@ class FrameBlock(WithNorms):
         self.geometry = own = vectors_of(geometry)
         self.add_norms(lambda _: ComponentNorm(), False, False)
         self.attention = FrameAttention(
-            own, channels, scalars, **{"dropout": dropout, **(attention or {})}
+            own, channels, scalars, **{"dropout": dropout, **checks.mapping("attention", attention)}
         )
-        self.mlp = ComponentMLP(own, channels, scalars, ratio=mlp_ratio, dropout=dropout)
+        self.mlp = ComponentMLP(
+            own,
+            channels,
+            scalars,
+            ratio=check_features("mlp_ratio", mlp_ratio),
+            dropout=dropout,
+        )
 
     def variant(self) -> Variant:
         """The call that the block was made for, without a mask."""
@@ -151,7 +159,7 @@ class FrameTransformer(Networked):
                 mlp_ratio=mlp_ratio,
                 dropout=dropout,
             )
-            for _ in range(blocks)
+            for _ in range(check_count("blocks", blocks))
         )
         self.linear_out = ComponentLinear(
             own, hidden_channels, out_channels, hidden_scalars, out_scalars
