@@ -106,8 +106,76 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="Muon: expected matrices"):
         ours.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
     assert len(ours.param_groups) == 1
-    with pytest.raises(ValueError, match="Learning rate should be >= 0"):
+    with pytest.raises(ValueError, match="lr: expected a finite number, at least 0, got -1.0"):
         optim.Muon([{"params": [stack], "axes": (2, 0, 1)}], lr=-1.0)
+
+
+WRONG = [
+    ("lr", "x", TypeError, "lr: expected a number, got 'x'"),
+    ("lr", torch.ones(2), ValueError, r"lr: expected a number, or a tensor of one .*got \[2\] of torch.float32"),
+    ("weight_decay", None, TypeError, "weight_decay: expected a number, got None"),
+    ("momentum", float("nan"), ValueError, "momentum: expected a finite number, at least 0, got nan"),
+    ("eps", -1, ValueError, "eps: expected a finite number, at least 0, got -1"),
+    ("nesterov", 1, TypeError, "nesterov: expected True or False, got 1"),
+    ("ns_steps", 2.5, TypeError, "ns_steps: expected an integer, got 2.5"),
+    ("ns_steps", 100, ValueError, "ns_steps: expected 0 to 99, got 100"),
+    ("ns_coefficients", (1.0, 2.0), TypeError, "ns_coefficients: expected a tuple of three numbers"),
+    ("ns_coefficients", (1.0, 2.0, "3"), TypeError, "ns_coefficients: expected a number, got '3'"),
+    ("adjust_lr_fn", 1, TypeError, "adjust_lr_fn: expected a string, got 1"),
+    ("adjust_lr_fn", "x", ValueError, "Adjust learning rate function x is not supported"),
+    ("axes", 5, TypeError, "axes: expected integers as an iterable, got 5"),
+    ("axes", (2.0, 0.0, 1.0), TypeError, "axes: expected an integer, got 2.0"),
+]
+
+
+@needs_muon
+@pytest.mark.parametrize(("name", "value", "error", "says"), WRONG)
+def test_options_are_checked_where_they_are_given(name, value, error, says):
+    """By the constructor, in a group that is added, which is not kept then, and, where a step reads them, after they were set."""
+    stack, matrix = torch.nn.Parameter(torch.ones(4, 3, 5)), torch.nn.Parameter(torch.ones(2, 2))
+    group = {"params": [stack], "axes": (2, 0, 1)}
+    if name != "axes":
+        with pytest.raises(error, match=says):
+            optim.Muon([group], **{name: value})
+    ours = optim.Muon([matrix])
+    with pytest.raises(error, match=says):
+        ours.add_param_group({**group, name: value})
+    assert len(ours.param_groups) == 1
+    if name != "axes":
+        ours.param_groups[0][name] = value
+        matrix.grad = torch.ones_like(matrix)
+        with pytest.raises(error, match=says):
+            ours.step()
+        assert matrix.eq(1).all()
+
+
+@needs_muon
+def test_states_of_pytorch_load_and_others_are_refused():
+    matrix, twin = (torch.nn.Parameter(torch.ones(3, 4)) for _ in range(2))
+    theirs, ours = torch.optim.Muon([matrix], lr=0.3), optim.Muon([twin])
+    for step in range(3):
+        matrix.grad, twin.grad = (torch.full((3, 4), 1.0 + step).tril() for _ in range(2))
+        theirs.step()
+        if step:
+            ours.step()
+            assert torch.equal(matrix, twin)
+        else:
+            twin.data.copy_(matrix)
+            ours.load_state_dict(theirs.state_dict())
+    before = copy.deepcopy(ours.state_dict())
+    for other in (torch.optim.AdamW([matrix]), torch.optim.SGD([matrix], momentum=0.9)):
+        with pytest.raises(ValueError, match="Muon: expected the state of a Muon, got one whose group 0 has no .*it is of another optimiser"):
+            ours.load_state_dict(other.state_dict())
+    wide = torch.nn.Parameter(torch.ones(3, 5))
+    wide.grad = torch.ones_like(wide)
+    of_wide = optim.Muon([wide])
+    of_wide.step()
+    with pytest.raises(ValueError, match=r"momenta of the shapes .*got \[3, 5\] for a parameter \[3, 4\]"):
+        ours.load_state_dict(of_wide.state_dict())
+    after = ours.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert torch.equal(after["state"][0]["momentum_buffer"], before["state"][0]["momentum_buffer"])
+    assert copy.deepcopy(ours).param_groups[0]["axes"] is None
 
 
 def test_pytorch_without_muon(monkeypatch):
@@ -177,6 +245,10 @@ def test_modules_that_are_left_out_and_shared():
     assert found == {None: [("1.weight", (3, 3))]} and rest == {"0.weight", "3.weight"}
     with pytest.raises(ValueError, match="rest: expected modules of the network, got Linear, which is not in Sequential"):
         optim.split_matrices(network, rest=[torch.nn.Linear(2, 2)])
+    with pytest.raises(TypeError, match="rest: expected modules as an iterable, got Linear"):
+        optim.split_matrices(network, rest=torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="network: expected a torch.nn.Module, got generator"):
+        optim.split_matrices(network.parameters())
 
 
 @pytest.mark.share(2)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
+from .._ops import checks
 from ..errors import UnsupportedError
 from ..nn import (
     FCGPNorm,
@@ -60,8 +61,9 @@ class Muon(_Base):  # type: ignore[misc]
             ``adjust_lr_fn``.
 
     Raises:
+        TypeError: for options of other types.
         ValueError: for parameters of other numbers of axes than their group says, ``axes`` that are not an order of three; options out
-            of range; no parameters.
+            of range; no parameters; states of another optimiser or model.
         flashcliff.UnsupportedError: for PyTorch before 2.9, which has no Muon.
 
     Example:
@@ -81,6 +83,7 @@ class Muon(_Base):  # type: ignore[misc]
                 f"Muon: expected PyTorch 2.9 or later, which has torch.optim.Muon, got {torch.__version__}; install a later one, or take "
                 "AdamW or Lion"
             )
+        _check_options({"lr": lr, "weight_decay": weight_decay, **options})
         given = list(params)
         if not given:
             raise ValueError("Muon: expected at least one parameter or group, got none")
@@ -96,11 +99,30 @@ class Muon(_Base):  # type: ignore[misc]
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            for parameter in group["params"]:
-                _check(parameter, group.setdefault("axes", None))
-        except ValueError:
+            group.setdefault("axes", None)
+            _check_group(group)
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes a state that was loaded or copied. A state of other parameters or of another optimiser is an error, and the earlier
+        state stays."""
+        own = self.__dict__.get("param_groups", ())
+        for index, group in enumerate(state.get("param_groups", ())):
+            missing = [name for name in _OPTIONS if name not in group]
+            if missing:
+                others = ", ".join(str(name) for name in group if name != "params")
+                raise ValueError(
+                    f"Muon: expected the state of a Muon, got one whose group {index} has no {', '.join(missing)}, but {others}: it is of "
+                    "another optimiser; load it there"
+                )
+            # PyTorch's Muon has none.
+            group.setdefault("axes", own[index]["axes"] if index < len(own) else None)
+            _check_group(group)
+            for parameter in group["params"]:
+                _check_momentum(state.get("state", {}).get(parameter, {}), parameter)
+        super().__setstate__(state)
 
     def _init_group(
         self,
@@ -110,6 +132,8 @@ class Muon(_Base):  # type: ignore[misc]
         muon_momentum_bufs: list[Tensor],
     ) -> bool:
         """Adds the matrices of a group, their gradients and their momenta to the lists of a step."""
+        # Others may have set options since the last step.
+        _check_options(group)
         lists = (params_with_grad, grads, muon_momentum_bufs)
         found: tuple[list[Tensor], ...] = ([], [], [])
         has_complex: bool = super()._init_group(group, *found)
@@ -119,13 +143,58 @@ class Muon(_Base):  # type: ignore[misc]
         return has_complex
 
 
+_NUMBERS = "weight_decay", "momentum", "eps"
+_OPTIONS = "lr", *_NUMBERS, "nesterov", "ns_coefficients", "ns_steps"
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises for options of other types, or out of range. Names that are no options are errors of PyTorch's class."""
+    rate = options["lr"]
+    if isinstance(rate, Tensor):
+        if rate.numel() != 1 or not rate.is_floating_point():
+            raise ValueError(
+                f"lr: expected a number, or a tensor of one floating-point number, got {list(rate.shape)} of {rate.dtype}"
+            )
+    else:
+        checks.epsilon("lr", rate)
+    for name in _NUMBERS:
+        if name in options:
+            checks.epsilon(name, options[name])
+    checks.flag("nesterov", options.get("nesterov", True))
+    if not 0 <= checks.integer("ns_steps", options.get("ns_steps", 0)) < 100:
+        raise ValueError(f"ns_steps: expected 0 to 99, got {options['ns_steps']}")
+    factors = options.get("ns_coefficients", (0.0, 0.0, 0.0))
+    if not isinstance(factors, (tuple, list)) or len(factors) != 3:
+        raise TypeError(f"ns_coefficients: expected a tuple of three numbers, got {factors!r}")
+    for factor in factors:
+        checks.finite("ns_coefficients", factor)
+    if options.get("adjust_lr_fn") is not None:
+        # PyTorch's class knows the names.
+        _Base([torch.empty(0, 0)], adjust_lr_fn=checks.word("adjust_lr_fn", options["adjust_lr_fn"]))
+
+
+def _check_group(group: Mapping[str, Any]) -> None:
+    _check_options(group)
+    for parameter in group["params"]:
+        _check(parameter, group["axes"])
+
+
+def _check_momentum(state: Mapping[str, Any], parameter: Tensor) -> None:
+    momentum = state.get("momentum_buffer")
+    if momentum is not None and momentum.shape != parameter.shape:
+        raise ValueError(
+            f"Muon: expected momenta of the shapes of their parameters, got {list(momentum.shape)} for a parameter {list(parameter.shape)}: "
+            "the state is of another model"
+        )
+
+
 def _check(parameter: Tensor, axes: Axes | None) -> None:
     if axes is None and parameter.ndim != 2:
         raise ValueError(
             f"Muon: expected matrices, got a parameter of the shape {list(parameter.shape)}; give the option `axes` with a group of stacks, "
             "such as (2, 0, 1) for [out, in, maps], and other parameters to AdamW or Lion"
         )
-    if axes is not None and (parameter.ndim != 3 or sorted(axes) != [0, 1, 2]):
+    if axes is not None and (parameter.ndim != 3 or sorted(checks.integers("axes", axes)) != [0, 1, 2]):
         raise ValueError(
             f"Muon: expected parameters of three axes and their order in `axes`, got the shape {list(parameter.shape)} and axes {axes}"
         )
@@ -189,6 +258,10 @@ def split_matrices(network: nn.Module, rest: Iterable[nn.Module] = ()) -> Matric
 
 
 def _within(network: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Module]:
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"network: expected a torch.nn.Module, got {type(network).__name__}")
+    if not isinstance(modules, Iterable):
+        raise TypeError(f"rest: expected modules as an iterable, got {type(modules).__name__}")
     own, found = set(map(id, network.modules())), list(modules)
     for module in found:
         if id(module) not in own:
