@@ -4,6 +4,7 @@ import re
 import warnings
 
 import misuse_arrays
+import misuse_atoms
 import misuse_compat
 import misuse_dispatcher
 import misuse_gradients
@@ -22,6 +23,7 @@ from flashcliff import functional as F
 
 TABLES = (
     misuse_arrays,
+    misuse_atoms,
     misuse_compat,
     misuse_dispatcher,
     misuse_gradients,

@@ -581,7 +581,7 @@ PAIR = torch.tensor([[0], [1]])
         (lambda: Structures.stack([structure()], atoms=10), ValueError, "both `atoms` and `edges`"),
         (lambda: Structures.stack([structure()], atoms=9, edges=99), ValueError, "got 1 and 0 too many"),
         (lambda: Structures.stack([X]), TypeError, "structures: expected flashcliff.atoms.Structures, got Tensor"),
-        (lambda: make()(X), TypeError, "structures: expected flashcliff.atoms.Structures, got a tensor"),
+        (lambda: make()(X), TypeError, "structures: expected flashcliff.atoms.Structures, got Tensor"),
         (lambda: derivatives(make(), X), TypeError, "structures: expected flashcliff.atoms.Structures, got Tensor"),
         (lambda: derivatives(lambda s: torch.zeros(1), structure()), ValueError, "energy: expected energies that PyTorch can"),
         (lambda: nn.Potential(6, 1.0), TypeError, "numbers: expected atomic numbers as an iterable, got 6"),

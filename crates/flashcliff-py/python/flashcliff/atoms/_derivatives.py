@@ -54,6 +54,8 @@ def derivatives(
     """
     stress, create_graph = checks.flag("stress", stress), checks.flag("create_graph", create_graph)
     check_structures(structures)
+    if not callable(energy):
+        raise TypeError(f"energy: expected a function of structures, got {energy!r}")
     # Tensors that are made in inference mode cannot be differentiated.
     infers = torch.is_inference_mode_enabled()
     with torch.inference_mode(False) if infers else contextlib.nullcontext(), torch.enable_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -68,6 +69,8 @@ def neighbours(
 
 def check_periodic(pbc: Any) -> tuple[bool, bool, bool]:
     """Whether a cell repeats in each direction."""
+    if not isinstance(pbc, (bool, Iterable)):
+        raise TypeError(f"pbc: expected one boolean or three, got {pbc!r}")
     given = [pbc] * 3 if isinstance(pbc, bool) else list(pbc)
     if len(given) != 3:
         raise ValueError(f"pbc: expected one boolean or three, got {pbc!r}")
@@ -98,6 +101,8 @@ def _checked(positions: Any, cell: Any, periodic: tuple[bool, bool, bool]) -> tu
     if positions.dim() != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions: expected [atoms, 3], got {list(positions.shape)}")
     given = torch.zeros(3, 3) if cell is None else cell
+    if not isinstance(given, Tensor):
+        raise TypeError(f"cell: expected a torch.Tensor, got {type(given).__name__}")
     if tuple(given.shape) != (3, 3):
         raise ValueError(f"cell: expected [3, 3], got {list(given.shape)}")
     places, lattice = (own.detach().double().cpu().contiguous() for own in (positions, given))

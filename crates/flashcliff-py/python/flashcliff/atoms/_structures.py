@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -77,15 +77,20 @@ class Structures:
         count: int | None = None,
     ) -> None:
         _check_positions(positions)
-        if not isinstance(edge_index, Tensor):
-            raise TypeError(f"edge_index: expected a torch.Tensor, got {type(edge_index).__name__}")
+        _check_tensor("edge_index", edge_index)
+        _check_integers("species", species)
+        for name, given in (("cell", cell), ("batch", batch), ("shifts", shifts)):
+            if given is not None:
+                _check_tensor(name, given)
+        if batch is not None:
+            _check_integers("batch", batch)
         if cell is not None and tuple(cell.shape[1:]) != (3, 3):
             raise ValueError(
                 f"cell: expected [structures, 3, 3], got {list(cell.shape)}; the cell of one structure is `cell.unsqueeze(0)`"
             )
         atoms, edges = len(positions), edge_index.shape[-1]
         count = (
-            (1 if cell is None else len(cell)) if count is None else checks.integer("count", count)
+            (1 if cell is None else len(cell)) if count is None else checks.count("count", count)
         )
         batch = species.new_zeros(atoms, dtype=torch.int64) if batch is None else batch
         if shifts is not None:
@@ -150,16 +155,24 @@ class Structures:
             edges: the number of edges of the result.
 
         Raises:
+            TypeError: batches have other element types; sizes are no integers.
             ValueError: there are no batches, or more atoms or edges than the result shall have.
+            RuntimeError: batches are on several devices.
         """
-        if not many:
-            raise ValueError("stack: expected at least one batch of structures, got none")
-        for part in many:
-            check_structures(part)
-        if (atoms is None) != (edges is None):
-            raise ValueError("stack: expected both `atoms` and `edges`, or none of them")
+        if not isinstance(many, Iterable):
+            raise TypeError(f"stack: expected batches of structures as a sequence, got {many!r}")
         parts, missing = list(many), 0
+        if not parts:
+            raise ValueError("stack: expected at least one batch of structures, got none")
+        for part in parts:
+            check_structures(part)
+        _check_alike(parts)
+        if (atoms is None) != (edges is None):
+            raise ValueError(
+                f"stack: expected both `atoms` and `edges`, or none of them, got {atoms} and {edges}"
+            )
         if atoms is not None and edges is not None:
+            atoms, edges = checks.count("atoms", atoms), checks.count("edges", edges)
             missing = edges - sum(part.edge_count for part in parts)
             parts.append(_filling(parts, atoms, missing))
         index, batch, at, count = [], [], 0, 0
@@ -225,6 +238,12 @@ class Structures:
         """The same atoms with the same edges at other positions, or with a strain."""
         other = copy.copy(self)
         if positions is not None:
+            _check_tensor("positions", positions)
+            if positions.dtype != self.positions.dtype:
+                raise TypeError(
+                    f"positions: expected {self.positions.dtype}, as the structures are, got {positions.dtype}; call "
+                    "`structures.to(dtype=...)`"
+                )
             if positions.shape != self.positions.shape:
                 raise ValueError(
                     f"positions: expected {list(self.positions.shape)}, got {list(positions.shape)}"
@@ -238,7 +257,9 @@ class Structures:
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Structures:
-        """The structures on another device, or with another element type of positions."""
+        """The structures on another device, or with another element type of positions: float32 or float64."""
+        if dtype not in (None, *_TYPES):
+            raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype!r}")
         other = copy.copy(self)
         for name in ("positions", "cell", "offsets", "strain"):
             own = getattr(self, name)
@@ -265,14 +286,41 @@ def check_structures(given: Any) -> None:
 
 
 def _check_positions(positions: Any) -> None:
-    if not isinstance(positions, Tensor) or positions.dtype not in (torch.float32, torch.float64):
+    if not isinstance(positions, Tensor) or positions.dtype not in _TYPES:
         got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
         raise TypeError(f"positions: expected a tensor of float32 or float64, got {got}")
     if positions.dim() != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions: expected [atoms, 3], got {list(positions.shape)}")
 
 
-def _check_shape(name: str, tensor: Tensor, *shape: int) -> None:
+def _check_tensor(name: str, given: Any) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(given).__name__}")
+
+
+def _check_integers(name: str, given: Any) -> None:
+    _check_tensor(name, given)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise TypeError(f"{name}: expected integers, got {given.dtype}")
+
+
+def _check_alike(parts: Sequence[Structures]) -> None:
+    """Raises unless all batches have one element type, and are on one device."""
+    first = parts[0].positions
+    for part in parts[1:]:
+        own = part.positions
+        if own.dtype != first.dtype:
+            raise TypeError(
+                f"stack: expected batches of one element type, got {first.dtype} and {own.dtype}; call `structures.to(dtype=...)`"
+            )
+        if own.device != first.device:
+            raise RuntimeError(
+                f"stack: expected batches on one device, got {first.device} and {own.device}; call `structures.to(device)`"
+            )
+
+
+def _check_shape(name: str, tensor: Any, *shape: int) -> None:
+    _check_tensor(name, tensor)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
 
@@ -280,14 +328,14 @@ def _check_shape(name: str, tensor: Tensor, *shape: int) -> None:
 def _elements(species: Tensor) -> int:
     if not len(species):
         return 0
-    if species.is_floating_point():
-        raise TypeError(f"species: expected integers, got {species.dtype}")
     low, high = (int(own) for own in species.aminmax())
     if low < 0:
         raise ValueError(f"species: expected numbers from 0 on, got {low}")
     return high + 1
 
 
+_TYPES = torch.float32, torch.float64
+"""The types of positions."""
 FAR = 1e4
 """The length of edges that fill a batch: longer than any cut-off."""
 

@@ -144,8 +144,7 @@ class Potential(torch.nn.Module):
             ValueError: an atom has a species that the potential does not know; within captured steps this is not checked, and such an
                 atom has no energy.
         """
-        if isinstance(structures, Tensor):
-            raise TypeError("structures: expected flashcliff.atoms.Structures, got a tensor")
+        _check_structures(structures)
         if structures.positions.dtype != self.senders.dtype:
             raise TypeError(
                 f"positions: expected {self.senders.dtype}, as the parameters are, got {structures.positions.dtype}; "
@@ -186,10 +185,11 @@ class Potential(torch.nn.Module):
         """The species of atoms, ``[atoms]`` of int64, by their atomic numbers.
 
         Raises:
+            TypeError: ``numbers`` are no integers.
             ValueError: the potential does not know an element.
         """
         places = {number: at for at, number in enumerate(self.numbers)}
-        given = [int(number) for number in numbers]
+        given = checks.integers("numbers", numbers, "atomic numbers")
         unknown = sorted(set(given) - set(places))
         if unknown:
             raise ValueError(
@@ -208,7 +208,15 @@ class Potential(torch.nn.Module):
             structures: all structures of the training data.
             energies: ``[structures]``.
             forces: ``[atoms, 3]``.
+
+        Raises:
+            TypeError: energies or forces are no tensors of floating-point numbers.
+            ValueError: they have other shapes, or some are not finite.
         """
+        _check_structures(structures)
+        _check_data("energies", energies, (structures.count,))
+        if forces is not None:
+            _check_data("forces", forces, (structures.atom_count, 3))
         elements = _one_hot(structures.species, len(self.numbers), torch.float64)
         counts = segment_sum(elements, structures.structures, dim=0)
         # The smallest solution, if compositions do not tell elements apart.
@@ -351,6 +359,24 @@ def _network(start: int, hidden: int, end: int, **made: Any) -> torch.nn.Sequent
     for layer in layers[::2]:
         torch.nn.init.normal_(layer.weight, std=1 / math.sqrt(layer.in_features))  # type: ignore[arg-type]
     return torch.nn.Sequential(*layers)
+
+
+def _check_structures(given: Any) -> None:
+    # The module of structures imports this one.
+    if not isinstance(getattr(given, "positions", None), Tensor):
+        raise TypeError(
+            f"structures: expected flashcliff.atoms.Structures, got {type(given).__name__}"
+        )
+
+
+def _check_data(name: str, given: Any, shape: tuple[int, ...]) -> None:
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+        raise TypeError(f"{name}: expected a tensor of floating-point numbers, got {got}")
+    if tuple(given.shape) != shape:
+        raise ValueError(f"{name}: expected {list(shape)}, got {list(given.shape)}")
+    if not given.isfinite().all():
+        raise ValueError(f"{name}: expected finite numbers, got others")
 
 
 def _one_hot(species: Tensor, count: int, dtype: torch.dtype) -> Tensor:
