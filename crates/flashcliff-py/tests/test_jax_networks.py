@@ -440,8 +440,39 @@ def test_wrong_calls(loaded):
         net(net.parameters, tokens=x.astype(jnp.float32))
     with pytest.raises(TypeError, match="network: expected arrays of float32 or float64, got int32"):
         net(net.parameters, tokens=x.astype(jnp.int32))
+    with pytest.raises(TypeError, match="tokens: expected an array, got NoneType"):
+        net(net.parameters, tokens=None)
+    with pytest.raises(TypeError, match="network: expected parameters as a mapping, got NoneType"):
+        net(None, tokens=x)
     with pytest.raises(OSError):
         fj.load_network("no/such/file")
+
+
+WRONG = [
+    ({"receivers": [0, 1]}, ValueError, r"receivers: expected 3 rows \(edges\), got 2|senders: expected 2 rows \(edges\), got 3"),
+    ({"graphs": [0, 0, 0, 0]}, ValueError, r"graphs: expected 5 rows \(rows\), got 4"),
+    ({"graph_count": 0}, ValueError, "graphs: expected at least one of graphs as the targets of 5 rows, got none"),
+    ({"graph_count": -1}, ValueError, "graph_count: expected at least 0, got -1"),
+    ({"senders": 1}, TypeError, r"senders: expected a relation as a list of integers, got int64 \[\]"),
+    ({"senders": [0.0, 1.0, 2.0]}, TypeError, r"senders: expected a relation as a list of integers, got float64 \[3\]"),
+    ({"samples": 5}, ValueError, "samples: expected 1, because the network is on graphs, got 5"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "says"), WRONG)
+@pytest.mark.parametrize("traced", [False, True])
+def test_wrong_relations(changed, error, says, traced, loaded):
+    """They are errors when a function is called or traced, and not only when its program runs."""
+    net = loaded(NETWORKS["NBody"]().module)
+    given = {"receivers": [0, 1, 2], "senders": [1, 2, 3], "graphs": [0] * 5, **changed}
+    more = {name: given.pop(name) for name in given.keys() - net.relations.keys()}
+    lists = {name: jnp.asarray(own) for name, own in given.items()}
+
+    def call(bodies, lists):
+        return net(net.parameters, bodies=bodies, **lists, **more)
+
+    with pytest.raises(error, match=says):
+        (jax.jit(call) if traced else call)(jnp.ones((5, 1, 7)), lists)
 
 
 def test_networks_have_one_output(loaded, tmp_path):

@@ -310,10 +310,14 @@ class LoadedNetwork:
                 an error of JAX that says the same, and on CUDA, where no host reads them, the result is not a number.
         """
         _check_names("inputs and relations", [*self.inputs, *self.relations], given)
+        if not isinstance(parameters, Mapping):
+            raise TypeError(f"network: expected parameters as a mapping, got {type(parameters).__name__}")
         _check_names("parameters", list(_made(self._json, ()).parameters), parameters)
-        arrays = {name: jnp.asarray(value) for name, value in given.items()}
-        sizes = self._sizes(checks.integer("samples", samples), checks.integer("graph_count", graph_count), arrays)
-        lists = [own for name in self.relations for own in _lists(arrays[name], self._count(name, sizes))]
+        arrays = {name: _array(name, value) for name, value in given.items()}
+        for name in self.relations:
+            _check_relation(name, arrays[name])
+        sizes = self._sizes(checks.integer("samples", samples), checks.count("graph_count", graph_count), arrays)
+        lists = [own for name in self.relations for own in self._lists(name, arrays[name], sizes)]
         inputs = [arrays[name] for name in self.inputs]
         if inputs[0].dtype not in (np.float32, np.float64):
             raise TypeError(f"network: expected arrays of float32 or float64, got {inputs[0].dtype}")
@@ -344,6 +348,8 @@ class LoadedNetwork:
             found.setdefault(start, arrays[name].shape[0])
         rows = found.get("rows", 0)
         if self.relations:
+            if samples != 1:
+                raise ValueError(f"samples: expected 1, because the network is on graphs, got {samples}")
             samples = rows
         if samples < 1 or rows % samples or found.get("context rows", 0) % samples:
             if rows:
@@ -353,8 +359,17 @@ class LoadedNetwork:
         first, second, third = (found.get(f"others {number}", 0) for number in range(3))
         return samples, rows // samples, context, found.get("edges", 0), graphs, (first, second, third)
 
-    def _count(self, relation: str, sizes: Sizes) -> int:
-        """The number of targets of a relation."""
+    def _lists(self, name: str, targets: Array, sizes: Sizes) -> list[Array]:
+        """The lists of a relation, whose rows and targets are as many as there are."""
+        start, end = (self._size(axis, sizes) for axis in self.relations[name])
+        if targets.shape[0] != start:
+            raise ValueError(f"{name}: expected {start} rows ({self.relations[name][0]}), got {targets.shape[0]}")
+        if start and not end:
+            raise ValueError(f"{name}: expected at least one of {self.relations[name][1]} as the targets of {start} rows, got none")
+        return _lists(targets, end)
+
+    def _size(self, axis: str, sizes: Sizes) -> int:
+        """The size of an axis of rows."""
         samples, items, context, edges, graphs, others = sizes
         counts = {
             "rows": samples * items,
@@ -365,7 +380,7 @@ class LoadedNetwork:
             "graphs": graphs,
             **{f"others {number}": count for number, count in enumerate(others)},
         }
-        return counts[self.relations[relation][1]]
+        return counts[axis]
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {list(axes)}" for name, axes in self.inputs.items())
@@ -397,10 +412,20 @@ def _check_names(what: str, expected: list[str], given: Mapping[str, Any]) -> No
         )
 
 
+def _array(name: str, value: Any) -> Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected an array, got {type(value).__name__}") from error
+
+
+def _check_relation(name: str, targets: Array) -> None:
+    if targets.ndim != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        raise TypeError(f"{name}: expected a relation as a list of integers, got {targets.dtype} {list(targets.shape)}")
+
+
 def _lists(targets: Array, count: int) -> list[Array]:
     """Targets, where the rows of each target begin, and the rows in the order of their targets."""
-    if targets.ndim != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
-        raise TypeError(f"network: expected a relation as a list of integers, got {targets.dtype} {list(targets.shape)}")
     targets = jnp.clip(targets, 0, max(count - 1, 0)).astype(jnp.int32)
     order = jnp.argsort(targets, stable=True).astype(jnp.int32)
     starts = jnp.searchsorted(targets[order], jnp.arange(count + 1, dtype=jnp.int32)).astype(jnp.int32)
