@@ -5,7 +5,7 @@ from misuse import refused, right
 
 from flashcliff import UnsupportedError, nn
 from flashcliff import functional as F
-from flashcliff.compat import cgenn, flash_clifford
+from flashcliff.compat import cgenn, flash_clifford, gatr, lgatr
 
 REORDERED = cgenn.CliffordAlgebra((-1.0, 1.0, 1.0))
 ALGEBRA = cgenn.CliffordAlgebra((1.0, 1.0, 1.0))
@@ -19,6 +19,15 @@ def mv(blades=8):
 def load(**changes):
     layer = cgenn.MVLinear(cgenn.CliffordAlgebra((1.0, 1.0, 1.0)), 2, 3)
     return lambda: layer.load_state_dict(layer.state_dict() | changes)
+
+
+def lorentz(blocks=1, *, attention=(), **options):
+    return lambda: lgatr.LGATr(blocks, 1, 1, 4, 2, 1, 4, {"num_heads": 2, **dict(attention)}, {}, **options)
+
+
+def slim(**options):
+    sizes = {"num_blocks": 1, "num_heads": 2, "in_v_channels": 1, "out_v_channels": 1, "hidden_v_channels": 4}
+    return lambda: lgatr.LGATrSlim(**{**sizes, "in_s_channels": 2, "out_s_channels": 1, "hidden_s_channels": 4, **options})
 
 
 ROWS = [
@@ -73,6 +82,21 @@ ROWS = [
     refused("a layer with a number as use_fc", lambda: flash_clifford.Layer(4, 3, use_fc=1), TypeError, "use_fc: expected True or False"),
     refused("a function with a string as normalize", lambda: flash_clifford.fused_gelu_sgp_norm_3d(torch.ones(8, 2, 4), torch.ones(8, 2, 4), torch.ones(4, 20), "yes"), TypeError, "normalize: expected True or False"),
     refused("a function of the other dimension", lambda: flash_clifford.fused_gelu_sgp_norm_2d(torch.ones(8, 2, 4), torch.ones(8, 2, 4), torch.ones(4, 10)), ValueError, r"`x` must be \[4"),
+    # L-GATr and GATr
+    refused("an L-GATr of a string of blocks", lorentz("2"), TypeError, "blocks: expected an integer, got '2'"),
+    refused("an L-GATr with a string as compile", lorentz(compile="no"), TypeError, "compile: expected True or False, got 'no'"),
+    refused("an L-GATr with a number as naive_amp", lorentz(naive_amp=0), TypeError, "naive_amp: expected True or False, got 0"),
+    refused("an L-GATr with a string as subgroup", lorentz(primitives={"subgroup": "no"}), TypeError, "subgroup: expected True or False, got 'no'"),
+    refused("an L-GATr with a number as geometric_product", lorentz(primitives={"geometric_product": 0}), TypeError, "geometric_product: expected True or False, got 0"),
+    refused("an L-GATr with a string as head_scale", lorentz(attention={"head_scale": "no"}), TypeError, "head_scale: expected True or False"),
+    refused("an L-GATr of a channel that is not in a list", lorentz(reinsert_mv_channels=0), TypeError, "reinsert_mv_channels: expected integers as an iterable, got 0"),
+    refused("a slim network of half a block", slim(num_blocks=1.5), TypeError, "num_blocks: expected an integer, got 1.5"),
+    refused("a slim network of a string of heads", slim(num_heads="2"), TypeError, "num_heads: expected an integer, got '2'"),
+    refused("a slim network of no heads", slim(num_heads=0), ValueError, "num_heads: expected at least 1, got 0"),
+    refused("a slim network with a string as checkpoint_blocks", slim(checkpoint_blocks="no"), TypeError, "checkpoint_blocks: expected True or False"),
+    refused("a slim network with a number as compile", slim(compile=0), TypeError, "compile: expected True or False, got 0"),
+    refused("a slim network of half a ratio", slim(mlp_ratio=0.5), TypeError, "mlp_ratio: expected an integer, got 0.5"),
+    refused("a GATr with a string as multi_query", lambda: gatr.GATr(1, 1, 4, 2, 1, 4, gatr.SelfAttentionConfig(multi_query="no"), gatr.MLPConfig()), TypeError, "multi_query: expected True or False, got 'no'"),
     right("an algebra as integers", lambda: cgenn.CliffordAlgebra([0, 1, 1, 1]).signature, lambda s: s == (3, 0, 1)),
     right("an algebra of a tensor", lambda: cgenn.CliffordAlgebra(torch.tensor([1.0, -1.0, -1.0, -1.0])).signature, lambda s: s == (1, 3, 0)),
     right("a metric in another order", lambda: cgenn.CliffordAlgebra((-1.0, 0, 1)), lambda a: (a.signature, a.metric.tolist()) == ((1, 1, 1), [-1, 0, 1])),

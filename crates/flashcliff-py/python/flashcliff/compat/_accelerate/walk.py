@@ -64,6 +64,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     assign the new one. Call this first and compile what it returns: compiled modules are kept. Layers return views of another
     layout: code between them that calls ``view`` on their results needs ``reshape``.
 
+    A network that was replaced as a whole is called as before; the modules within it call each other in flashcliff's way. Hooks
+    that are registered on a block later see multivectors ``[blades, *batch, items, channels]``, then scalars, all by position.
+
     Args:
         model: any module; it is changed.
 

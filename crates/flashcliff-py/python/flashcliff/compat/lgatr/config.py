@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..._ops import checks
 from ...algebra import Algebra
 from ...nn.transformer import Geometry
 from .._config import Config, Heads
@@ -50,6 +51,8 @@ class PrimitivesConfig(Config):
     @property
     def geometry(self) -> Geometry:
         """The geometry of these choices."""
+        for name in ("subgroup", "bivector", "geometric_product"):
+            checks.flag(name, getattr(self, name))
         return Geometry(
             ALGEBRA,
             group="spin" if self.subgroup else "pin",

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ....nn._module import check_features
 from ....nn.transformer import path
 from ....nn.transformer.described import (
     Description,
@@ -324,10 +325,11 @@ class SlimMLP(nn.Module):
         version: Version = V2,
     ) -> None:
         super().__init__()
-        if num_layers < 2:
+        if check_features("num_layers", num_layers) < 2:
             raise ValueError(f"num_layers: expected at least 2, got {num_layers}")
         layers: list[nn.Module] = []
         here = v_channels, s_channels
+        mlp_ratio = check_features("mlp_ratio", mlp_ratio)
         hidden = mlp_ratio * v_channels, mlp_ratio * s_channels
         for _ in range(num_layers - 1):
             unit = SlimGLU(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ....nn._module import check_count, check_features
 from ....nn.transformer import attend, path
 from ....nn.transformer.described import Description, Tokens
 from ....nn.transformer.geometry import constant
@@ -54,7 +55,10 @@ class _Heads(nn.Module):
     ) -> None:
         super().__init__()
         version = version or self.version
-        self.num_heads = num_heads
+        self.num_heads = num_heads = check_features("num_heads", num_heads)
+        attn_ratio = check_features("attn_ratio", attn_ratio)
+        v_channels = check_count("v_channels", v_channels)
+        s_channels = check_count("s_channels", s_channels)
         self.hidden_v_channels = max(attn_ratio * v_channels // num_heads, 1)
         self.hidden_s_channels = max(attn_ratio * s_channels // num_heads, 4)
         # The last map draws its start first, but is registered last: states of optimisers go by position, and this is

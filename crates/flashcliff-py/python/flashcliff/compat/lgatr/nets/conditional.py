@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ...._ops import checks
 from ....nn import transformer
 from ....nn.transformer.described import Description, Tokens, Variant
 from ..._blades_last import Pair, enter, leave
@@ -53,12 +54,12 @@ class Conditional(nn.Module):
             transformer.ConditionalBlock(
                 geometry, hidden, hidden_s, of_condition, condition_s, **arguments
             )
-            for _ in range(blocks)
+            for _ in range(checks.count("num_blocks", blocks))
         )
         self.linear_out = transformer.EquiLinear(geometry, hidden, of_output, hidden_s, output_s)
         self.in_channels, self.condition_channels = of_input, of_condition
         self._condition = of_condition, condition_s
-        self.checkpoint_blocks = checkpoint_blocks
+        self.checkpoint_blocks = checks.flag("checkpoint_blocks", checkpoint_blocks)
 
     def variant(self) -> Variant:
         """The call that the network was made for, without masks."""
@@ -165,8 +166,8 @@ class ConditionalLGATr(Conditional):
             **MLPConfig.cast(mlp).arguments(),
         )
         self.primitives = chosen
-        self.naive_amp = naive_amp
-        if compile:
+        self.naive_amp = checks.flag("naive_amp", naive_amp)
+        if checks.flag("compile", compile):
             compile_network(self, compile_kwargs, activation_memory_budget)
 
     def forward(

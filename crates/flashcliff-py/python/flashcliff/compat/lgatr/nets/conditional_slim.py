@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...._ops import checks
 from ..compiling import compile_network
 from ..layers.slim_blocks import ConditionalSlimBlock, freeze_unread
 from ..layers.slim_version import VectorsScalars
@@ -85,11 +86,11 @@ class ConditionalLGATrSlim(Slim):
             checkpoint_blocks,
             (v_channels_cond, s_channels_cond),
         )
-        self.naive_amp = naive_amp
+        self.naive_amp = checks.flag("naive_amp", naive_amp)
         if num_blocks and not self.version.shared_norm:
             last = self.blocks[-1]
             freeze_unread(last.norm3, last.mlp, out_v_channels, out_s_channels)  # type: ignore[arg-type]
-        if compile:
+        if checks.flag("compile", compile):
             compile_network(self, compile_kwargs, activation_memory_budget)
 
     def forward(

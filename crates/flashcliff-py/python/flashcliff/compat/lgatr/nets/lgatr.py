@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...._ops import checks
 from ....nn import transformer
 from ....nn.transformer.network import indices_of, reinserted_scalars
 from ..._blades_last import Pair, enter, leave
@@ -116,6 +117,6 @@ class LGATr(Network):
             **MLPConfig.cast(mlp).arguments(),
         )
         self.primitives = chosen
-        self.naive_amp = naive_amp
-        if compile:
+        self.naive_amp = checks.flag("naive_amp", naive_amp)
+        if checks.flag("compile", compile):
             compile_network(self, compile_kwargs, activation_memory_budget)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...._ops import checks
 from ..compiling import compile_network
 from ..layers.slim_blocks import SlimBlock, freeze_unread
 from ..layers.slim_version import VectorsScalars
@@ -95,11 +96,11 @@ class LGATrSlim(Slim):
             (in_s_channels, out_s_channels, hidden_s_channels),
             checkpoint_blocks,
         )
-        self.naive_amp = naive_amp
+        self.naive_amp = checks.flag("naive_amp", naive_amp)
         if num_blocks and not self.version.shared_norm:
             last = self.blocks[-1]
             freeze_unread(last.norm2, last.mlp, out_v_channels, out_s_channels)  # type: ignore[arg-type]
-        if compile:
+        if checks.flag("compile", compile):
             compile_network(self, compile_kwargs, activation_memory_budget)
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:

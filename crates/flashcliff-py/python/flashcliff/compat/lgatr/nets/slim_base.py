@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ...._ops import doors
+from ...._ops import checks, doors
 from ....nn.transformer.described import Description, Given, Networked, Tokens, Variant, run_chain
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
@@ -54,11 +54,11 @@ class Slim(Networked):
         of_input, of_output, hidden = vectors
         input_s, output_s, hidden_s = scalars
         self.linear_in = SlimLinear(of_input, hidden, input_s, hidden_s, version=version)
-        self.blocks = nn.ModuleList(make_block() for _ in range(blocks))
+        self.blocks = nn.ModuleList(make_block() for _ in range(checks.count("num_blocks", blocks)))
         self.linear_out = SlimLinear(hidden, of_output, hidden_s, output_s, version=version)
         self.channels = of_input, input_s
         self.condition_channels = condition
-        self.checkpoint_blocks = checkpoint_blocks
+        self.checkpoint_blocks = checks.flag("checkpoint_blocks", checkpoint_blocks)
 
     def run(
         self,
