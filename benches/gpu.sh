@@ -47,21 +47,21 @@ peer() {
 for part in $parts; do
     case $part in
         users)
-            peer transformers_gpu.py users-gpu.json --set users --samples 10 --limit-seconds 60 --budget-seconds 430 \
+            peer transformers_gpu.py users-gpu.json --set users --samples 10 --limit-seconds 60 --budget-seconds 330 \
                 --variants ours,ours-graph-adamw,ours-graph-adamw-items,ours-graph-adamw-autocast,package,package-compile \
                 --case slim-128,gatr-64x4,tagger-128,amplitudes-1024x6,tagger-512,gatr-wide-7x333,gatr-1x1500,arteries-1x2000
             ;;
         sweep)
             peer sweep_gpu.py gpu-h200-sweep.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators sgp,layer,steerable \
-                --cgenn "$clones/clifford-group-equivariant-neural-networks" --points 1024x128,4096x128,4096x512,8192x512,4096x1024 \
+                --cgenn "$clones/clifford-group-equivariant-neural-networks" --points 1024x128,4096x512,8192x512 \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             ;;
         connected)
-            few=1024x128,4096x512,8192x512
+            few=1024x128,4096x512
             peer sweep_gpu.py gpu-h200-fcgp.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators fcgp --points "$few" \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             peer sweep_gpu.py gpu-h200-fcgp-bf16.json --dtype bfloat16 --ahead 14 --operators fcgp --points "$few"
-            peer sweep_gpu.py gpu-h200-blocks.json --baselines none --operators fcgp --dims 3 --points 4096x512,8192x512 \
+            peer sweep_gpu.py gpu-h200-blocks.json --baselines none --operators fcgp --dims 3 --points 4096x512 \
                 --block-mib 16 32 64 128 256
             ;;
         operators) step "$program" bench --device cuda --quiet --overwrite --json "$out/gpu-h200-operators.json" ;;

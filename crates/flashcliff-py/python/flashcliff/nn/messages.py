@@ -69,7 +69,7 @@ class EGCL(CliffordModule, Networked):
         node_scalars: the scalars of a node, which its update reads.
         edges_at_once: the most edges whose messages are in memory at once; all if absent. The backward pass computes messages again,
             some edges at a time, so memory grows with this number and the nodes, and no more with the edges. Sums have another order
-            than without it. In a captured step ``edge_model`` may then not draw random numbers.
+            than without it. In a captured step a model in place of ``edge_model`` may then not draw random numbers.
 
     Source: CGENN's ``EGCL``, of its n-body experiment (arXiv 2305.11141, section 5), with the names of its state dict; CSMPN's
     (arXiv 2402.10011) is the same. CGENN sums messages at the first row of its edges, :class:`flashcliff.graphs.Graph` at the
@@ -176,16 +176,20 @@ class EGCL(CliffordModule, Networked):
         """The sums of messages, of which only those of some edges are in memory at once."""
         assert self.edges_at_once is not None
         size, receivers = self.edges_at_once, ends[0]
+        mapped = self._mapped(h)
 
-        def sums(h: Tensor, of: Relation, senders: Relation, own: Tensor | None) -> Tensor:
-            return segment_sum(self._messages(h, (of, senders), own), of, dim=-2)
+        def sums(x: Tensor, of: Relation, senders: Relation, own: Tensor | None) -> Tensor:
+            return segment_sum(self._of_mapped(x, (of, senders), own), of, dim=-2)
 
         pieces = [None] * receivers.rows if scalars is None else scalars.split(size)
+        # The state of the generator is read by the host, and a perceptron draws no numbers.
+        draws = type(self.edge_model) is not CEMLP
         is_captured = h.is_cuda and torch.cuda.is_current_stream_capturing()
+        keeps = draws and not is_captured
         total: Tensor | None = None
         for *pair, own in zip(*(end.parts(size) for end in ends), pieces, strict=False):
             found = checkpoint(
-                sums, h, *pair, own, use_reentrant=False, preserve_rng_state=not is_captured
+                sums, mapped, *pair, own, use_reentrant=False, preserve_rng_state=keeps
             )
             total = found if total is None else total + found
         assert total is not None
@@ -197,21 +201,37 @@ class EGCL(CliffordModule, Networked):
     def _messages(
         self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
     ) -> Tensor:
+        return self._of_mapped(self._mapped(h), ends, scalars)
+
+    def _first_of_nodes(self) -> MVLinear | None:
+        """The first linear map of edges, if it may act on nodes, of which there are fewer."""
         model = self.edge_model
         if path.of_call(model, CEMLP) is None and _acts_on_nodes(model.first):
-            return model.behind_first(self._first(model.first, h, ends, scalars))
-        x = difference(h, *ends, dim=-2)
+            return model.first
+        return None
+
+    def _mapped(self, h: Tensor) -> Tensor:
+        """The nodes of which messages are made: ``W h`` if the first linear map acts on nodes."""
+        first = self._first_of_nodes()
+        if first is None:
+            return h
+        of_nodes = first.weight[:, : self.channels]
+        return F.mv_linear(h, of_nodes, None, algebra=self._algebra)
+
+    def _of_mapped(
+        self, x: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
+    ) -> Tensor:
+        """The messages of edges, of what :meth:`_mapped` makes of nodes."""
+        first, x = self._first_of_nodes(), difference(x, *ends, dim=-2)
+        if first is not None:
+            return self.edge_model.behind_first(self._with_scalars(first, x, scalars))
         if scalars is not None:
             x = torch.cat([x, _on_first_blade(scalars, x)], dim=-1)
-        found: Tensor = model(x)
+        found: Tensor = self.edge_model(x)
         return found
 
-    def _first(
-        self, first: MVLinear, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
-    ) -> Tensor:
-        """The first linear map of edges: ``(W h)_i - (W h)_j + V a_e + b``."""
-        of_nodes = first.weight[:, : self.channels]
-        x = difference(F.mv_linear(h, of_nodes, None, algebra=self._algebra), *ends, dim=-2)
+    def _with_scalars(self, first: MVLinear, x: Tensor, scalars: Tensor | None) -> Tensor:
+        """The result of the first linear map: ``x + V a_e + b``, of ``x = (W h)_i - (W h)_j``."""
         bias = first.bias
         if scalars is not None:
             of_scalars = first.weight[:, self.channels :, :1]
