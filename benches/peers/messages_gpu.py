@@ -7,8 +7,8 @@
 whose messages and updates are the same modules of flashcliff on edges, and whose sums are its own. Both have the same
 weights; outputs and gradients are compared before times are taken. A step is the forward pass, a sum of squares and
 the backward pass. Times are medians between events of the GPU; `peak` is the memory that PyTorch allocated in a step
-beyond what was there before. `in_parts` is our layer with `edges_at_once`, a sixteenth of the edges. `captured` is the step of all edges
-at once as one CUDA graph. The floor counts the flops of matrix
+beyond what was there before. `in_parts` is our layer with `edges_at_once`, a sixteenth of the edges. `captured_ms` are steps of ours as one
+CUDA graph: many small parts wait for the host. The floor counts the flops of matrix
 products of edges and nodes in both passes, at the rate of a large product in the same process, and reading and
 writing nodes four times at the rate of a copy.
 """
@@ -52,6 +52,20 @@ def rates():
     return product, 2 * x.nbytes / (medians(lambda: y.copy_(x), 10) / 1e3)
 
 
+def captured(step, variables):
+    """The replay of a step as a CUDA graph."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    for variable in variables:
+        variable.grad = None
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--nodes", type=int, default=100_000)
@@ -75,9 +89,10 @@ def main():
         out.square().sum().backward()
         return out
 
+    variables = [h, *own.parameters()]
+
     def measured(layer, edges):
         found = {}
-        variables = [h, *own.parameters()]
 
         def call():
             for variable in variables:
@@ -109,18 +124,10 @@ def main():
     )
     assert results["difference"] < (1e-2 if given.tf32 else 1e-4), results
 
-    captured = torch.cuda.CUDAGraph()
-    variables = [h, *own.parameters()]
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step(own, graph)
-    torch.cuda.synchronize()
-    for variable in variables:
-        variable.grad = None
-    with torch.cuda.graph(captured):
-        step(own, graph)
-    results["captured_ms"] = medians(captured.replay, given.samples)
+    for name, size in (("ours", None), ("in_parts", -(-given.edges // 16))):
+        own.edges_at_once = size
+        results[name]["captured_ms"] = medians(captured(lambda: step(own, graph), variables), given.samples)
+    own.edges_at_once = None
 
     flops, copy = rates()
     maps = [module for module in own.modules() if isinstance(module, nn.MVLinear)]

@@ -633,6 +633,16 @@ def test_convolutions_commute_with_translations_and_products_from_the_left():
 # Kept kernels, memory, autocast.
 
 
+def test_norms_of_nan_are_nan_there_alone():
+    layer, x = layers.CliffordGroupNorm2d((1, 1), 1, 2), torch.randn(2, 2, 3, 3, 4)
+    wanted = layer(x)
+    x[0, 1, 2, 2, 0] = torch.nan
+    got = layer(x)
+    assert got[0, 1].isnan().all()
+    got[0, 1] = wanted[0, 1]
+    assert torch.equal(got, wanted)
+
+
 def kernels_of(layer, monkeypatch):
     """Counts how often a layer computes its kernel."""
     calls, own = [], type(layer).kernel

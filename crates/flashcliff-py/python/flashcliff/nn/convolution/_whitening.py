@@ -79,11 +79,14 @@ def _inverse_root(covariance: Tensor, eps: float) -> Tensor:
     """The inverse of the upper factor of covariances ``[..., blades, blades]``.
 
     The upper factor is what cliffordlayers solves with. The covariance of the result is not the identity: that would need the lower one.
+    Where there is no factor, as of NaN, the result is NaN: an error would wait for the GPU, and could not be captured.
     """
     blades = covariance.shape[-1]
     identity = torch.eye(blades, dtype=covariance.dtype, device=covariance.device)
     largest = covariance.amax((-1, -2), keepdim=True)
     # Multivectors that are all equal have no covariance, and become 0.
     least = torch.finfo(covariance.dtype).tiny / eps if eps else 0.0
-    upper = torch.linalg.cholesky(covariance + eps * largest.clamp_min(least) * identity).mT
+    regular = covariance + eps * largest.clamp_min(least) * identity
+    lower, failures = torch.linalg.cholesky_ex(regular)
+    upper = torch.where((failures == 0)[..., None, None], lower, torch.nan).mT
     return torch.linalg.solve_triangular(upper, identity.expand_as(upper), upper=True)
