@@ -1,4 +1,6 @@
-"""Invariants of momenta that were stored in few bits, for `transformers_precision.py`: no network, no training.
+"""Invariants of momenta that were stored in few bits, alone or for `transformers_precision.py`: no network, no training.
+
+    python3 benches/peers/precision_momenta.py [--commit HASH] [--out FILE]
 
 Jets of massless particles, isotropic where the jet is at rest, with energies of the gamma distribution of `flashcliff data jets`, are
 boosted along the beam (z, either way), across it, or in a direction uniform on the sphere. Momenta in float32 are stored and read
@@ -11,9 +13,13 @@ again; invariants of what is read, in float64, are compared with invariants befo
 | jets     | squared masses of jets                                |
 """
 
+import argparse
+
+import flashcliff
 import torch
 
 from precision_basis import Storage
+from results import show
 
 JETS, PARTICLES, SEED = 200, 40, 0
 RAPIDITIES = 0.0, 1.5, 3.0, 4.5
@@ -90,3 +96,18 @@ def lost(algebra, types, device):
                     row[invariant] = off.quantile(off.new_tensor([0.5, 0.95])).tolist()
                 found.append(row)
     return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--commit", help="the commit of flashcliff, to be noted")
+    parser.add_argument("--out", metavar="FILE")
+    given = parser.parse_args()
+    from precision_inference import TYPES
+
+    rows = lost(flashcliff.Algebra(1, 3), TYPES, "cpu")
+    show({"commit": given.commit, "momenta": rows}, given.out)
+
+
+if __name__ == "__main__":
+    main()

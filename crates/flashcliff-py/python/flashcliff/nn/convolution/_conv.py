@@ -96,9 +96,12 @@ class CliffordConv(Window, OfSignature, KernelLayer):
         if not self.rotation:
             return product_kernel(w, self.squares, self.in_blades, self.out_blades, self.groups)
         blocks = rotation_blocks(w)
-        # An index that is a list would wait for its copy to a GPU, and could not be captured.
-        rows = [torch.stack([blocks[o, i] for i in self.in_blades]) for o in self.out_blades]
-        return assembled(torch.stack(rows), self.groups)
+        every = tuple(range(self.n_blades))
+        if (self.in_blades, self.out_blades) != (every, every):
+            # An index that is a list would wait for its copy to a GPU, and could not be captured.
+            rows = [torch.stack([blocks[o, i] for i in self.in_blades]) for o in self.out_blades]
+            blocks = torch.stack(rows)
+        return assembled(blocks, self.groups)
 
     def forward(self, x: Tensor) -> Tensor:
         """From ``x`` ``[batch, in_channels, *space, in_blades]`` to ``[batch, out_channels, *space, out_blades]``.
