@@ -35,7 +35,7 @@ pub unsafe fn greater<V: Math>(a: V, b: V) -> V {
     unsafe { V::select(b.lt(a), V::from_f64(1.0), V::zero()) }
 }
 
-/// `sqrt(a^2 + b^2)` for `b >= 0`. Neither square is formed, so neither overflows nor underflows.
+/// `sqrt(a^2 + b^2)`. Neither square is formed, so neither overflows nor underflows.
 ///
 /// # Safety
 /// The CPU supports the tier of `V`.
@@ -43,7 +43,7 @@ pub unsafe fn greater<V: Math>(a: V, b: V) -> V {
 pub unsafe fn hypot<V: Math>(a: V, b: V) -> V {
     // SAFETY: the caller promises it.
     unsafe {
-        let a = a.abs();
+        let (a, b) = (a.abs(), b.abs());
         let ratio = a.div(b);
         let short = ratio.mul_add(ratio, V::from_f64(1.0)).sqrt().mul(b);
         V::select(b.mul(V::from_f64(LONG)).le(a), a, short)

@@ -215,7 +215,6 @@ impl Program {
         components: Vec<String>,
         values: Vec<Id>,
     ) {
-        debug_assert_eq!(components.len(), values.len());
         let tensor = LaneTensor {
             name: name.to_owned(),
             components,

@@ -199,10 +199,11 @@ FC_INLINE auto greater(const A &a, const B &b) {
   }
 }
 
-// sqrt(a^2 + b^2) for b >= 0, without the squares, which could leave the range.
+// sqrt(a^2 + b^2) without the squares, which could leave the range.
 template <class T>
 FC_INLINE T scalar_hypotenuse(T a, T b) {
   a = a < 0 ? -a : a;
+  b = b < 0 ? -b : b;
   const T ratio = quotient(a, b);
   // From this ratio on, the longer leg is the result.
   return b * T(134217728) <= a ? a : root(fused(ratio, ratio, T(1))) * b;

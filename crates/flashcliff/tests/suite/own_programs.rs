@@ -212,7 +212,7 @@ type Case = (&'static str, fn(&mut Program));
 fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
     let algebra: Algebra = "cl200".parse()?;
     let options = ProgramOptions::default();
-    let cases: [Case; 18] = [
+    let cases: [Case; 19] = [
         ("each sum over the batch and each total once", |p| {
             p.outputs.clear()
         }),
@@ -268,6 +268,10 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
         }),
         ("a label for each component of `o`, got 3 of 4", |p| {
             p.outputs[0].tensor.components.pop();
+        }),
+        ("a label for each component of `short`, got 2 of 1", |p| {
+            let (x, labels) = (p.graph.lane(0, 0), ["1", "e1"].map(str::to_owned));
+            p.output("short", labels.to_vec(), vec![x]);
         }),
         ("derivative of order 1", |p| {
             let x = p.graph.lane(0, 0);
@@ -395,6 +399,56 @@ fn choices_are_those_of_numbers_on_every_tier() -> Result<(), Error> {
                 slopes,
                 "{x}, {y} on {tier}"
             );
+        }
+    }
+    Ok(())
+}
+
+/// Legs of a hypotenuse may have any sign and be far apart.
+#[test]
+fn hypotenuses_are_those_of_numbers_on_every_tier() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    let mut p = Program::new("hypotenuse", "o = sqrt(x^2 + y^2)");
+    let scalar = GradeSet::single(0);
+    let [x, y] =
+        ["x", "y"].map(|name| Multivector::input(&mut p, &algebra, name, scalar).components[0]);
+    let o = p.graph.hypot(x, y);
+    p.output("o", vec!["1".to_owned()], vec![o]);
+    let op = Operator::of(algebra, &p, &ProgramOptions::default())?;
+    let some = [
+        0.0,
+        -0.0,
+        3.0,
+        -4.0,
+        1e-30,
+        -2e-30,
+        1e30,
+        -3e30,
+        f64::NEG_INFINITY,
+    ];
+    let all = some.iter().flat_map(|&x| some.iter().map(move |&y| (x, y)));
+    let (x, y): (Vec<f64>, Vec<f64>) = all.unzip();
+    let shape = [1, 1, x.len()];
+    let inputs = [Tensor::new(&x, &shape)?, Tensor::new(&y, &shape)?];
+    let ones = vec![1.0; x.len()];
+    for tier in Tier::available() {
+        let op = op.clone().with_tier(tier)?;
+        let o = op.evaluate(&inputs)?;
+        let gradients = op.gradients(&inputs, &o, Tensor::new(&ones, &shape)?)?;
+        for (at, (x, y)) in x.iter().zip(&y).enumerate() {
+            let (got, expected) = (o.output[at], x.hypot(*y));
+            let is_near = |got: f64, to: f64| got == to || (got - to).abs() < 1e-15 * to.abs();
+            assert!(is_near(got, expected), "{x}, {y} on {tier}: {got}");
+            if expected == 0.0 || expected.is_infinite() {
+                continue;
+            }
+            for (gradient, leg) in gradients.iter().zip([x, y]) {
+                let slope = leg / expected;
+                assert!(
+                    is_near(gradient[at], slope),
+                    "{x}, {y} on {tier}: {gradient:?}"
+                );
+            }
         }
     }
     Ok(())
