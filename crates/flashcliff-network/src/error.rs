@@ -107,6 +107,13 @@ pub enum Error {
         got: String,
     },
 
+    /// A value that is there twice among the outputs of a stage. A run writes each value to one place.
+    #[error("outputs: expected each value once, got {got} twice")]
+    OutputTwice {
+        /// The output.
+        got: String,
+    },
+
     /// An output of a stage that an earlier stage computes.
     #[error("outputs of stage {stage}: expected values that no earlier stage computes, got {got}")]
     EarlierStage {

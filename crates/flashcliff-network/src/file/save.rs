@@ -38,7 +38,7 @@ pub fn save<T: Number>(
 ///
 /// # Errors
 /// [`Error::Write`]; [`Error::NotStored`] for an output that is not a computed value, that needs a gradient, or an
-/// operator that is a derivative; [`Error::Name`] for a name twice; [`Error::Length`] for parameters that do not fit
+/// operator that is a derivative, and for a value twice; [`Error::Name`] for a name twice; [`Error::Length`] for parameters that do not fit
 /// the network; [`Error::Expression`] for a program whose graph was not made by its functions; [`Error::Graph`] for
 /// numbers that are not finite.
 pub fn write<T: Number>(
@@ -152,6 +152,12 @@ impl Needed {
         let mut open = Vec::with_capacity(outputs.len());
         for &(name, value) in outputs {
             check_output(network, name, value)?;
+            if open.contains(&value) {
+                return Err(Error::NotStored {
+                    what: format!("the output `{name}`"),
+                    reason: "another output is the same value, which has one name",
+                });
+            }
             open.push(value);
         }
         let mut found = vec![false; network.values.len()];

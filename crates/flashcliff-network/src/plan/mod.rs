@@ -155,7 +155,8 @@ impl Network {
     /// Plans the network on the CPU: the calls that compute some outputs for a number of rows, with the types of features and model.
     ///
     /// # Errors
-    /// [`Error::NotComputed`] for an output that no node computes, or that lies in the memory of another; the errors of
+    /// [`Error::NotComputed`] for an output that no node computes, or that lies in the memory of another;
+    /// [`Error::OutputTwice`] for a value that is two outputs; the errors of
     /// [`Operator::bind`], and [`flashcliff::Error::OutOfMemory`], for a number of rows that tensors cannot have.
     pub fn plan(
         &self,
@@ -283,6 +284,12 @@ impl Plan {
             return Err(Error::EarlierStage {
                 stage: self.stages.len(),
                 got: self.network.name(*output).to_owned(),
+            });
+        }
+        let mut earlier = (0..outputs.len()).map(|at| (&outputs[..at], outputs[at]));
+        if let Some((_, output)) = earlier.find(|(earlier, own)| earlier.contains(own)) {
+            return Err(Error::OutputTwice {
+                got: self.network.name(output).to_owned(),
             });
         }
         let mut nodes = needed(&self.network, outputs, done);

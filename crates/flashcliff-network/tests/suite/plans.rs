@@ -1,7 +1,7 @@
 //! Plans: the calls that outputs need, and their memory.
 
 use flashcliff::Dtype;
-use flashcliff_network::{Activation, Axis, Cpu, Network, Scales, Slices, Work};
+use flashcliff_network::{Activation, Axis, Cpu, Error, Network, Scales, Slices, Work, file};
 
 use crate::networks::{self, CHANNELS, ends};
 use crate::runs::run;
@@ -17,6 +17,27 @@ fn nodes_that_no_output_needs_have_no_call() {
     let twice = network.scaled_sum([norm, norm], 1.0).unwrap();
     assert_eq!(network.plan(&[norm], 4, F32).unwrap().call_count(), 3);
     assert_eq!(network.plan(&[twice], 4, F32).unwrap().call_count(), 4);
+}
+
+/// A run writes a value to one place: the other output would stay as it was.
+#[test]
+fn a_value_is_one_output() {
+    let mut network = Network::new();
+    let [points, _] = ends(&mut network);
+    let x = networks::embedded(&mut network, points);
+    let norm = network.blade_norm(x).unwrap();
+    let other = network.activation(norm, Activation::Silu).unwrap();
+    let error = network.plan(&[norm, other, norm], 4, F32).unwrap_err();
+    let Error::OutputTwice { got } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(got, network.name(norm));
+    let stored = file::network_to_json(&network, &[("a", norm), ("b", other), ("c", norm)]);
+    let error = stored.unwrap_err().to_string();
+    assert!(
+        error.starts_with("the output `c` cannot be stored: another output"),
+        "{error}"
+    );
 }
 
 /// A chain needs two places, however long it is.
