@@ -23,6 +23,8 @@ use crate::{Error, output_file};
 const TEXT: &str = "flashcliff";
 /// The bytes of the length of a header, of which headers are multiples.
 const START: usize = 8;
+/// The largest header that readers of safetensors accept.
+const MOST_OF_HEADER: usize = 100_000_000;
 /// The name of the text that has the choices of the layers, as JSON.
 const LAYERS: &str = "layers";
 
@@ -142,8 +144,8 @@ impl Checkpoint {
     /// The bytes depend on the contents only.
     ///
     /// # Errors
-    /// [`Error::Write`], [`Error::ReadOnly`], [`Error::NotAFile`], and [`Error::Candle`] if a tensor cannot be copied
-    /// from its GPU. The old file is then untouched.
+    /// [`Error::Write`], [`Error::ReadOnly`], [`Error::NotAFile`], [`Error::Header`] for more texts than a file may have, and
+    /// [`Error::Candle`] if a tensor cannot be copied from its GPU. The old file is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         output_file::write(path, &self.bytes(path)?)
@@ -180,6 +182,13 @@ impl Checkpoint {
         let header = Header { metadata, tensors };
         let mut header = serde_json::to_vec(&header).map_err(|e| failed(e.into()))?;
         header.resize(header.len().next_multiple_of(START), b' ');
+        if header.len() > MOST_OF_HEADER {
+            return Err(Error::Header {
+                path: path.as_ref().to_owned(),
+                expected: MOST_OF_HEADER,
+                got: header.len(),
+            });
+        }
         let start = (header.len() as u64).to_le_bytes();
         bytes.splice(..START + length, start.into_iter().chain(header));
         Ok(bytes)

@@ -241,6 +241,20 @@ pub enum Error {
         kind: &'static str,
     },
 
+    /// The names and the texts of a checkpoint are longer than readers of safetensors accept.
+    #[error(
+        "cannot write {}: expected names of tensors and texts of at most {expected} bytes together, got {got}; keep long lists as tensors",
+        path.display()
+    )]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// The most bytes that a file may have of them.
+        expected: usize,
+        /// The bytes that there are.
+        got: usize,
+    },
+
     /// Training with features of 16 bits is not possible here.
     #[error("features of type {features}: expected {expected}, got {got}; {advice}")]
     Features {
@@ -289,6 +303,17 @@ pub enum Error {
     NoGradients {
         /// The number of parameters.
         parameters: usize,
+    },
+
+    /// A variable, or a name, stands twice in a list of variables.
+    #[error("{owner}: expected {expected}, got {got}")]
+    Repeated {
+        /// What the list is for.
+        owner: &'static str,
+        /// What the list should have.
+        expected: &'static str,
+        /// The variable or the name that stands there twice.
+        got: String,
     },
 
     /// An optimiser and an objective have different scales of the loss.

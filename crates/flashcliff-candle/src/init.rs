@@ -192,11 +192,20 @@ impl SimpleBackend for Parameters {
     ) -> candle_core::Result<Tensor> {
         let mut store = self.lock();
         if let Some(var) = store.find(name) {
-            if var.shape() != &shape || var.dtype() != dtype {
+            let tensor = name.to_owned();
+            if var.shape() != &shape {
                 return Err(Error::Shape {
-                    tensor: name.to_owned(),
-                    expected: format!("{:?} {dtype:?}", shape.dims()),
+                    tensor,
+                    expected: format!("{:?}", shape.dims()),
                     got: var.dims().to_vec(),
+                }
+                .into());
+            }
+            if var.dtype() != dtype {
+                return Err(Error::StoredType {
+                    tensor,
+                    expected: dtype,
+                    got: var.dtype(),
                 }
                 .into());
             }
@@ -362,13 +371,16 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_must_keep_its_shape() {
+    fn a_known_name_must_keep_its_shape_and_its_type() {
         let parameters = Parameters::seeded(1);
         let builder = parameters.builder(DType::F32, &Device::Cpu);
         builder.get((2, 3), "w").unwrap();
         assert!(builder.get((2, 3), "w").is_ok());
         let error = builder.get((3, 2), "w").unwrap_err().to_string();
         assert!(error.contains('w') && error.contains("[2, 3]"), "{error}");
+        let wide = parameters.builder(DType::F64, &Device::Cpu);
+        let error = wide.get((2, 3), "w").unwrap_err().to_string();
+        assert_eq!(error, "w: expected type F64, got F32");
         assert_eq!(parameters.element_count(), 6);
     }
 }

@@ -57,6 +57,26 @@ fn the_bytes_depend_on_the_contents_only() {
     assert!(loaded.bytes("c").unwrap() == bytes);
 }
 
+/// Readers of safetensors refuse files with a longer header.
+#[test]
+fn texts_that_no_reader_accepts_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut checkpoint = Checkpoint::new();
+    // The rest of the header is less than a kilobyte.
+    checkpoint.insert_text("text", "a".repeat(99_999_000));
+    checkpoint.save(&path).unwrap();
+    Checkpoint::load(&path).unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    checkpoint.insert_text("text", "a".repeat(100_000_000));
+    let error = checkpoint.save(&path).unwrap_err();
+    let Error::Header { expected, got, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(expected == 100_000_000 && got > expected, "{got}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), before);
+}
+
 /// PyTorch's modules and networks in files may have axes of one element that a parameter here lacks.
 #[test]
 fn axes_of_one_element_do_not_matter() {

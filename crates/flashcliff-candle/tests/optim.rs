@@ -344,3 +344,19 @@ fn options_outside_their_range_are_refused() {
     adam.set_learning_rate(0.5).unwrap();
     assert_eq!(adam.options().learning_rate, 0.5);
 }
+
+/// A variable that is there twice would take two steps at once, and the states of two variables would have one name.
+#[test]
+fn variables_and_names_are_there_once() {
+    let [first, second] = [1.0, 2.0].map(|value| Var::new(value, &Device::Cpu).unwrap());
+    let refused = |variables: [(&str, &Var); 2]| {
+        let variables = variables.map(|(name, var)| (name.to_owned(), var.clone()));
+        match Adam::new(variables.to_vec(), AdamOptions::default()) {
+            Err(Error::Repeated { got, .. }) => got,
+            other => panic!("{other:?}"),
+        }
+    };
+    let got = refused([("embed", &first), ("head", &first)]);
+    assert_eq!(got, "one as `embed` and as `head`");
+    assert_eq!(refused([("w", &first), ("w", &second)]), "two named `w`");
+}

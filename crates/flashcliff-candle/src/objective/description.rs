@@ -48,8 +48,8 @@ impl Described {
     /// A network with the variables of its parameters.
     ///
     /// # Errors
-    /// [`Error::InputCount`], [`Error::Shape`], [`Error::InputDevice`], [`Error::InputType`]: variables that are not
-    /// the variables of the parameters.
+    /// [`Error::InputCount`], [`Error::Shape`], [`Error::Repeated`], [`Error::InputDevice`], [`Error::InputType`]:
+    /// variables that are not the variables of the parameters.
     pub(super) fn of(
         network: &Network,
         ends: [Value; 2],
@@ -71,6 +71,14 @@ impl Described {
                     tensor: network.name(parameter).to_owned(),
                     expected: format!("{shape:?}"),
                     got: var.dims().to_vec(),
+                });
+            }
+            if let Some(other) = variables[..at].iter().position(|own| own.id() == var.id()) {
+                let [first, second] = [parameters[other], parameter].map(|own| network.name(own));
+                return Err(Error::Repeated {
+                    owner: "the parameters of a network",
+                    expected: "a variable for each parameter; nodes may share one parameter",
+                    got: format!("one variable for `{first}` and `{second}`"),
                 });
             }
             let first = &variables[0];

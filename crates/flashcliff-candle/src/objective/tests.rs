@@ -451,6 +451,38 @@ fn variables_of_another_network_are_refused() {
     assert!(text.contains("expected a GPU"), "{text}");
 }
 
+/// A gradient is that of one parameter, so a variable of two parameters would get a part of its gradient alone.
+#[test]
+fn a_variable_is_that_of_one_parameter() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).unwrap();
+    let options = LinearOptions::default()
+        .with_per_grade(false)
+        .with_bias(Bias::None)
+        .with_grades(GradeSet::single(0));
+    let linear = ops::mv_linear(algebra, &options).unwrap();
+    let mut network = Network::new();
+    let x = network.input("x", &[Axis::Rows, Axis::Fixed(1), Axis::Fixed(3)]);
+    let target = network.input("target", &[Axis::Rows]);
+    let weights = ["first", "second"].map(|name| network.parameter(name, &[1, 1]));
+    let mut prediction = network.points(x).unwrap();
+    prediction = network.blade_norm(prediction).unwrap();
+    for weight in weights {
+        prediction = network.operator(&linear, &[prediction, weight]).unwrap();
+    }
+    let made = |vars: &[Var]| {
+        let options = ObjectiveOptions::default();
+        Objective::of_network(&network, [prediction, target], vars, 4, 1, &options)
+    };
+    let [first, second] = [1, 2].map(|seed| Var::from_tensor(&random(&[1, 1], seed)).unwrap());
+    made(&[first.clone(), second]).unwrap();
+    match made(&[first.clone(), first]) {
+        Err(crate::Error::Repeated { got, .. }) => {
+            assert_eq!(got, "one variable for `first` and `second`");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_batch_that_does_not_fit_is_refused_with_the_largest_that_does() {
     let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();

@@ -1,5 +1,6 @@
 //! Adam, AdamW and Lion.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::backprop::GradStore;
@@ -112,13 +113,15 @@ impl Adam {
     /// An optimiser at step 0 for these variables.
     ///
     /// # Errors
-    /// An option outside its range; a variable that is neither `f32` nor `f64`, or not on the device of the first one.
+    /// An option outside its range; a variable that is neither `f32` nor `f64`, or not on the device of the first one; a
+    /// variable or a name that is there twice ([`Error::Repeated`]).
     pub fn new(variables: Vec<(String, Var)>, options: AdamOptions) -> Result<Self, Error> {
         options.check()?;
         let device = match variables.first() {
             Some((_, var)) => var.device().clone(),
             None => Device::Cpu,
         };
+        check_once(&variables)?;
         let mut slots = Vec::with_capacity(variables.len());
         for (input, (name, var)) in variables.into_iter().enumerate() {
             if !matches!(var.dtype(), DType::F32 | DType::F64) {
@@ -430,6 +433,28 @@ fn operation(slots: &[Slot], rule: Rule) -> Arc<Operation> {
         flops: Some(operations * elements),
         ..Operation::other("adam", None)
     })
+}
+
+/// Checks that each variable and each name is there once. A variable would be changed twice in a step, and the state of two variables would
+/// have one name.
+fn check_once(variables: &[(String, Var)]) -> Result<(), Error> {
+    let repeated = |expected, got| Error::Repeated {
+        owner: "Adam",
+        expected,
+        got,
+    };
+    let (mut names, mut known) = (HashSet::new(), HashMap::new());
+    for (name, var) in variables {
+        if let Some(first) = known.insert(var.id(), name) {
+            let got = format!("one as `{first}` and as `{name}`");
+            return Err(repeated("each variable once", got));
+        }
+        if !names.insert(name) {
+            let got = format!("two named `{name}`");
+            return Err(repeated("a name for each variable", got));
+        }
+    }
+    Ok(())
 }
 
 fn check_loss(loss: &Tensor) -> Result<(), Error> {
