@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use candle_core::{DType, Device, Tensor};
 use common::runs::{metrics, same, tiny};
 use common::{Folder, names_in, signal, text, words};
 use flashcliff_candle::checkpoint::Checkpoint;
@@ -279,17 +280,102 @@ fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
     checkpoint.insert_text("settings", settings.to_string());
     checkpoint.save(&state).unwrap();
     let before = fs::read(&state).unwrap();
-    for name in ["INT", "TERM"] {
-        let (child, messages) = begin(folder.command(RESUME));
-        stop_while_data_are_made(&child, &out, name);
+    let another = folder.path("another one");
+    // The command that is shown continues the run in its folder.
+    for (name, options) in [("INT", ""), ("TERM", ""), ("INT", " --out \"another one\"")] {
+        let line = format!("{RESUME}{options}");
+        let (child, messages) = begin(folder.command(&line));
+        let own = if options.is_empty() { &out } else { &another };
+        stop_while_data_are_made(&child, own, name);
         let (status, results) = end(child, messages);
         assert_eq!(status, Some(0), "{results}");
         assert!(
-            results.contains("interrupted after 12 of 24 steps") && results.contains("--resume"),
+            results.contains("interrupted after 12 of 24 steps")
+                && results.ends_with(&format!("flashcliff {}\n", line.replace('"', "'"))),
             "{results}"
         );
         assert_eq!(fs::read(&state).unwrap(), before);
     }
+}
+
+/// Losses are a tensor: the header of a file has no room for the losses of ten million steps.
+#[test]
+fn a_state_has_room_for_long_runs() {
+    let folder = Folder::new();
+    let state = folder.path("run/state.safetensors");
+    folder.stdout(&with(12, ""));
+    // A run of so many steps would take hours. What it leaves differs from this by the settings and the history alone.
+    let steps = 12_000_000_usize;
+    let mut checkpoint = Checkpoint::load(&state).unwrap();
+    for (name, numbers) in [
+        ("settings", [("steps", 2 * steps), ("val_every", 2 * steps)]),
+        ("history", [("step", steps), ("seconds", steps)]),
+    ] {
+        let mut text: serde_json::Value =
+            serde_json::from_str(checkpoint.text(name).unwrap()).unwrap();
+        for (key, number) in numbers {
+            text[key] = number.into();
+        }
+        checkpoint.insert_text(name, text.to_string());
+    }
+    let losses = Tensor::full(0.012_345_679_f32, steps, &Device::Cpu).unwrap();
+    checkpoint.insert("history.losses", &losses);
+    checkpoint.save(&state).unwrap();
+    let (child, mut messages) = begin(folder.command(RESUME));
+    wait_for(&mut messages, "parameters");
+    signal(&child, "INT");
+    let (status, results) = end(child, messages);
+    assert_eq!(status, Some(0), "{results}");
+    let checkpoint = Checkpoint::load(&state).unwrap();
+    let history: serde_json::Value =
+        serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
+    let step = history["step"].as_u64().unwrap() as usize;
+    assert!(step >= steps, "{step}");
+    assert!(
+        checkpoint
+            .get("history.losses", &[step], DType::F32)
+            .is_ok()
+    );
+}
+
+/// A run that goes on in its folder keeps its results there, by whatever name the folder is called.
+#[test]
+fn a_run_may_go_on_in_its_folder_under_another_name() {
+    let folder = Folder::new();
+    folder.stdout(&tiny("volumes", "run", ""));
+    let resume = "train volumes --resume run/state.safetensors --out";
+    let absolute = folder.path("run");
+    for name in ["./run", "run/../run", absolute.to_str().unwrap()] {
+        folder.stdout(&format!("{resume} \"{name}\""));
+    }
+    folder.stdout(&tiny("volumes", "another", ""));
+    let message = folder.failure(&format!("{resume} another"), 1);
+    assert!(message.contains("of an earlier run"), "{message}");
+}
+
+/// States of before losses were a tensor have them in the text.
+#[test]
+fn a_state_with_losses_in_its_text_can_be_continued() {
+    const LOSSES: &str = "history.losses";
+    let folder = Folder::new();
+    folder.stdout(&tiny("volumes", "run", ""));
+    let whole = Checkpoint::load(folder.path("run/state.safetensors")).unwrap();
+    let losses = whole.get(LOSSES, &[12], DType::F32).unwrap();
+    let mut history: serde_json::Value =
+        serde_json::from_str(whole.text("history").unwrap()).unwrap();
+    assert!(history.get("losses").is_none(), "{history}");
+    history["losses"] = losses.to_vec1::<f32>().unwrap().into();
+    let mut older = Checkpoint::new();
+    for (name, tensor) in whole.tensors() {
+        if name != LOSSES {
+            older.insert(name, tensor);
+        }
+    }
+    older.insert_text("settings", whole.text("settings").unwrap());
+    older.insert_text("history", history.to_string());
+    older.save(folder.path("older")).unwrap();
+    folder.stdout("train volumes --resume older --out continued");
+    same(&folder.path("run"), &folder.path("continued"));
 }
 
 /// The help says that an error that is not a number gives status 1. This holds for the error of the best weights too.

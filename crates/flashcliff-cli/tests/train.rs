@@ -472,6 +472,25 @@ fn options_of_the_optimiser_are_settings() {
     }
 }
 
+/// A schedule takes the place of the task's own, so it is another run.
+#[test]
+fn a_schedule_is_not_that_of_the_task() {
+    let folder = Folder::new();
+    for task in ["nbody", "gravity"] {
+        folder.stdout(&tiny(task, "run", "--overwrite"));
+        let resume = format!("train {task} --resume run/state.safetensors");
+        let message = folder.failure(&format!("{resume} --schedule constant"), 1);
+        assert!(
+            message.contains("expected --schedule as the task has it")
+                && message.contains("got constant"),
+            "{message}"
+        );
+        folder.stdout(&resume);
+        folder.stdout(&tiny(task, "run", "--schedule constant --overwrite"));
+        folder.stdout(&format!("{resume} --schedule constant"));
+    }
+}
+
 /// A state of before there were such options is one of a run without them.
 #[test]
 fn a_state_without_options_of_the_optimiser_can_be_continued() {

@@ -7,6 +7,8 @@ use super::session::History;
 use crate::error::Error;
 
 const SIZE: (u32, u32) = (900, 520);
+/// The most points of a line. The picture has fewer columns of pixels.
+const POINTS: usize = 4096;
 const TRAINING: RGBColor = RGBColor(150, 175, 205);
 const VALIDATION: RGBColor = RGBColor(190, 60, 40);
 const PUBLISHED: RGBColor = RGBColor(90, 90, 90);
@@ -88,11 +90,14 @@ fn plot(
         move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2))
     };
     chart
-        .draw_series(LineSeries::new(training, TRAINING))?
+        .draw_series(LineSeries::new(thinned(&training), TRAINING))?
         .label("training batch")
         .legend(line(TRAINING));
     chart
-        .draw_series(LineSeries::new(validation, VALIDATION.stroke_width(2)))?
+        .draw_series(LineSeries::new(
+            thinned(&validation),
+            VALIDATION.stroke_width(2),
+        ))?
         .label("validation")
         .legend(line(VALIDATION));
     for (row, shade) in metrics.published.iter().zip([1.0, 0.5].into_iter().cycle()) {
@@ -110,4 +115,49 @@ fn plot(
         .draw()?;
     root.present()?;
     Ok(())
+}
+
+/// A line that looks the same, of at most [`POINTS`] points: the least and the greatest value of each stretch of steps.
+fn thinned(line: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if line.len() <= POINTS {
+        return line.to_vec();
+    }
+    let stretches = line.chunks(line.len().div_ceil(POINTS / 2));
+    let ends = stretches.flat_map(|stretch| {
+        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let least = stretch.iter().min_by(by_value);
+        let greatest = stretch.iter().max_by(by_value);
+        let mut ends: Vec<(f64, f64)> = least.into_iter().chain(greatest).copied().collect();
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ends
+    });
+    ends.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wave(steps: usize) -> Vec<(f64, f64)> {
+        let at = |step: usize| (step as f64, (step as f64 * 0.7).sin() / (1.0 + step as f64));
+        (1..=steps).map(at).collect()
+    }
+
+    #[test]
+    fn a_long_line_keeps_its_outline() {
+        assert_eq!(thinned(&wave(POINTS)), wave(POINTS));
+        let line = wave(1_000_003);
+        let short = thinned(&line);
+        assert!(short.len() <= POINTS && short.len() > POINTS / 2);
+        let is_of_line = |point: &(f64, f64)| line[point.0 as usize - 1] == *point;
+        assert!(short.iter().all(is_of_line));
+        assert!(short.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        let ends = |line: &[(f64, f64)]| {
+            let values = line.iter().map(|point| point.1);
+            values.fold((0.0, 0.0), |(low, high): (f64, f64), value| {
+                (low.min(value), high.max(value))
+            })
+        };
+        assert_eq!(ends(&short), ends(&line));
+    }
 }

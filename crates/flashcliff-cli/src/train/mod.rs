@@ -298,7 +298,7 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
     let own = args
         .resume
         .as_ref()
-        .is_some_and(|file| folder_of(file) == path);
+        .is_some_and(|file| is_one_folder(folder_of(file), &path));
     let mut make = |settings: &Settings| {
         settings.precision.set();
         start.part(Part::Model, || {
@@ -344,6 +344,12 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
         team.fail(error);
     }
     done
+}
+
+/// Whether two paths name one folder.
+fn is_one_folder(one: &Path, other: &Path) -> bool {
+    let [first, second] = [one, other].map(|path| path.canonicalize().ok());
+    one == other || first.is_some() && first == second
 }
 
 /// Meets the other ranks.
@@ -448,25 +454,32 @@ fn read(args: &TrainArgs) -> Result<(Settings, Option<State>), Error> {
     Ok((state.settings.clone(), Some(state)))
 }
 
-/// A message that says how far a run has come, and how to continue it from a file.
+/// A message that says how far a run has come, and how to continue it from a file, in the folder of the run.
 fn hint(
     what: &str,
     (step, settings): (usize, &Settings),
     state: &Path,
     args: &TrainArgs,
 ) -> String {
-    let mut device = match args.device.name() {
+    let mut options = match args.device.name() {
         DeviceName::Cpu => String::new(),
         gpu => format!(" --device {gpu}"),
     };
     if let Some(gpus) = args.gpus {
-        device += &format!(" --gpus {gpus}");
+        options += &format!(" --gpus {gpus}");
     }
     if args.steps_run.gradient_checkpointing {
-        device += " --gradient-checkpointing";
+        options += " --gradient-checkpointing";
+    }
+    // A run that stopped before it saved anything is continued from the state of another folder.
+    if let Some(out) = args.out.as_deref().filter(|&out| out != folder_of(state)) {
+        options += &format!(" --out {}", shell::word(out));
+        if args.overwrite {
+            options += " --overwrite";
+        }
     }
     format!(
-        "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{device}\n",
+        "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{options}\n",
         settings.steps,
         settings.task().name(),
         shell::word(state)

@@ -197,8 +197,8 @@ impl Optimiser {
         }
     }
 
-    /// The options of a command line that makes these settings, with their values.
-    pub(super) fn described(&self) -> [(&'static str, String); 8] {
+    /// The options of a command line that makes these settings, with their values, but for the schedule, which the task may have.
+    pub(super) fn described(&self) -> [(&'static str, String); 7] {
         let clip_norm = self.clip_norm.map(|norm| norm.to_string());
         [
             ("--lr", self.learning_rate.to_string()),
@@ -207,7 +207,6 @@ impl Optimiser {
             ("--clip", self.clip.map_or("none".to_owned(), name)),
             ("--clip-norm", clip_norm.unwrap_or("any".to_owned())),
             ("--accumulate", self.accumulate.to_string()),
-            ("--schedule", name(self.schedule)),
             ("--warmup", self.warmup.to_string()),
         ]
     }

@@ -27,6 +27,8 @@ use crate::device::DeviceName;
 use crate::error::Error;
 
 pub(super) const HISTORY: &str = "history";
+/// The losses of the history, as a tensor: texts lie in the header of a file, whose size is limited.
+const LOSSES: &str = "history.losses";
 pub(super) const MODEL: &str = "model.";
 const BEST: &str = "best.";
 const OPTIMISER: &str = "adam.";
@@ -38,7 +40,8 @@ const START: &str = "the start from rank 0";
 pub(super) struct History {
     /// The number of steps that are done, which is also the position in the order of the batches.
     pub(super) step: usize,
-    /// The mean squared error of the batch of every step, before the step.
+    /// The mean squared error of the batch of every step, before the step. States of before there was [`LOSSES`] have it in the text.
+    #[serde(default, skip_serializing)]
     pub(super) losses: Vec<f32>,
     /// The steps and errors of the validations. JSON has no NaN and no infinity: they are written as `null`, and `null` is read as NaN.
     #[serde(deserialize_with = "validations")]
@@ -156,8 +159,12 @@ impl State {
         let settings = Settings::stored(&checkpoint, path)?;
         let settings = settings.ok_or_else(|| lacks("settings"))?;
         let history = checkpoint.text(HISTORY).ok_or_else(|| lacks(HISTORY))?;
-        let history: History = serde_json::from_str(history)
+        let mut history: History = serde_json::from_str(history)
             .map_err(|error| not_state(format!("{HISTORY}: {error}")))?;
+        if let Some(losses) = checkpoint.tensors().get(LOSSES) {
+            let losses = losses.to_vec1();
+            history.losses = losses.map_err(|error| not_state(format!("{LOSSES}: {error}")))?;
+        }
         if history.step > settings.steps || history.losses.len() != history.step {
             return Err(not_state(format!(
                 "{} losses at step {} of {}",
@@ -545,6 +552,8 @@ impl<'a> Session<'a> {
         }
         self.settings.store(&mut checkpoint)?;
         checkpoint.insert_text(HISTORY, serde_json::to_string(&self.history)?);
+        let losses = Tensor::from_slice(&self.history.losses, self.history.step, &Device::Cpu)?;
+        checkpoint.insert(LOSSES, &losses);
         Ok(checkpoint)
     }
 }

@@ -212,7 +212,11 @@ impl Settings {
     /// These settings with what a command line says besides.
     fn with(&self, args: &TrainArgs) -> Self {
         let or = |given: Option<NonZero<usize>>, own| given.map_or(own, usize::from);
+        // A schedule takes the place of the task's own.
+        let own = args.optimiser.schedule.is_none();
         Self {
+            decay_every: self.decay_every.filter(|_| own),
+            ramps: self.ramps && own,
             task: args.task.task().name().to_owned(),
             model: args.model.unwrap_or(self.model),
             samples: args.samples.unwrap_or(self.samples),
@@ -375,6 +379,11 @@ impl Settings {
             ("--dropout", self.dropout.unwrap_or(0.0).to_string()),
         ];
         options.extend(self.optimiser.described());
+        let schedule = match self.ramps || self.decay_every.is_some() {
+            true => "as the task has it".to_owned(),
+            false => name(self.optimiser.schedule),
+        };
+        options.push(("--schedule", schedule));
         options
     }
 
