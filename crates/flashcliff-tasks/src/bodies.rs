@@ -249,14 +249,18 @@ pub fn generate_in<const D: usize>(
     })
 }
 
-/// The data of a task whose bodies move in `D` dimensions, by the lower bits of the seed.
+/// The data of a task whose bodies move in `D` dimensions. NumPy's stream has seeds of 32 bits.
 pub(crate) fn task<const D: usize>(
     task: Task,
     sizes: Sizes,
     seed: u64,
     observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
-    let data = generate_in::<D>(sizes, seed as u32, observer)?;
+    let own = u32::try_from(seed).map_err(|_| TaskError::SeedTooLarge {
+        most: u32::MAX.into(),
+        got: seed,
+    })?;
+    let data = generate_in::<D>(sizes, own, observer)?;
     Ok(Dataset {
         task,
         train: data.train.split(),

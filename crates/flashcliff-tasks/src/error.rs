@@ -26,6 +26,14 @@ pub enum TaskError {
         /// The size that was asked for.
         got: usize,
     },
+    /// The stream that draws the data has no such seed.
+    #[error("the data have seeds up to {most}, got {got}: choose another")]
+    SeedTooLarge {
+        /// The largest seed.
+        most: u64,
+        /// The seed that was asked for.
+        got: u64,
+    },
     /// The system has no memory for a split.
     #[error(
         "the {split} set of {samples} samples needs at least {bytes} bytes, which the system does not give: ask for fewer samples"

@@ -209,8 +209,9 @@ impl Task {
     /// # Errors
     /// [`TaskError::TooFewSamples`] if the training set is empty, or for [`Task::Regression`] has fewer than two samples, of
     /// which it takes the standard deviation. [`TaskError::TooManySamples`] for more of
-    /// [`Task::Bodies`] or [`Task::Bodies5d`] than [`bodies::DRAWN`]. [`TaskError::OutOfMemory`] if
-    /// there is no memory for the data.
+    /// [`Task::Bodies`] or [`Task::Bodies5d`] than [`bodies::DRAWN`], and [`TaskError::SeedTooLarge`]
+    /// for a seed of theirs beyond 32 bits. [`TaskError::OutOfMemory`] if there is no memory for the
+    /// data.
     /// [`TaskError::Hull`] if rounding leaves the hull of a sample undecided.
     pub fn generate(self, sizes: Sizes, seed: u64) -> Result<Dataset, TaskError> {
         self.generate_observed(sizes, seed, &keep_on)

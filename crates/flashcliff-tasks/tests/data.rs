@@ -119,6 +119,22 @@ fn seeds_and_splits_differ() {
     }
 }
 
+/// Data of other seeds are other data, also where the seeds differ in the higher bits alone, or there are none.
+#[test]
+fn all_bits_of_a_seed_count() {
+    let beyond = 7 + (1 << 32);
+    for task in Task::ALL {
+        match task.generate(SIZES, beyond) {
+            Ok(data) => assert_ne!(data.train.inputs, with_threads(2, task, 7).train.inputs),
+            Err(TaskError::SeedTooLarge { most, got }) => {
+                assert!(matches!(task, Task::Bodies | Task::Bodies5d), "{task}");
+                assert_eq!((most, got), (u64::from(u32::MAX), beyond));
+            }
+            Err(error) => panic!("{task}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn shapes_are_as_documented() {
     for (task, points, dim) in [

@@ -62,6 +62,7 @@ pub(crate) const ROWS: &[Row] = &[
         &["--capture on", "the CPU has no graphs"],
     ),
     row(&[], "train regression --samples 1 --out out", 1, &["at least 2 samples, got 1"]),
+    row(&[], "train nbody --data-seed 4294967296 --out out", 1, &["seeds up to 4294967295", "got 4294967296"]),
     row(&[], "train hulls --device tpu", 2, &["cpu, cuda or cuda:N"]),
     row(&[], "train hulls --device cuda:100000 --out out", 1, &["CUDA"]),
     row(
