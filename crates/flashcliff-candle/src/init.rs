@@ -380,7 +380,10 @@ mod tests {
         assert!(error.contains('w') && error.contains("[2, 3]"), "{error}");
         let wide = parameters.builder(DType::F64, &Device::Cpu);
         let error = wide.get((2, 3), "w").unwrap_err().to_string();
-        assert_eq!(error, "w: expected type F64, got F32");
+        assert!(
+            error.starts_with("w: expected type F64, got F32"),
+            "{error}"
+        );
         assert_eq!(parameters.element_count(), 6);
     }
 }

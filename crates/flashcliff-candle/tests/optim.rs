@@ -347,16 +347,21 @@ fn options_outside_their_range_are_refused() {
 
 /// A variable that is there twice would take two steps at once, and the states of two variables would have one name.
 #[test]
-fn variables_and_names_are_there_once() {
+fn variables_and_names_of_states_are_there_once() {
     let [first, second] = [1.0, 2.0].map(|value| Var::new(value, &Device::Cpu).unwrap());
-    let refused = |variables: [(&str, &Var); 2]| {
+    let adam = |variables: [(&str, &Var); 2]| {
         let variables = variables.map(|(name, var)| (name.to_owned(), var.clone()));
-        match Adam::new(variables.to_vec(), AdamOptions::default()) {
-            Err(Error::Repeated { got, .. }) => got,
-            other => panic!("{other:?}"),
-        }
+        Adam::new(variables.to_vec(), AdamOptions::default())
     };
-    let got = refused([("embed", &first), ("head", &first)]);
-    assert_eq!(got, "one as `embed` and as `head`");
-    assert_eq!(refused([("w", &first), ("w", &second)]), "two named `w`");
+    match adam([("embed", &first), ("head", &first)]) {
+        Err(Error::Repeated { got, .. }) => assert_eq!(got, "one as `embed` and as `head`"),
+        other => panic!("{other:?}"),
+    }
+    let mut checkpoint = Checkpoint::new();
+    let named = adam([("w", &first), ("w", &second)]).unwrap();
+    match named.export("adam.", &mut checkpoint) {
+        Err(Error::Repeated { got, .. }) => assert_eq!(got, "two named `w`"),
+        other => panic!("{other:?}"),
+    }
+    assert!(checkpoint.tensors().is_empty());
 }

@@ -114,14 +114,14 @@ impl Adam {
     ///
     /// # Errors
     /// An option outside its range; a variable that is neither `f32` nor `f64`, or not on the device of the first one; a
-    /// variable or a name that is there twice ([`Error::Repeated`]).
+    /// variable that is there twice ([`Error::Repeated`]).
     pub fn new(variables: Vec<(String, Var)>, options: AdamOptions) -> Result<Self, Error> {
         options.check()?;
         let device = match variables.first() {
             Some((_, var)) => var.device().clone(),
             None => Device::Cpu,
         };
-        check_once(&variables)?;
+        check_variables(&variables)?;
         let mut slots = Vec::with_capacity(variables.len());
         for (input, (name, var)) in variables.into_iter().enumerate() {
             if !matches!(var.dtype(), DType::F32 | DType::F64) {
@@ -288,8 +288,9 @@ impl Adam {
     /// `{prefix}loss_scale`: the scale, the steps since it changed, and the steps that were skipped.
     ///
     /// # Errors
-    /// The errors of candle when it makes the tensors.
+    /// [`Error::Repeated`] for a name of two variables, whose states would have one name; the errors of candle when it makes the tensors.
     pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) -> Result<(), Error> {
+        self.check_names()?;
         let steps: Vec<u32> = match &self.place {
             Place::Cpu(cpu) => cpu.clocks.iter().map(|(step, _)| *step).collect(),
             #[cfg(feature = "cuda")]
@@ -331,6 +332,19 @@ impl Adam {
             }
         }
         Ok(())
+    }
+
+    /// Checks that each name is that of one variable.
+    fn check_names(&self) -> Result<(), Error> {
+        let mut known = HashSet::new();
+        let again = self.slots.iter().find(|slot| !known.insert(&slot.name));
+        again.map_or(Ok(()), |slot| {
+            Err(Error::Repeated {
+                owner: "Adam",
+                expected: "a name for the state of each variable",
+                got: format!("two named `{}`", slot.name),
+            })
+        })
     }
 
     /// Takes the state out of a checkpoint that [`Adam::export`] filled. The count of refused steps begins anew.
@@ -435,23 +449,16 @@ fn operation(slots: &[Slot], rule: Rule) -> Arc<Operation> {
     })
 }
 
-/// Checks that each variable and each name is there once. A variable would be changed twice in a step, and the state of two variables would
-/// have one name.
-fn check_once(variables: &[(String, Var)]) -> Result<(), Error> {
-    let repeated = |expected, got| Error::Repeated {
-        owner: "Adam",
-        expected,
-        got,
-    };
-    let (mut names, mut known) = (HashSet::new(), HashMap::new());
+/// Checks that each variable is there once: it would be changed twice in a step.
+fn check_variables(variables: &[(String, Var)]) -> Result<(), Error> {
+    let mut known = HashMap::new();
     for (name, var) in variables {
         if let Some(first) = known.insert(var.id(), name) {
-            let got = format!("one as `{first}` and as `{name}`");
-            return Err(repeated("each variable once", got));
-        }
-        if !names.insert(name) {
-            let got = format!("two named `{name}`");
-            return Err(repeated("a name for each variable", got));
+            return Err(Error::Repeated {
+                owner: "Adam",
+                expected: "each variable once",
+                got: format!("one as `{first}` and as `{name}`"),
+            });
         }
     }
     Ok(())
