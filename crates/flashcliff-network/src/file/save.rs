@@ -150,9 +150,11 @@ struct Needed {
 impl Needed {
     fn of(network: &Network, outputs: &[(&str, Value)]) -> Result<Self, Error> {
         let mut open = Vec::with_capacity(outputs.len());
-        for &(name, value) in outputs {
+        for (at, &(name, value)) in outputs.iter().enumerate() {
             check_output(network, name, value)?;
-            if open.contains(&value) {
+            // Names that are there twice are told later.
+            let is_known = |&(other, own): &(&str, Value)| own == value && other != name;
+            if outputs[..at].iter().any(is_known) {
                 return Err(Error::NotStored {
                     what: format!("the output `{name}`"),
                     reason: "another output is the same value, which has one name",
