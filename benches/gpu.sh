@@ -3,9 +3,11 @@
 #
 # usage: benches/gpu.sh COMMIT OUT [PART...]
 #
-# Run it on a machine with one GPU that does nothing else, with the package installed with CUDA, and beside it PyTorch Geometric, JAX, Triton,
-# the packages gatr and lgatr, and clones of the repositories below. Each part writes files of their names in benches/results to the folder OUT, and
-# takes at most ten minutes; all take half an hour. Without PART all run. A part that fails does not stop the others.
+# Run it on a machine with one GPU that does nothing else, with the package installed with CUDA, and beside it PyTorch
+# Geometric, JAX, Triton, the packages gatr and lgatr, and clones of the repositories below. Each part writes files of
+# their names in benches/results to the folder OUT, and takes at most ten minutes; all take three quarters of an hour.
+# Without PART all run. A part that fails does not stop the others. The file of operators has the repeats of each case
+# too, which benches/results leaves out.
 #
 # | variable       | what                                                   | if not set             |
 # |----------------|--------------------------------------------------------|------------------------|
@@ -47,21 +49,22 @@ peer() {
 for part in $parts; do
     case $part in
         users)
-            peer transformers_gpu.py users-gpu.json --set users --samples 10 --limit-seconds 60 --budget-seconds 330 \
-                --variants ours,ours-graph-adamw,ours-graph-adamw-items,ours-graph-adamw-autocast,package,package-compile \
-                --case slim-128,gatr-64x4,tagger-128,amplitudes-1024x6,tagger-512,gatr-wide-7x333,gatr-1x1500,arteries-1x2000
+            peer transformers_gpu.py users-gpu.json --set users --samples 10 --budget-seconds 580 \
+                --variants ours-graph-adamw,ours,package,ours-graph-adamw-items,ours-graph-adamw-autocast
+            peer transformers_gpu.py packages-compiled-gpu-h200.json --set users --case slim-128,gatr-64x4,arteries-1x2000 \
+                --variants package,package-compile
             ;;
         sweep)
             peer sweep_gpu.py gpu-h200-sweep.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators sgp,layer,steerable \
-                --cgenn "$clones/clifford-group-equivariant-neural-networks" --points 1024x128,4096x512,8192x512 \
+                --cgenn "$clones/clifford-group-equivariant-neural-networks" \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             ;;
         connected)
-            few=1024x128,4096x512
+            few=1024x128,4096x128,4096x512,4096x1024,8192x512
             peer sweep_gpu.py gpu-h200-fcgp.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators fcgp --points "$few" \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             peer sweep_gpu.py gpu-h200-fcgp-bf16.json --dtype bfloat16 --ahead 14 --operators fcgp --points "$few"
-            peer sweep_gpu.py gpu-h200-blocks.json --baselines none --operators fcgp --dims 3 --points 4096x512 \
+            peer sweep_gpu.py gpu-h200-blocks.json --baselines none --operators fcgp --dims 3 --points 4096x512,8192x512,4096x1024 \
                 --block-mib 16 32 64 128 256
             ;;
         operators) step "$program" bench --device cuda --quiet --overwrite --json "$out/gpu-h200-operators.json" ;;

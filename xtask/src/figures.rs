@@ -1,18 +1,20 @@
 //! `figures`: computes what the documents say of speed and accuracy from measured data, or checks it.
 //!
-//! All of `benches/README.md` is written, tables of all shapes and heat maps beside the data, and in `README.md` and
+//! All of `benches/README.md` is written, a table of all shapes and pictures beside the data, and in `README.md` and
 //! a page of the guide what stands between two markers.
 
 mod bodies;
+mod commits;
 mod compiled;
+mod convolution;
 mod curves;
 mod data;
 mod edges;
 mod exports;
+mod few_bits;
 mod floors;
 mod forces;
 mod front;
-mod heat;
 mod host;
 mod jax;
 mod markdown;
@@ -28,7 +30,6 @@ mod sweeps;
 mod training;
 mod transformers;
 mod triton;
-mod tuning;
 mod users;
 
 use std::fs;
@@ -74,10 +75,6 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     let picture = format!("{RESULTS}/{}", curves::PICTURE);
     wanted.push((picture, curves::draw(&results, training::WITH_CURVES)?));
     let sweep = Sweep::read(&results, sweep::GPU)?;
-    for variant in sweep.variants() {
-        let name = format!("{RESULTS}/{}", heat::name(&sweep, variant));
-        wanted.push((name, heat::draw(&sweep, variant)?));
-    }
     for sweep in [sweep, Sweep::read(&results, sweep::LAYER)?] {
         let name = format!("{RESULTS}/{}.md", sweep.name);
         wanted.push((name, sweeps::shapes(&sweep)));

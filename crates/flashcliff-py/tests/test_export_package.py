@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_module():
 
 
 def test_items_that_see_nothing_have_gradients():
-    """A query whose keys are all hidden attends to zeros, and the gradients of all other items are those of the module."""
+    """A query whose keys are all hidden attends to zeros, and all other items have the gradients of the module."""
     case = transformer((1, 3, 0))
     mask = torch.zeros(2, 1, 5, 5).double()
     mask[0, :, 3:] = mask[..., 3:] = -torch.inf

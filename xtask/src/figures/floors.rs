@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::data::{Data, Place};
+use super::data::{Data, Place, source};
 use super::markdown::{
-    Table, digits, extremes, median, microseconds, milliseconds, range, small, times,
+    Table, digits, extremes, median, microseconds, milliseconds, percent, range, small, times,
 };
 use crate::Error;
 
@@ -131,181 +131,92 @@ fn code(case: &str) -> String {
 }
 
 pub(super) fn beside_floors(results: &Path) -> Result<String, Error> {
-    let gpu = Gpu::read(results)?;
+    let data = Data::read(results, "gpu-h200-operators.json")?;
+    let (machine, cases) = (data.root().get("machine")?, data.root().get("cases")?);
+    let command = "flashcliff bench --device cuda --json gpu-h200-operators.json";
     Ok(format!(
         "\
-## `sgp_norm` on an H200, beside its floor
+## All operators on a GPU, beside their floors
 
-GPU time, called from Rust. The floor of the forward pass is `o = x + y` on the operator's tensors. The floor of the backward
-pass is the time to move its bytes at the speed of a large copy, {copies} TB/s; so is that of the forward pass where the
-column says `bytes of a copy`.
+Each operator with the defaults of its options, called from Rust. The floor is an addition of tensors that moves the bytes of the operator; GPU time of
+CUDA graphs, with other data in the second-level cache. Efficiency is the least time by bytes and operations over the time that was measured. Launched and
+captured: wall time of a call with backward, by single launches and as a CUDA graph. Outputs and gradients differ from float64 by at most
+{difference} of the largest number in f32.
 
-Data: {link}. Machine: {machine}. Commands of that commit:
-
-```sh
-cargo xtask gpu-bundle --out BUNDLE
-BUNDLE/run.sh OUT bench
-```
-
-`flashcliff bench` has taken the place of that benchmark. It measures the forward pass and both passes beside floors, calls on the host
-(`wall`) and graphs (`captured`), but neither launches by address nor the extra memory. The next section has other libraries.
-
-```sh
-flashcliff bench --device cuda --operator sgp_norm --algebra cl300 --shape 4096x512 --dtype f32 --dtype bf16 --json FILE
-```
-
-Tensors of f32. Outputs and gradients differ from float64 by at most {difference} of the largest number.
-
-{products}
-Tensors of bf16, computed in f32: time over that of f32. Where arithmetic is the limit, less memory gains little.
-
-{sixteen_bits}
-Launches, small shapes in CUDA graphs, and the memory of both passes (output, two gradients, saved sums, workspace):
-
-{others}",
-        copies = gpu.copies()?,
-        link = gpu.0.link(),
-        machine = gpu.0.machine_and_commit(&[("driver", "driver"), ("CUDA", "cuda")])?,
-        difference = gpu.difference()?,
-        products = gpu.products()?,
-        sixteen_bits = gpu.sixteen_bits()?,
-        others = gpu.others()?,
+{source}
+{table}",
+        difference = greatest_difference(&cases)?,
+        source = source(
+            &data.link_and_commit()?,
+            machine.get("processor")?.text()?,
+            command
+        ),
+        table = operators(&cases)?,
     ))
 }
 
-/// The benchmark of the bundle, as it was at the commit of the data.
-struct Gpu(Data);
-
-/// One entry: a ratio to its floor, or a number with a unit.
-struct Entry<'a> {
-    name: &'a str,
-    place: Place<'a>,
+/// A row for each operator, algebra, shape and type, with both passes.
+fn operators(cases: &Place<'_>) -> Result<String, Error> {
+    let mut table = Table::new(&[
+        "operator",
+        "algebra",
+        "shape",
+        "type",
+        "forward, us",
+        "x of the floor",
+        "efficiency",
+        "with backward, us",
+        "x of the floor",
+        "efficiency",
+        "launched, us",
+        "captured, us",
+    ]);
+    let all = cases.list()?;
+    for forward in &all {
+        let Some(operator) = forward.find("operator") else {
+            continue;
+        };
+        let is_other = |key: &str| {
+            Ok::<_, Error>(operator.find(key).map(|v| v.truth()).transpose()? == Some(true))
+        };
+        if operator.get("passes")?.text()? != "forward"
+            || is_other("allocates")?
+            || is_other("is_interpreted")?
+        {
+            continue;
+        }
+        let name = forward.get("name")?.text()?;
+        let both = cases.named(&name.replace("forward", "forward+backward"))?;
+        let mut row = vec![
+            format!("`{}`", operator.get("name")?.text()?),
+            operator.get("algebra")?.text()?.to_owned(),
+            operator.shape(["batch", "in_channels"])?,
+            operator.get("dtype")?.text()?.to_owned(),
+        ];
+        for case in [forward, &both] {
+            let efficiency = case.get("roofline")?.get("efficiency")?;
+            row.push(microseconds(case.get("seconds")?.number()?));
+            row.push(times(case.get("ratio")?.number()?));
+            row.push(percent(efficiency.number()?));
+        }
+        for key in ["wall_seconds", "captured_seconds"] {
+            row.push(microseconds(both.get(key)?.number()?));
+        }
+        table.row(&row);
+    }
+    Ok(table.text())
 }
 
-impl Entry<'_> {
-    fn value(&self) -> Result<f64, Error> {
-        self.place.get("value")?.number()
-    }
-
-    fn floor(&self) -> Result<(&str, f64), Error> {
-        let floor = self.place.get("floor")?;
-        Ok((floor.get("name")?.text()?, floor.get("seconds")?.number()?))
-    }
-
-    fn seconds(&self) -> Result<f64, Error> {
-        Ok(self.value()? * self.floor()?.1)
-    }
-}
-
-impl Gpu {
-    fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, "gpu-h200.json").map(Self)
-    }
-
-    fn entries(&self) -> Result<Vec<Entry<'_>>, Error> {
-        let list = self.0.root().get("entries")?.list()?;
-        let entries = list.into_iter().map(|place| {
-            let name = place.get("name")?.text()?;
-            Ok(Entry { name, place })
-        });
-        entries.collect()
-    }
-
-    /// `sgp_norm` in f32: times and floors.
-    fn products(&self) -> Result<String, Error> {
-        let mut table = Table::new(&[
-            "`sgp_norm`",
-            "forward, us",
-            "x of the floor",
-            "floor forward",
-            "backward, us",
-            "x of the floor",
-        ]);
-        let entries = self.entries()?;
-        for forward in &entries {
-            let Some(case) = forward.name.strip_suffix(" f32 forward") else {
-                continue;
-            };
-            let backward = find(&entries, &format!("{case} f32 backward"), forward)?;
-            table.row(&[
-                case.to_owned(),
-                microseconds(forward.seconds()?),
-                times(forward.value()?),
-                forward.floor()?.0.to_owned(),
-                microseconds(backward.seconds()?),
-                times(backward.value()?),
-            ]);
+/// How far results of f32 are from float64 at most, relative to the largest.
+fn greatest_difference(cases: &Place<'_>) -> Result<String, Error> {
+    let mut greatest = 0.0_f64;
+    for case in cases.list()? {
+        let operator = case
+            .find("operator")
+            .and_then(|operator| operator.find("dtype"));
+        if operator.is_some_and(|dtype| dtype.text().is_ok_and(|dtype| dtype == "f32")) {
+            greatest = greatest.max(case.get("relative_difference")?.number()?);
         }
-        Ok(table.text())
     }
-
-    /// `sgp_norm` in bf16 beside f32.
-    fn sixteen_bits(&self) -> Result<String, Error> {
-        let heads = ["`sgp_norm`, bf16", "forward over f32", "backward over f32"];
-        let mut table = Table::new(&heads);
-        let entries = self.entries()?;
-        for forward in &entries {
-            let Some(case) = forward.name.strip_suffix(" bf16 forward") else {
-                continue;
-            };
-            let backward = find(&entries, &format!("{case} bf16 backward"), forward)?;
-            let ratios = [forward.value()?, backward.value()?].map(digits);
-            let [forward, backward] = ratios;
-            table.row(&[case.to_owned(), forward, backward]);
-        }
-        Ok(table.text())
-    }
-
-    /// Everything that is a number with a unit: launches, small shapes, memory.
-    fn others(&self) -> Result<String, Error> {
-        let mut table = Table::new(&["what", "value"]);
-        for entry in self.entries()? {
-            let value = entry.value()?;
-            let value = match entry.place.get("unit")?.text()? {
-                "s" => format!("{} us", microseconds(value)),
-                "x" => continue,
-                unit => format!("{value:.0} {unit}"),
-            };
-            table.row(&[entry.name.to_owned(), value]);
-        }
-        Ok(table.text())
-    }
-
-    /// How far results are from float64 at most, relative to the largest.
-    fn difference(&self) -> Result<String, Error> {
-        let mut greatest = 0.0_f64;
-        for entry in self.entries()? {
-            let is_f32 = entry.name.contains(" f32 ");
-            if let Some(difference) = entry.place.find("difference").filter(|_| is_f32) {
-                greatest = greatest.max(difference.number()?);
-            }
-        }
-        Ok(small(greatest))
-    }
-
-    /// The rates at which plain operations move bytes.
-    fn copies(&self) -> Result<String, Error> {
-        let mut rates = Vec::new();
-        for copy in self.0.root().get("copies")?.list()? {
-            let parts = copy.list()?;
-            let rate = parts
-                .get(1)
-                .ok_or_else(|| copy.lacks("a name and a rate"))?;
-            rates.push(rate.number()? / 1e12);
-        }
-        Ok(range(rates, digits))
-    }
-}
-
-fn find<'a, 'b>(
-    entries: &'b [Entry<'a>],
-    name: &str,
-    beside: &Entry<'a>,
-) -> Result<&'b Entry<'a>, Error> {
-    let found = entries.iter().find(|entry| entry.name == name);
-    found.ok_or_else(|| {
-        beside
-            .place
-            .lacks(&format!("an entry `{name}` beside that"))
-    })
+    Ok(small(greatest))
 }

@@ -31,7 +31,7 @@ pub(super) fn block(results: &Path) -> Result<String, Error> {
     Ok(format!(
         "{table}\n![Bars: how many times as fast as the published package]({RESULTS}/{picture})\n\n\
          {jet} {operator}\n\nWhere it is slower, or needs more memory:\n\n{networks}{time}{host}{two}{memory}",
-        table = users.table()?,
+        table = users.front()?,
         picture = Users::PICTURE,
         jet = transformers::one_jet(results)?,
         operator = operator(&product)?,

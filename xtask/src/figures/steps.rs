@@ -7,7 +7,16 @@ use super::markdown::{Table, digits, mebibytes, times};
 use crate::Error;
 
 pub(super) fn section(results: &Path) -> Result<String, Error> {
-    let mut text = String::from(
+    let data = Data::read(results, "train-gpu-h200.json")?;
+    let file = format!(
+        "{}, {} runs",
+        data.link_and_commit()?,
+        data.number("rounds")?
+    );
+    // The first of a machine that has several.
+    let gpu = data.text("gpu")?.lines().next().unwrap_or_default();
+    let command = "python3 benches/peers/train_gpu.py PROGRAM --commit HASH";
+    Ok(format!(
         "\
 ## Whole training steps of the program, on a GPU
 
@@ -15,22 +24,12 @@ Wall time of a step of `flashcliff train TASK --device cuda`, median over the in
 backward pass, Adam. Precision: that of matrix products, or with bf16 the type of the values between layers. Launched: `--capture off`. Captured: the step is one CUDA graph. Process: the whole program, with data, validations
 and kernels that were compiled before; its number of steps is in the file. Weights of both ways were equal bit for bit. Medians of
 runs in turns.
-",
-    );
-    for name in ["train-gpu-h200.json", "train-gpu-h100.json"] {
-        let data = Data::read(results, name)?;
-        let file = format!(
-            "{}, {} runs",
-            data.link_and_commit()?,
-            data.number("rounds")?
-        );
-        // The first of a machine that has several.
-        let gpu = data.text("gpu")?.lines().next().unwrap_or_default();
-        let command = "python3 benches/peers/train_gpu.py PROGRAM --commit HASH";
-        let source = data.source(&file, gpu, command);
-        text += &format!("\n{source}\n{}", table(&data)?);
-    }
-    Ok(text)
+
+{source}
+{table}",
+        source = data.source(&file, gpu, command),
+        table = table(&data)?,
+    ))
 }
 
 fn table(data: &Data) -> Result<String, Error> {

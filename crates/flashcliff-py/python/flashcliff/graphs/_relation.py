@@ -88,7 +88,7 @@ class Relation:
         They are sorted at the first call, and kept with the relation, but not where a CUDA graph is captured.
 
         Raises:
-            TypeError: ``rows`` is no integer.
+            TypeError: ``rows`` is not an integer.
             ValueError: ``rows`` is below 1.
         """
         rows = checks.integer("rows", rows)

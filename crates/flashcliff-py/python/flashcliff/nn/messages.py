@@ -173,7 +173,7 @@ class EGCL(CliffordModule, Networked):
     def _sums_in_parts(
         self, h: Tensor, ends: tuple[Relation, Relation], scalars: Tensor | None
     ) -> Tensor:
-        """The sums of messages, of which only those of some edges are in memory at once."""
+        """The sums of messages, of which some edges at a time are in memory."""
         assert self.edges_at_once is not None
         size, receivers = self.edges_at_once, ends[0]
         mapped = self._mapped(h)
