@@ -212,7 +212,8 @@ impl Objective {
     /// # Errors
     /// [`Error::InputCount`] and [`Error::Shape`] for variables that do not fit the parameters, and for inputs without
     /// rows as their first axis; [`Error::Repeated`] for one variable of two parameters; [`Error::InputDevice`] and
-    /// [`Error::InputType`] for variables of several devices or types; [`Error::Features`]; the errors of [`Objective::new`] and of networks.
+    /// [`Error::InputType`] for variables of several devices or types; [`Error::Features`]; the errors of
+    /// [`Objective::new`] and of networks.
     pub fn of_network(
         network: &Network,
         ends: [Value; 2],
