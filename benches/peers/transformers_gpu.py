@@ -166,7 +166,8 @@ class Case:
         net.load_state_dict(self.state)
         net.to(self.device)
         parts = variant.split("-")
-        checkpoint_items(net, "items" in parts)
+        if not checkpoint_items(net, "items" in parts) and "items" in parts:
+            raise ValueError("no block of this network can be computed again as a part of one function")
         options = self.options[who]
         run = torch.compile(net, dynamic=False) if variant.endswith("-compile") else net
         if "autocast" in parts:
