@@ -56,7 +56,7 @@ for part in $parts; do
             ;;
         sweep)
             peer sweep_gpu.py gpu-h200-sweep.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators sgp,layer,steerable \
-                --cgenn "$clones/clifford-group-equivariant-neural-networks" \
+                --cgenn "$clones/clifford-group-equivariant-neural-networks" --points 1024x128,4096x512,8192x512 \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             ;;
         connected)

@@ -38,7 +38,6 @@ use std::path::Path;
 use crate::Error;
 use crate::marked::with_block;
 use exports::Exports;
-use sweep::Sweep;
 use users::Users;
 
 /// The command that headers name.
@@ -74,11 +73,6 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     wanted.push((picture, Users::read(&results)?.picture()?));
     let picture = format!("{RESULTS}/{}", curves::PICTURE);
     wanted.push((picture, curves::draw(&results, training::WITH_CURVES)?));
-    let sweep = Sweep::read(&results, sweep::GPU)?;
-    for sweep in [sweep, Sweep::read(&results, sweep::LAYER)?] {
-        let name = format!("{RESULTS}/{}.md", sweep.name);
-        wanted.push((name, sweeps::shapes(&sweep)));
-    }
     let mut differing = Vec::new();
     for (name, text) in &wanted {
         let path = root.join(name);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::markdown::{digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
-use super::sweep::{GPU, LAYER, OWN, Pass, Point, Sweep};
+use super::sweep::{GPU, OWN, Pass, Point, Sweep};
 use super::users::Users;
 use super::{RESULTS, transformers};
 use crate::Error;
@@ -16,9 +16,8 @@ const SHAPE: &str = "4096 x 512";
 pub(super) fn block(results: &Path) -> Result<String, Error> {
     let users = Users::read(results)?;
     let product = Sweep::read(results, GPU)?;
-    let layer = Sweep::read(results, LAYER)?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
-    let measured = [(&product, "sgp"), (&layer, "layer"), (&connected, "fcgp")];
+    let measured = [(&product, "sgp"), (&product, "layer"), (&connected, "fcgp")];
     let points: Vec<&Point> = measured
         .iter()
         .flat_map(|(sweep, operator)| {

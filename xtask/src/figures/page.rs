@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::floors::Cpu;
-use super::sweep::{GPU, LAYER, Sweep};
+use super::sweep::{GPU, Sweep};
 use super::{
     bodies, commits, compiled, convolution, edges, few_bits, floors, forces, host, jax, messages,
     precision, ranks, slower, steps, sweeps, training, transformers, triton, users,
@@ -14,18 +14,16 @@ use crate::Error;
 
 pub(super) fn page(results: &Path) -> Result<String, Error> {
     let product = Sweep::read(results, GPU)?;
-    let layer = Sweep::read(results, LAYER)?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
     let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
     let cpu = Sweep::read(results, "cpu-sweep")?;
-    let sweeps = [&product, &layer, &connected, &sixteen_bits, &cpu];
+    let sweeps = [&product, &connected, &sixteen_bits, &cpu];
     let sections = [
         introduction(&commits::measured(results)?.join(" or ")),
         users::section(results)?,
         slower::section(&sweeps, results)?,
         floors::beside_floors(results)?,
         from_python(&product),
-        one_operator(&layer),
         fully_connected(&connected, &sixteen_bits, results)?,
         on_the_cpu(&cpu, results)?,
         compiled::section(results)?,
@@ -88,35 +86,18 @@ fn from_python(sweep: &Sweep) -> String {
         "\
 ## Operators beside flash-clifford, torch.compile and CGENN
 
-GPU time, called from Python, over the shapes that flash-clifford publishes. `sgp_norm` is computed in f32. The layer (a linear
-map, then `sgp_norm`; here two operators of ours) and CGENN's steerable product layer multiply matrices in TF32. `torch.compile` is
-our own formula, compiled for each number of channels.
+GPU time, called from Python, at three of the shapes that flash-clifford publishes. `sgp_norm` is computed in f32. The layer (a linear
+map, then `sgp_norm`, which are the one operator `mv_linear_sgp_norm` here) and CGENN's steerable product layer multiply matrices in
+TF32. `torch.compile` is our own formula, compiled for each number of channels.
 
 {source}
 {ranges}
-All shapes: [table](results/{name}.md).
-",
+Each shape:
+
+{shapes}",
         source = sweep.source(),
         ranges = sweeps::ranges(sweep),
-        name = sweep.name,
-    )
-}
-
-fn one_operator(sweep: &Sweep) -> String {
-    format!(
-        "\
-## The layer as one operator
-
-GPU time, called from Python, f32 tensors, matrix products in TF32. `mv_linear_sgp_norm` is the linear map and the product of
-flash-clifford's layer as one operator.
-
-{source}
-{ranges}
-All shapes: [table](results/{name}.md).
-",
-        source = sweep.source(),
-        ranges = sweeps::ranges(sweep),
-        name = sweep.name,
+        shapes = sweeps::shapes(sweep),
     )
 }
 

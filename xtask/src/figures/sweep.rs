@@ -39,9 +39,6 @@ pub(super) const OWN: &str = "flashcliff";
 /// The sweep on a GPU beside all others.
 pub(super) const GPU: &str = "gpu-h200-sweep";
 
-/// The sweep of the layer as one operator.
-pub(super) const LAYER: &str = "gpu-h200-layer";
-
 /// The time of a variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time {
