@@ -23,7 +23,7 @@ use cayley::{Algebra, GradeSet, Signature};
 use super::File;
 use super::names::basis_sentences;
 use crate::Error;
-use flashcliff_program::ir::{Digest, Program, differentiate};
+use flashcliff_program::ir::{Digest, Program, Vanishing, differentiate};
 use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Operator};
 
@@ -154,8 +154,8 @@ fn plan_of(signature: Option<Signature>, program: &Program) -> Result<Plan, Erro
     }
 }
 
-/// The first of the inputs from which on a thread without a row reads zeros, so that it adds nothing to sums over the batch.
-fn vanishes_from(signature: Option<Signature>, program: &Program) -> Result<usize, Error> {
+/// The inputs of which a thread without a row reads zeros, so that it adds nothing to sums over the batch.
+fn vanishes_from(signature: Option<Signature>, program: &Program) -> Result<Vanishing, Error> {
     program.vanishes_from().ok_or_else(|| Error::ConstantSum {
         signature,
         program: program.name.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::budget::Budget;
 use super::shape::Shape;
-use flashcliff_program::ir::{Program, Width};
+use flashcliff_program::ir::{Program, Vanishing, Width};
 use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 
 /// A program that is emitted.
@@ -15,8 +15,8 @@ pub(super) struct Planned<'a> {
     pub(super) plan: &'a Plan,
     /// The function of each stage.
     pub(super) functions: &'a [StageName],
-    /// The first of the inputs whose zeros make all sums over the batch zero: a thread without a row reads zeros from it on.
-    pub(super) vanishes_from: usize,
+    /// The inputs of which a thread without a row reads zeros.
+    pub(super) vanishes_from: Vanishing,
 }
 
 impl Planned<'_> {
@@ -144,8 +144,15 @@ impl Planned<'_> {
         let _ = writeln!(
             text,
             "  static constexpr int kVanishesFrom = {};",
-            self.vanishes_from
+            self.vanishes_from.inputs
         );
+        if shape.row_values > 0 {
+            let _ = writeln!(
+                text,
+                "  static constexpr int kRowValuesVanishFrom = {};",
+                shape.inputs.len() + self.vanishes_from.row_values
+            );
+        }
         text
     }
 

@@ -1,6 +1,6 @@
 //! Which kernel takes rows of tensors with their own strides: how many channels a thread has at once, and whether it keeps them.
 
-use flashcliff_program::ir::{Program, Width};
+use flashcliff_program::ir::{Program, Vanishing, Width};
 
 use super::plan_of;
 use super::planned::Planned;
@@ -93,7 +93,7 @@ impl Walkers {
             program: &program,
             plan: &plan,
             functions: &[],
-            vanishes_from: 0,
+            vanishes_from: Vanishing::default(),
         };
         let inputs = planned.input_components();
         let outputs = planned.output_components().into_iter().enumerate();

@@ -20,6 +20,7 @@ mod narrow;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/networks.rs"]
 mod networks;
+mod programs;
 mod refused;
 mod residual;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     kernels::add(&mut tests);
     messages::add(&mut tests);
     narrow::add(&mut tests);
+    programs::add(&mut tests);
     refused::add(&mut tests);
     residual::add(&mut tests);
     second::add(&mut tests);

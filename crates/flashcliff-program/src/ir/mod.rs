@@ -23,4 +23,5 @@ pub use gates::{FAST_SCALE, Gate, TANH_CUBIC, TANH_SCALE, resolved};
 pub use graph::Graph;
 pub use node::{Function, Id, Node, Uniform, Width};
 pub use program::{Argument, BatchSum, LaneTensor, Output, Parameter, Program, Returned, Total};
+pub use rebuild::Vanishing;
 pub use validate::Flaw;

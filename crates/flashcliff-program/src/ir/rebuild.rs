@@ -175,26 +175,40 @@ impl Program {
         )
     }
 
-    /// The first of the lane inputs from which on zeros in all of them make every sum over the batch zero; the number of inputs
-    /// if there are no such sums. `None` if some sum does not vanish with all inputs. Row values are zero beside them.
+    /// The inputs whose zeros make every sum over the batch zero. `None` if some sum does not vanish with all inputs.
     ///
     /// A kernel in which some threads may have no row reads zeros there. Gradients are linear in the gradients of the results, which come
-    /// last.
-    pub fn vanishes_from(&self) -> Option<usize> {
+    /// last, so zeros are asked of as few inputs as possible: a program may divide by the others.
+    pub fn vanishes_from(&self) -> Option<Vanishing> {
         let mut pure = self.clone();
         pure.saved_row_sums = 0;
-        let vanishes = |first: usize| {
+        let vanishes = |from: Vanishing| {
             let sums = |result| matches!(result, Returned::Sum(_));
             let with_zeros = pure.rebuilt(sums, |graph, node| match node {
-                Node::Lane { tensor, .. } if tensor >= first => Some(graph.constant(0.0)),
-                Node::RowValue(_) => Some(graph.constant(0.0)),
+                Node::Lane { tensor, .. } if tensor >= from.inputs => Some(graph.constant(0.0)),
+                Node::RowValue(at) if at >= from.row_values => Some(graph.constant(0.0)),
                 _ => None,
             });
             let mut values = with_zeros.sums.iter().flat_map(|sum| &sum.values);
             values.all(|&value| with_zeros.graph.constant_value(value) == Some(0.0))
         };
-        (0..=self.inputs.len()).rev().find(|&first| vanishes(first))
+        let row_values = (0..=self.row_values.len()).rev();
+        let mut all = row_values.flat_map(|row_values| {
+            let inputs = (0..=self.inputs.len()).rev();
+            inputs.map(move |inputs| Vanishing { inputs, row_values })
+        });
+        all.find(|&from| vanishes(from))
     }
+}
+
+/// The first lane input and the first row value from which on a thread without a row reads zeros, so that it adds nothing to sums over the
+/// batch. The numbers of inputs and of row values if it reads none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vanishing {
+    /// The place of the first lane input.
+    pub inputs: usize,
+    /// The place of the first row value.
+    pub row_values: usize,
 }
 
 /// The new numbers of arguments.

@@ -2,8 +2,8 @@
 
 use cayley::Algebra;
 use flashcliff_program::ir::{
-    Argument, Data, Gate, Node, Program, Results, Returned, differentiate, evaluate, gradient,
-    resolved, tangent,
+    Argument, Data, Gate, Node, Program, Results, Returned, Vanishing, differentiate, evaluate,
+    gradient, resolved, tangent,
 };
 use flashcliff_program::plan::plan;
 use flashcliff_program::spec;
@@ -261,10 +261,11 @@ fn sums_vanish_with_the_gradients_of_results() {
                 continue;
             }
             let operands = program.inputs.len();
-            assert_eq!(program.vanishes_from(), Some(operands), "{}", program.name);
+            let from = program.vanishes_from().map(|from| from.inputs);
+            assert_eq!(from, Some(operands), "{}", program.name);
             for order in 1..=3 {
                 program = gradient(&program);
-                let from = program.vanishes_from().expect("sums that vanish");
+                let from = program.vanishes_from().expect("sums that vanish").inputs;
                 // Zeros are asked of no operand, since a norm may not be finite there.
                 assert!(
                     from >= operands,
@@ -274,6 +275,19 @@ fn sums_vanish_with_the_gradients_of_results() {
             }
         }
     }
+    // Zeros are asked of the gradient of a total, and of no number that the program divides by.
+    let mut total = Program::new("total", "u = sum of w x / r");
+    let x = total.input("x", vec!["1".to_owned()])[0];
+    let (r, w) = (total.row_value("r"), total.param("w", 1)[0]);
+    let product = total.graph.mul(w, x);
+    let quotient = total.graph.div(product, r);
+    total.total("u", [Some(quotient), None]);
+    let from = differentiate(&total).vanishes_from();
+    let expected = Vanishing {
+        inputs: 1,
+        row_values: 1,
+    };
+    assert_eq!(from, Some(expected));
     let mut constant = Program::new("constant", "s = sum of 1");
     constant.input("x", vec!["1".to_owned()]);
     let one = constant.graph.constant(1.0);

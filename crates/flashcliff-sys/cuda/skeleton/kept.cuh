@@ -171,9 +171,11 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes, Wide> {
     FC_INLINE T saved(int k) const { return c.saved(k); }
     FC_INLINE T total(int k) const { return c.totals[k]; }
 
+    // The sums over the batch of a row that does not exist are zero.
     template <int Slot>
     FC_INLINE T row_value() const {
-      return c.template row_value<Slot>();
+      const bool vanishes = Row::kSums > 0 && Slot >= P::kRowValuesVanishFrom && !c.active;
+      return vanishes ? T(0) : c.template row_value<Slot>();
     }
 
     // A total is collected in the last pass, as nothing waits for it.

@@ -26,6 +26,7 @@ use super::queue::Queue;
 use super::spans::WORKSPACE_ALIGNMENT;
 use super::tensor::{Scratch, Tensor};
 use crate::Error;
+use crate::operator::lane::cuda::Lanes;
 pub use crate::operator::linear::cuda::few::{MOST_JOINED, join};
 use crate::operator::linear::cuda::{self as linear, Places};
 use crate::operator::{Dims, Pass};
@@ -111,7 +112,7 @@ impl Packing {
                     true => Places::of_few(&linear.few_bytes(&dims, dtypes), &mut add),
                     false => linear.places(&dims, dtypes, &mut add),
                 };
-            } else if implementation.lanes().is_some() {
+            } else if implementation.lanes().is_some_and(Lanes::leaves_parts) {
                 device.make_current()?;
                 let (pass, kept) = (Pass::Backward, Kept::default());
                 let bytes =

@@ -110,11 +110,14 @@ impl Kernels {
         is_free && !has_rows && !source.has_scalars() && !source.has_row_tensors()
     }
 
+    /// Whether rows have others than lane tensors, so that all calls take kernels for tensors with strides.
+    pub(super) fn have_others(&self) -> bool {
+        self.source().has_scalars() || self.source().has_row_tensors()
+    }
+
     /// Whether a call takes a kernel for tensors with strides, which also takes tensors of two types.
     fn walks(&self, call: &sys::fc_call) -> bool {
-        let source = self.source();
-        let has_others = source.has_scalars() || source.has_row_tensors();
-        has_others || call.wide != 0 || (call.strided != 0 && !self.are_pointwise())
+        self.have_others() || call.wide != 0 || (call.strided != 0 && !self.are_pointwise())
     }
 
     /// The name of a launch of a kernel of this program.

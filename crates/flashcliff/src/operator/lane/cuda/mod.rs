@@ -186,6 +186,12 @@ impl Lanes {
         unsafe { self.launch(Pass::Backward, found, &arguments, call.stream) }
     }
 
+    /// Whether the backward pass can leave sums over the batch in parts: not in kernels for rows with scalars or row
+    /// values, which add them up themselves.
+    pub(crate) fn leaves_parts(&self) -> bool {
+        !self.kernels(Pass::Backward).have_others()
+    }
+
     /// The place of an input among the parameters of the program, if it is one of them.
     pub(crate) fn parameter(&self, input: usize) -> Option<usize> {
         match self.program.source().arguments.get(input) {
