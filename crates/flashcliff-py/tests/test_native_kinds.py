@@ -185,9 +185,13 @@ def test_layouts_are_those_of_python(monkeypatch):
     for layout in (compiled, python):
         assert layout.addresses(plain) == addresses
         assert layout.addresses([plain[0], None, *plain[2:]]) == [addresses[0], 0, *addresses[2:]]
-        assert layout.holds(plain, addresses, True)
-        assert not layout.holds(plain, addresses[::-1], True)
-        assert not layout.holds([*plain[:3], plain[3].t(), plain[4]], addresses, True)
+        assert layout.hold(plain)
+        assert not layout.hold(plain[::-1])
+        assert not layout.hold([*plain[:3], plain[3].t(), plain[4]])
+        assert not layout.hold([plain[0].clone(), *plain[1:]])
+        states = [{"x": x, "y": x.clone()} for x in plain]
+        assert layout.hold_in(states, "x")
+        assert not layout.hold_in(states, "y") and not layout.hold_in(states, "z")
     parameters = [torch.nn.Parameter(x.clone()) for x in plain]
     for p in parameters[1:]:
         p.grad = torch.ones_like(p)
@@ -220,10 +224,13 @@ def test_wrong_layouts_are_errors():
         with pytest.raises(TypeError, match="expected a list of 1 items"):
             layout.gradients(given)
     assert layout.gradients([5]) is None
-    with pytest.raises(TypeError):
-        layout.holds([torch.ones(2)])
-    with pytest.raises(TypeError):
-        layout.holds([torch.ones(2)], ["x"], True)
+    with pytest.raises(TypeError, match="expected a list of 1 items"):
+        layout.hold([])
+    with pytest.raises(TypeError, match="expected a list of 1 items"):
+        layout.hold_in([], "x")
+    with pytest.raises(TypeError, match="expected dictionaries, and a key"):
+        layout.hold_in([{}])
+    assert not layout.hold([5]) and not layout.hold_in([5], "x")
     with pytest.raises(TypeError, match="got another at place 1"):
         switch.loaded.Layout([torch.ones(2), 5])
 

@@ -223,9 +223,14 @@ bool is_array(const at::Tensor& tensor) {
     return (tensor.key_set().raw_repr() & ~allowed) == 0 && (!tensor.is_cuda() || has_handles());
 }
 
-// Whether a tensor is an array that operators take, with all of its memory.
+// Whether a tensor is an array of a type that operators take, with all of its memory.
+bool is_there(const at::Tensor& tensor) {
+    return is_array(tensor) && dtype_of(tensor.scalar_type()) >= 0 && holds(tensor);
+}
+
+// Whether a tensor is such an array, and has no tangent.
 bool is_plain(const at::Tensor& tensor) {
-    return is_array(tensor) && dtype_of(tensor.scalar_type()) >= 0 && !tensor._fw_grad(/*level=*/0).defined() && holds(tensor);
+    return is_there(tensor) && !tensor._fw_grad(/*level=*/0).defined();
 }
 
 Place place_of(const at::Tensor& first) {

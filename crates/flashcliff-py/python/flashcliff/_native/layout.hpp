@@ -1,4 +1,6 @@
-// The form that the tensors of a list have, and where others of this form lie: what AdamW asks of hundreds of tensors at each step.
+// The form that the tensors of a list have, and where they and others of this form lie: what AdamW asks of hundreds of tensors at each step.
+// Whether they still stand there is asked without their tangents: an optimiser changes tensors in place, and no formula gives a change a
+// tangent.
 //
 // This is a part of `call.cpp`, which includes it once.
 
@@ -9,6 +11,8 @@ struct Form {
     at::ScalarType type;
     at::Device device;
     bool is_contiguous;
+    // Where the tensor lay that the form was taken from.
+    uintptr_t address;
 };
 
 // `Layout` of Python.
@@ -20,18 +24,28 @@ struct PyLayout {
 // The address that stands for a tensor without elements, since 0 stands for no tensor.
 constexpr uintptr_t kEmpty = 8;
 
+uintptr_t address_in(const at::Tensor& tensor) {
+    return tensor.numel() == 0 ? kEmpty : reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+}
+
 // The address of a plain tensor of a form; false for all others.
 bool address_of(const at::Tensor& tensor, const Form& form, uintptr_t& address) {
-    if (!is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
-        tensor.sizes() != at::IntArrayRef(form.sizes)) {
+    if (tensor.scalar_type() != form.type || tensor.device() != form.device || tensor.sizes() != at::IntArrayRef(form.sizes) ||
+        !is_there(tensor)) {
         return false;
     }
     // Strides of axes with one place say nothing.
     if (!(form.is_contiguous && tensor.is_contiguous()) && tensor.strides() != at::IntArrayRef(form.strides)) {
         return false;
     }
-    address = tensor.numel() == 0 ? kEmpty : reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    address = address_in(tensor);
     return true;
+}
+
+// Whether an object is a tensor of a form, where that of the form lay.
+bool stands(PyObject* object, const Form& form) {
+    uintptr_t address = 0;
+    return is_exactly_tensor(object) && address_of(tensor_of(object), form, address) && address == form.address;
 }
 
 // The address of an object that is a plain tensor of a form, 0 for `None`; false for all others.
@@ -40,7 +54,7 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
         address = 0;
         return true;
     }
-    return is_exactly_tensor(object) && address_of(tensor_of(object), form, address);
+    return is_exactly_tensor(object) && is_plain(tensor_of(object)) && address_of(tensor_of(object), form, address);
 }
 
 // The address of the gradient of a tensor, if it has a form, 0 if there is none; false for all others. No object of Python is made for it.
@@ -80,28 +94,40 @@ PyObject* layout_found(PyObject* object, PyObject* list) {
     });
 }
 
-// `holds(tensors, addresses, order)`. The order of axes is always looked at.
-PyObject* layout_holds(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+// `hold(tensors)`.
+PyObject* layout_hold(PyObject* object, PyObject* list) {
     return guarded([&]() -> PyObject* {
         const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
-        if (count != 3) {
-            PyErr_SetString(PyExc_TypeError, "expected tensors, addresses, and whether the order of axes matters");
-            return nullptr;
-        }
-        if (!is_list_of(arguments[0], forms.size()) || !is_list_of(arguments[1], forms.size())) {
+        if (!is_list_of(list, forms.size())) {
             return nullptr;
         }
         for (size_t at = 0; at < forms.size(); ++at) {
-            const auto place = static_cast<Py_ssize_t>(at);
-            uintptr_t address = 0;
-            if (!address_of(PyList_GetItem(arguments[0], place), forms[at], address)) {
+            if (!stands(PyList_GetItem(list, static_cast<Py_ssize_t>(at)), forms[at])) {
                 Py_RETURN_FALSE;
             }
-            const unsigned long long expected = PyLong_AsUnsignedLongLong(PyList_GetItem(arguments[1], place));
-            if (expected == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+        }
+        Py_RETURN_TRUE;
+    });
+}
+
+// `hold_in(dictionaries, key)`.
+PyObject* layout_hold_in(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+    return guarded([&]() -> PyObject* {
+        const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
+        if (count != 2) {
+            PyErr_SetString(PyExc_TypeError, "expected dictionaries, and a key");
+            return nullptr;
+        }
+        if (!is_list_of(arguments[0], forms.size())) {
+            return nullptr;
+        }
+        for (size_t at = 0; at < forms.size(); ++at) {
+            PyObject* dictionary = PyList_GetItem(arguments[0], static_cast<Py_ssize_t>(at));
+            PyObject* tensor = PyDict_Check(dictionary) ? PyDict_GetItemWithError(dictionary, arguments[1]) : nullptr;
+            if (tensor == nullptr && PyErr_Occurred()) {
                 return nullptr;
             }
-            if (expected != address) {
+            if (tensor == nullptr || !stands(tensor, forms[at])) {
                 Py_RETURN_FALSE;
             }
         }
@@ -144,7 +170,7 @@ PyObject* layout_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
             }
             const at::Tensor& tensor = tensor_of(item);
             forms.push_back(Form{tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), tensor.device(),
-                tensor.is_contiguous()});
+                tensor.is_contiguous(), address_in(tensor)});
         }
         auto* self = reinterpret_cast<PyLayout*>(PyType_GenericAlloc(type, 0));
         if (self != nullptr) {
@@ -163,8 +189,9 @@ PyMethodDef layout_methods[] = {
     {"addresses", layout_found<address_of>, METH_O,
         "The address of each tensor, 0 for `None`, if all are plain and have their forms; else `None`."},
     {"gradients", layout_found<address_of_gradient>, METH_O, "The address of the gradient of each tensor, 0 for none, if all are plain and have their forms; else `None`."},
-    {"holds", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layout_holds)), METH_FASTCALL,
-        "Whether tensors are plain, have their forms, and lie at addresses."},
+    {"hold", layout_hold, METH_O, "Whether tensors are plain, have their forms, and lie where the first ones did."},
+    {"hold_in", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layout_hold_in)), METH_FASTCALL,
+        "Whether dictionaries have such tensors under a key."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot layout_slots[] = {{Py_tp_doc, const_cast<char*>("The shapes, strides, types and devices of a list of tensors.")},

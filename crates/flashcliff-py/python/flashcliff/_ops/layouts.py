@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -38,8 +38,11 @@ class Layout(Protocol):
     def gradients(self, tensors: list[Any]) -> list[int] | None:
         """The address of the gradient of each tensor, 0 for none, if all are plain and have their forms; else ``None``."""
 
-    def holds(self, tensors: list[Any], addresses: list[int], order: bool) -> bool:
-        """Whether tensors have their forms and lie at addresses; ``order`` says whether the order of axes must be looked at."""
+    def hold(self, tensors: list[Any]) -> bool:
+        """Whether tensors lie where the tensors did that the layout was made of, in their forms; shapes may not be looked at."""
+
+    def hold_in(self, dictionaries: list[dict[str, Any]], key: str) -> bool:
+        """Whether dictionaries have such tensors under a key. The order of axes may not be looked at."""
 
 
 def layout_of(tensors: list[Tensor]) -> Layout:
@@ -67,16 +70,22 @@ class _Layout:
         self._places = set(map(_place, tensors))
         self._are_contiguous = all(map(_is_contiguous, tensors))
         self._single = [at for at, tensor in enumerate(tensors) if tensor.numel() == 1]
+        self._addresses = list(map(_address, tensors))
 
-    def holds(self, tensors: list[Any], addresses: list[int], order: bool) -> bool:
+    def hold(self, tensors: list[Any]) -> bool:
+        return self._stand(tensors) and self._lie_alike(tensors, self._strides)
+
+    def hold_in(self, dictionaries: list[dict[str, Any]], key: str) -> bool:
         try:
-            found = list(map(_address, tensors))
-            if 0 in found:
-                found = [address or EMPTY for address in found]
+            return self._stand(list(map(itemgetter(key), dictionaries)))
+        except KeyError:
+            return False
+
+    def _stand(self, tensors: list[Any]) -> bool:
+        try:
             return (
-                found == addresses
+                list(map(_address, tensors)) == self._addresses
                 and list(map(_bytes, tensors)) == self._bytes
-                and (not order or self._lie_alike(tensors, self._strides))
             )
         except (RuntimeError, TypeError):
             # PyTorch raises for tensors without their own memory.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
-from .layouts import EMPTY, Layout, layout_of
+from .layouts import EMPTY, layout_of
 from .optim_checks import check_gradient
 from .optim_rules import AVERAGE, LION, Rule
 from .run import launch
@@ -96,17 +96,13 @@ class Places:
         self.averages = _averages_of(averaged)
         """The averages and the parameters that they are of, for each group that has some."""
         self._layout = layout_of(self.parameters)
-        self._addresses = _addresses_in(self._layout, self.parameters)
 
     def stand(self) -> bool:
         """Whether parameters and states are what they were, and where. Shapes that changed in place are seen by the gradients, which have
         the new ones."""
-        try:
-            return self._layout.holds(self.parameters, self._addresses, True) and all(
-                [column.stands() for column in self._columns]
-            )
-        except KeyError:
-            return False
+        return self._layout.hold(self.parameters) and all(
+            [column.stands() for column in self._columns]
+        )
 
     def read(self) -> Gradients | None:
         """The gradients, those that a step cannot read copied. ``None`` if a parameter is not what it was.
@@ -124,7 +120,8 @@ class Places:
 
     def _brought(self, gradients: list[Tensor | None]) -> Gradients | None:
         """Gradients that fit, or are copied so that they do."""
-        if self._layout.addresses(self.parameters) != self._addresses:
+        own = self._layout
+        if own.addresses(self.parameters) is None or not own.hold(self.parameters):
             return None
         found, addresses = list(gradients), [0] * len(gradients)
         for at, (member, gradient) in enumerate(zip(self.members, gradients)):
@@ -149,17 +146,12 @@ class _Column:
         # A state that replaces another lies elsewhere, since the earlier one is kept here.
         self.tensors: list[Tensor] = [member.state[key] for member in members]
         self._dicts = [member.state for member in members]
-        self._get = itemgetter(key)
+        self._key = key
         self._layout = layout_of(self.tensors)
-        self._addresses = _addresses_in(self._layout, self.tensors)
 
     def stands(self) -> bool:
-        """Whether the states have these tensors, where they were.
-
-        Raises:
-            KeyError: if a state has none of this name.
-        """
-        return self._layout.holds(list(map(self._get, self._dicts)), self._addresses, False)
+        """Whether the states have these tensors, where they were."""
+        return self._layout.hold_in(self._dicts, self._key)
 
 
 def _averages_of(members: Sequence[Member]) -> list[tuple[int, list[Tensor], list[Tensor]]]:
@@ -169,12 +161,6 @@ def _averages_of(members: Sequence[Member]) -> list[tuple[int, list[Tensor], lis
         for group, each in runs
         for run in [list(each)]
     ]
-
-
-def _addresses_in(layout: Layout, tensors: list[Tensor]) -> list[int]:
-    found = layout.addresses(tensors)
-    assert found is not None, "a plan is made of tensors that were checked"
-    return found
 
 
 class Launches:
