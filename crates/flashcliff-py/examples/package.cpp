@@ -4,11 +4,12 @@
 //
 // Inputs are files of float32 with their sizes, in the order of the network. Files whose names end in .i64 have int64, such as the nodes
 // of edges. A package with gradients has the gradient of its output as the last input. The outputs are written one after another.
-// Compile it against PyTorch, whose library is all that it needs:
+// A package for a GPU (`device="cuda"`) runs there. Compile the program against PyTorch, whose library is all that it needs; packages
+// for GPUs need its part for CUDA too:
 //
 //   TORCH=$(python -c "import torch; print(torch.__path__[0])")
 //   c++ -std=c++20 -O2 package.cpp -o package -I$TORCH/include -I$TORCH/include/torch/csrc/api/include \
-//       -L$TORCH/lib -Wl,-rpath,$TORCH/lib -ltorch -ltorch_cpu -lc10
+//       -L$TORCH/lib -Wl,-rpath,$TORCH/lib -ltorch -ltorch_cpu -lc10 [-Wl,--no-as-needed -ltorch_cuda]
 
 #include <cstdint>
 #include <cstdio>
@@ -48,13 +49,14 @@ at::Tensor read(const std::string& path, const std::string& sizes) {
 void run(int count, char** arguments) {
     const c10::InferenceMode mode;
     torch::inductor::AOTIModelPackageLoader network(arguments[1]);
+    const at::Device device(network.get_metadata().at("AOTI_DEVICE_KEY"));
     std::vector<at::Tensor> inputs;
     for (int at = 3; at + 1 < count; at += 2) {
-        inputs.push_back(read(arguments[at], arguments[at + 1]));
+        inputs.push_back(read(arguments[at], arguments[at + 1]).to(device));
     }
     std::ofstream file(arguments[2], std::ios::binary);
     for (const at::Tensor& output : network.run(inputs)) {
-        const at::Tensor x = output.contiguous();
+        const at::Tensor x = output.cpu().contiguous();
         file.write(static_cast<const char*>(x.data_ptr()), static_cast<std::streamsize>(x.nbytes()));
         std::printf("%lld numbers\n", static_cast<long long>(x.numel()));
     }

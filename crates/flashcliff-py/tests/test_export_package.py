@@ -169,6 +169,7 @@ def program(tmp_path_factory):
             "-ltorch",
             "-ltorch_cpu",
             "-lc10",
+            *(["-Wl,--no-as-needed", "-ltorch_cuda"] if torch.cuda.is_available() else []),
         ],
         check=True,
     )
@@ -202,6 +203,21 @@ def test_a_package_runs_in_cpp(program, tmp_path):
     file, out = tmp_path / f"{next(iter(given))}.f32", tmp_path / "output.f32"
     wrong = subprocess.run([program, path, out, file, "9,9,9"], capture_output=True, text=True)
     assert wrong.returncode == 1 and "expected 2916 bytes" in wrong.stderr
+
+
+@pytest.mark.cuda
+@needs_compiler
+def test_packages_of_forces_run_in_cpp_on_a_gpu(program, tmp_path):
+    case = transformer((3, 0, 0), blocks=1)
+    path = tmp_path / "network.pt2"
+    flashcliff.export(case.module, path, dtype="float32", device="cuda", gradients=True)
+    given, _ = case.batch((3, 5), 0)
+    leaves = [x.detach().requires_grad_() for x in given.values()]
+    want = lowered(case.module)(*leaves)
+    wanted = [want, *torch.autograd.grad(want.sum(), leaves)]
+    found, _ = run_in_cpp(program, path, given | {"of_output": torch.ones_like(want)}, tmp_path)
+    for got, own in zip(found.split([own.numel() for own in wanted]), wanted, strict=True):
+        alike(got.view(own.shape), own, 1e-4)
 
 
 @pytest.mark.long
