@@ -534,19 +534,15 @@ def test_exported_programs_have_layers(tmp_path):
         assert all((g - w).abs().max() < 1e-11 for g, w in zip(got, net(*given), strict=True))
 
 
-@pytest.mark.long
-def test_blocks_that_are_computed_again():
-    net = network(blocks=3, checkpoint_blocks=True)
-    call = Compiled(net)
-    same(call, net, *inputs(net, 2, 3))
-    assert call.forward and sum(call.counts()[0]) >= 5
-
-
-def test_items_that_are_computed_again_are_a_choice_of_the_node():
+@pytest.mark.parametrize("by", [pytest.param("blocks", marks=pytest.mark.long), "items"])
+def test_what_is_computed_again_is_a_choice_of_the_node(by):
     net = network(blocks=3)
     call = Compiled(net)
     same(call, net, *inputs(net, 2, 3))
-    gt.checkpoint_items(net)
+    if by == "items":
+        gt.checkpoint_items(net)
+    else:
+        net.checkpoint_blocks = True
     again = Compiled(net)
     same(again, net, *inputs(net, 2, 3))
     assert again.counts() == call.counts() == ONCE

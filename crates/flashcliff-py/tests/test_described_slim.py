@@ -9,6 +9,7 @@ from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.compat.lgatr.layers import SlimBlock, SlimGLU, SlimRMSNorm
 from flashcliff.nn.transformer import explain
+from flashcliff.nn.transformer.described import function
 
 VERSIONS = {"1.4": v1, "2.0": lgatr}
 WHOLE = [("LGATrSlim", 4)]
@@ -182,15 +183,21 @@ def test_outputs_of_one_kind_alone(nothing, functions):
     assert functions == WHOLE
 
 
-def test_checkpoints_call_blocks(functions):
-    net, (v, s) = network("2.0", checkpoint_blocks=True), inputs(3, 6)
-    want = by_layers(lambda: net(v, s))
-    alike(net(v, s), want)
-    # Within a checkpoint a block is a function, and there is one more for each in the backward pass.
-    assert functions == [("SlimBlock", 1)] * 2
-    with torch.no_grad():
-        alike(net(v, s), want)
-    assert functions[2:] == WHOLE
+def test_checkpoints_are_part_of_the_function(functions, monkeypatch):
+    kept, results = [], function.Run.results
+    monkeypatch.setattr(function.Run, "results", lambda run: kept.append(run.plan.kept) or results(run))
+    net, (v, s) = network("2.0"), inputs(3, 6)
+    found = []
+    for again in (False, True):
+        net.checkpoint_blocks = again
+        out = net(v, s)
+        loss = sum(t.pow(2).sum() for t in out)
+        found.append([*out, *torch.autograd.grad(loss, list(net.parameters()))])
+    assert functions == WHOLE * 2
+    assert all(torch.equal(g, w) for g, w in zip(*found, strict=True))
+    everything, less = kept
+    assert less < 0.6 * everything
+    alike(found[1][:2], by_layers(lambda: net(v, s)))
 
 
 def test_dropout_drops_in_training(functions, monkeypatch):

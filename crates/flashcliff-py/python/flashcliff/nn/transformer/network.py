@@ -185,9 +185,10 @@ class GATransformer(Networked):
                     "scalars: expected a tensor, because scalars are reinserted, got None"
                 )
             extra_s = _chosen(scalars, self.reinsert_scalars)
-        given = Given((multivectors, scalars), reference, (extra, extra_s), options=options)
-        stands = not (self.checkpoint_blocks and torch.is_grad_enabled())
-        return run_chain(self, self._parts(), self.geometry, given, self._called, stands)
+        again = self.checkpoint_blocks and torch.is_grad_enabled()
+        seen = extra, extra_s
+        given = Given((multivectors, scalars), reference, seen, options=options, again=again)
+        return run_chain(self, self._parts(), self.geometry, given, self._called)
 
     def _parts(self) -> list[nn.Module]:
         """The modules that the network calls one after another."""

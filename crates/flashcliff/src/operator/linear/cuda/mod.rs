@@ -44,7 +44,7 @@ const PART_ROWS: usize = 64;
 const MOST_PARTS: usize = 16;
 /// The rows of a part of a weight of one tile from which more parts are worth their memory: each product of long sums waits for its own
 /// rows, and so few at once leave the memory of a GPU idle.
-const MANY_PART_ROWS: usize = 1 << 13;
+const MANY_PART_ROWS: usize = 1 << 11;
 /// The largest number of parts of a blade with so many rows each.
 const MOST_LONG_PARTS: usize = 64;
 /// The number of rows up to which equal parts are worth fewer parts.
@@ -331,8 +331,9 @@ impl Linear {
         let wanted = wanted.clamp(1, MOST_PARTS).max(long);
         let mut parts = (1..=wanted).rev();
         let equal = parts.find(|parts| dims.batch.is_multiple_of(*parts));
-        // One product of long sums takes longer than two for each matrix.
-        let parts = equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS);
+        // One product of long sums takes longer than two for each matrix, unless it has nearly as many parts.
+        let parts =
+            equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS || 4 * parts >= 3 * wanted);
         let parts = parts.unwrap_or(wanted);
         (parts * self.blades() > 1).then_some(parts)
     }

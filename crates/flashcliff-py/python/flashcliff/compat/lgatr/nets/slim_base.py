@@ -80,12 +80,12 @@ class Slim(Networked):
             options=attention_options(options),
             context_options=attention_options(condition_options or {}, cross=True),
             keeps_float32=not (self.naive_amp or is_naive()),
+            again=self.checkpoint_blocks and torch.is_grad_enabled(),
         )
         if condition is not None:
             given = given._replace(context=(others[0][1].movedim(-1, 0), others[1][1]))
-        stands = not (self.checkpoint_blocks and torch.is_grad_enabled())
         with naive(self.naive_amp):
-            pair = run_chain(self, self._parts(), self.geometry, given, self._called, stands)
+            pair = run_chain(self, self._parts(), self.geometry, given, self._called)
         vectors, scalars = outward(pair)
         return vectors.transpose(-1, -2), scalars
 

@@ -63,6 +63,8 @@ class Given(NamedTuple):
     """The frame of each item, ``[*batch, items, dim, dim]``."""
     keeps_float32: bool = False
     """Whether steps hand tokens to each other in float32, also under autocast."""
+    again: bool = False
+    """Whether what lies between parts of a chain is all that is kept for the backward pass."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of items."""
@@ -266,6 +268,7 @@ def variant_of(given: Given) -> Variant:
         _ones(given.options, batch),
         _ones(given.context_options, batch),
         has_frames=given.frames is not None,
+        again=given.again,
     )
 
 

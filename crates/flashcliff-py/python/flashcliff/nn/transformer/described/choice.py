@@ -108,7 +108,6 @@ def run_chain(
     geometry: Geometry,
     given: Given,
     call: Callable[[nn.Module, Given], tuple[Tensor, Tensor | None]],
-    stands: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The result of parts that a module calls one after another. A function stands for as many of them as it can, two at least.
 
@@ -117,7 +116,6 @@ def run_chain(
         parts: modules within it.
         geometry, given: as for :func:`run`, of the first part.
         call: the call of a part.
-        stands: whether functions may stand for calls.
     """
 
     def calls(start: int, stop: int) -> Callable[[Given], Maybe]:
@@ -131,7 +129,7 @@ def run_chain(
     at = 0
     while at < len(parts):
         found = None
-        if stands and len(parts) - at > 1:
+        if len(parts) - at > 1:
             composed = functools.partial(calls, at)
             found = _attempt(owner, parts, at, geometry, given, composed)
         if found is None:
@@ -394,6 +392,8 @@ class Known:
                 why = path.why_called(part, part is not owner)
                 if why is not None:
                     raise Undescribed(why)
+                if description.again:
+                    description.block()
                 x = description.call(part, x)
             except Undescribed as error:
                 self._note(description)

@@ -49,6 +49,8 @@ class Variant(NamedTuple):
     """Whether layers drop channels."""
     has_frames: bool = False
     """Whether each item has a frame."""
+    again: bool = False
+    """Whether each part of a chain is computed again in the backward pass."""
 
     def draft(self, geometry: Geometry, owner: nn.Module | None = None) -> Description:
         """A network of such calls in the making."""
@@ -81,7 +83,7 @@ class Description(Draft):
         self, geometry: Geometry, variant: Variant, owner: nn.Module | None = None
     ) -> None:
         super().__init__(owner)
-        self.variant = variant
+        self.variant, self.again = variant, variant.again
         self._known: dict[str, Any] = {}
         self._components: dict[int, Tokens] = {}
         self._parts: dict[tuple[int, int], _Part] = {}
