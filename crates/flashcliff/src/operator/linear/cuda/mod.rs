@@ -331,9 +331,8 @@ impl Linear {
         let wanted = wanted.clamp(1, MOST_PARTS).max(long);
         let mut parts = (1..=wanted).rev();
         let equal = parts.find(|parts| dims.batch.is_multiple_of(*parts));
-        // One product of long sums takes longer than two for each matrix, unless it has nearly as many parts.
-        let parts =
-            equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS || 4 * parts >= 3 * wanted);
+        // One product of long sums takes longer than two for each matrix.
+        let parts = equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS);
         let parts = parts.unwrap_or(wanted);
         (parts * self.blades() > 1).then_some(parts)
     }
