@@ -60,7 +60,7 @@ for part in $parts; do
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             ;;
         connected)
-            few=1024x128,4096x128,4096x512,4096x1024,8192x512
+            few=1024x128,4096x512,8192x512
             peer sweep_gpu.py gpu-h200-fcgp.json --flash-clifford "$clones/flash-clifford" --ahead 14 --operators fcgp --points "$few" \
                 --peer-commits "$(cat "$clones/COMMITS" 2>/dev/null)"
             peer sweep_gpu.py gpu-h200-fcgp-bf16.json --dtype bfloat16 --ahead 14 --operators fcgp --points "$few"

@@ -6,9 +6,10 @@ use super::data::Data;
 use crate::Error;
 
 /// The files that `benches/gpu.sh` writes, and where each has its commit.
-const MEASURED: [(&str, &[&str]); 14] = [
+const MEASURED: [(&str, &[&str]); 15] = [
     ("users-gpu.json", &["commit"]),
     ("gpu-h200-sweep.json", &["environment", "flashcliff_commit"]),
+    ("gpu-h200-fcgp.json", &["environment", "flashcliff_commit"]),
     (
         "gpu-h200-fcgp-bf16.json",
         &["environment", "flashcliff_commit"],
