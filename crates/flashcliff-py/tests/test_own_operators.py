@@ -1,5 +1,8 @@
 """Operators that users write: the library's own, built anew, have its bits; others have derivatives of every order, and a symmetry."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from releases import WHOLE
@@ -8,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flashcliff
 from flashcliff import functional as F
+from flashcliff._ops import derived
 from flashcliff.operators import Multivector, PerChannel, operator
 
 SPACE = flashcliff.Algebra(3, 0, 0)
@@ -286,6 +290,7 @@ def of_odd_grades(x: Multivector.of(7)):
         (without_multivectors, TypeError, "at least one argument annotated as Multivector"),
         (of_another_kind, TypeError, "expected a Multivector or a Scalar of its arguments as the result, or a tuple of them, got int"),
         (of_odd_grades, ValueError, "7"),
+        (PLANE, TypeError, "operator: expected a function, such as a `def` in the line below, got Algebra"),
     ],
 )
 def test_what_is_no_operator_is_an_error_that_says_why(function, error, words):
@@ -327,6 +332,19 @@ def test_autocast_brings_tensors_of_other_layers(dtype):
     assert [g.dtype for g in grads] == [t.dtype for t in given]
     with pytest.raises(TypeError, match="`y` must be f32"):
         scaled(*given)
+
+
+def test_modules_with_operators_are_copied_and_stored(monkeypatch):
+    module = torch.nn.Module()
+    module.product = operator(SPACE, gate="gelu")(of_two(lambda x, y: x.gated() * y))
+    x, y = two(SPACE)
+    assert copy.deepcopy(module).product is copy.copy(module.product) is module.product
+    stored, expected = pickle.dumps(module), module.product(x, y)
+    monkeypatch.setattr(derived, "_OWN", {})  # as in another process
+    derived.operator_of.cache_clear()
+    found = pickle.loads(stored).product
+    assert torch.equal(found(x, y), expected)
+    assert repr(found) == repr(module.product)
 
 
 def test_wrong_calls_say_what_was_expected():

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from . import _core
 from ._jax import own as _of_jax
-from ._ops import borrowed
+from ._ops import borrowed, checks
 from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
 
 __all__ = ["Multivector", "Operator", "PerChannel", "PerItem", "Scalar", "Scalars", "operator"]
@@ -417,6 +417,9 @@ class _Grades:
         self.grades = tuple(grades)
 
 
+_OF_FUNCTION = ("__wrapped__", "__annotations__", "__annotate__", "__type_params__")
+
+
 class Operator:
     """An operator that a user has written; made by :func:`operator`. It is called with tensors or arrays, in the order of the function.
 
@@ -444,8 +447,27 @@ class Operator:
         self.grades = made[0].grades if self._is_one else tuple(output.grades for output in made)
         self.inputs = self._core.inputs
         self.digest = program.digest()
-        content = f"{self.digest} {gate} {float(eps)!r}"
-        self._key = "" if _own is None else _own.key(self._core, content)
+        self._content = f"{self.digest} {gate} {float(eps)!r}"
+        self._register()
+
+    def _register(self) -> None:
+        self._key = "" if _own is None else _own.key(self._core, self._content)
+
+    def __copy__(self) -> Operator:
+        """The operator itself, as of functions: nothing changes it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The program without the function, which no other process may have."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in _OF_FUNCTION}
+        return {**kept, "_core": self._core.content}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _core=_core.Operator.of_content(state["_core"]))
+        self._register()
 
     def _result(self, output: Any, program: _core.Program) -> Multivector:
         if isinstance(output, Scalar):
@@ -579,8 +601,14 @@ def operator(
         eps: what :meth:`Multivector.normed` adds under the root.
 
     Raises:
-        TypeError: an argument without such an annotation, or another result.
+        TypeError: what is not a function, an argument without such an annotation, or another result.
         ValueError: grades that the algebra lacks, or more tensors than kernels have room for.
     """
-    of = as_algebra(algebra)
-    return lambda function: Operator(function, of, gate, eps)
+    of, eps = as_algebra(algebra), checks.epsilon("eps", eps)
+
+    def made(function: Callable[..., Any]) -> Operator:
+        if not inspect.isfunction(function):
+            raise TypeError(f"operator: expected a function, such as a `def` in the line below, got {function!r}")
+        return Operator(function, of, gate, eps)
+
+    return made
