@@ -295,6 +295,8 @@ def test_tied_parameters_stay_tied():
     found = flashcliff.accelerate(net)
     assert list(map(id, found.model.parameters())) == list(map(id, net.parameters()))
     assert list(found.model.state_dict()) == list(net.state_dict())
+    # One module as before, so that hooks and `load_state_dict(assign=True)` reach both places.
+    assert found.model.blocks[-1] is found.model.blocks[0] is not found.model.blocks[1]
     for got, want in zip(outputs(found.model, inputs), outputs(net, inputs), strict=True):
         assert (got - want).abs().max() < 1e-5 * want.abs().max()
 

@@ -25,6 +25,7 @@ def adopt(new: nn.Module, old: nn.Module) -> nn.Module:
         NotReplaced: names, shapes or the order of parameters differ, or a buffer of the state dict has no place.
     """
     _check(new, old)
+    _share(new, old)
     device, dtype = home_of(old)
     new.to(device=device, dtype=dtype)
     for name, parameter in old.named_parameters(remove_duplicate=False):
@@ -32,6 +33,17 @@ def adopt(new: nn.Module, old: nn.Module) -> nn.Module:
         new.get_submodule(owner)._parameters[leaf] = parameter
     _adopt_buffers(new, old)
     return new.train(old.training)
+
+
+def _share(new: nn.Module, old: nn.Module) -> None:
+    """Makes modules of ``new`` one module where the modules of ``old`` are one, such as blocks that are called twice."""
+    places = dict(new.named_modules(remove_duplicate=False))
+    names: dict[nn.Module, str] = {}
+    for name, inner in old.named_modules(remove_duplicate=False):
+        first, other = places.get(names.setdefault(inner, name)), places.get(name)
+        if first is not other and type(first) is type(other):
+            owner, _, leaf = name.rpartition(".")
+            new.get_submodule(owner)._modules[leaf] = first
 
 
 def _adopt_buffers(new: nn.Module, old: nn.Module) -> None:
