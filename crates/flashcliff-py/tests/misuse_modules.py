@@ -32,7 +32,7 @@ ROWS = [
     refused("a layer with a boolean as channels", lambda: nn.GradeNorm(R3, True), TypeError, "features: expected an integer, got True"),
     refused("a layer with a string as channels", lambda: nn.MVLayerNorm(R3, "4"), TypeError, "features: expected an integer, got '4'"),
     refused("a model of products below zero", lambda: nn.models.Hulls(products=-1), ValueError, "products: expected at least 0, got -1"),
-    refused("a model of no points", lambda: nn.models.Volumes(points=0), ValueError, "in_features: expected at least 1, got 0"),
+    refused("a model of no points", lambda: nn.models.Volumes(points=0), ValueError, "^points: expected at least 1, got 0"),
     refused("a model with gates as a string", lambda: nn.models.Volumes(gates="3"), TypeError, "gates: expected an integer, got '3'"),
     # Booleans and numbers
     refused("a layer with a number as norm", lambda: nn.FlashCliffordLayer(R3, 4, norm=1), TypeError, "norm" + WORD + "1"),
@@ -59,6 +59,9 @@ ROWS = [
     refused("a layer with blocks below zero", lambda: nn.FullyConnectedSteerableGeometricProduct(R3, 3, 4, block_bytes=-1), ValueError, "block_bytes: expected at least 1, or None, got -1"),
     refused("a layer with a float as blocks", lambda: nn.FlashCliffordLayer(R3, 3, block_bytes=1e6), TypeError, "block_bytes: expected an integer"),
     refused("a layer with blocks beyond 64 bits", lambda: nn.FCGPNorm(R3, 3, 4, block_bytes=1 << 70), ValueError, "block_bytes: expected at most"),
+    refused("hulls of no points", lambda: nn.models.Hulls(0), ValueError, "^points: expected at least 1, got 0"),
+    refused("jets of no channels", lambda: nn.models.JetTagger(channels=0), ValueError, "^channels: expected at least 1, got 0"),
+    refused("a start of a norm that is a string", lambda: nn.SteerableGeometricProduct(R3, 4, normalization_init="0"), TypeError, "normalization_init" + NUMBER + "'0'"),
     # Grades and algebras
     refused("a layer of a mask of grades", lambda: nn.SGPNorm(R3, 4, left=np.array([False, True])), TypeError, "left: expected an integer"),
     refused("a layer of a grade below zero", lambda: nn.SGPNorm(R3, 3, left=(-1,)), ValueError, "left: expected grades from 0 to 3"),
@@ -78,6 +81,9 @@ ROWS = [
     # Calls
     refused("a layer called with other channels", lambda: nn.SGPNorm(R3, 4)(x(5), x(5)), ValueError, "tensor `weight` must be|tensor `x` must be"),
     refused("a layer called with an array", lambda: nn.MVGate(R3)(np.ones((8, 3, 4))), TypeError, "`x` must be a torch.Tensor, got ndarray"),
+    refused("a perceptron called with an array", lambda: nn.CEMLP(R3, 4, 4, 4)(np.ones((8, 3, 4))), TypeError, "x: expected a torch.Tensor, got ndarray"),
+    refused("nodes as an array", lambda: nn.EGCL(R3, 4)(np.ones((8, 3, 4)), torch.zeros(2, 0)), TypeError, "h: expected a torch.Tensor, got ndarray"),
+    refused("points of another type", lambda: nn.PointEmbedding(R3, 3, 4)(torch.ones(2, 3, 3).double()), TypeError, r"points: expected torch.float32, as `weight` has, got torch.float64; call `points.to\("),
     refused("a layer called with another type", lambda: nn.MVLinear(R3, 4, 4)(x().double()), TypeError, "tensor `weight` must be f64"),
     refused("a layer called without an operand", lambda: nn.SGPNorm(R3, 4)(x()), TypeError, "missing 1 required positional argument: 'y'"),
     refused("a state dict of another shape", lambda: nn.MVLinear(R3, 4, 4).load_state_dict(nn.MVLinear(R3, 4, 5).state_dict()), RuntimeError, "size mismatch"),

@@ -19,6 +19,7 @@ __all__ = [
     "check_count",
     "check_features",
     "check_shape",
+    "check_tensor",
     "joined",
 ]
 
@@ -69,6 +70,12 @@ def check_shape(name: str, x: torch.Tensor | None, shape: tuple[int, ...]) -> No
     if got != expected:
         wanted = None if expected is None else list(expected)
         raise ValueError(f"{name}: expected {wanted}, got {None if got is None else list(got)}")
+
+
+def check_tensor(name: str, x: Any) -> None:
+    """Raises unless an argument of a call is a tensor."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from .._ops import checks
 from ..algebra import Algebra, as_algebra
-from ._module import AlgebraLike, CliffordModule, check_features
+from ._module import AlgebraLike, CliffordModule, check_features, check_tensor
 from .transformer import path
 from .transformer.described import MessageDescription, Multivectors, Undescribed
 
@@ -28,8 +28,7 @@ def embed_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
     """
     algebra = as_algebra(algebra)
     start, end = _blade_range(algebra, grade)
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")
+    check_tensor("x", x)
     if x.dim() < 1 or x.size(0) != end - start:
         raise ValueError(
             f"x: expected [{end - start}, ...], the blades of grade {grade}, got {list(x.shape)}"
@@ -117,6 +116,11 @@ class PointEmbedding(CliffordModule):
             raise ValueError(
                 f"points: expected [..., {self.in_features}, {self.algebra.dim}], got {list(points.shape)}"
             )
+        own = self.weight.dtype
+        if vectors.dtype != own and not torch.is_autocast_enabled(vectors.device.type):
+            raise TypeError(
+                f"points: expected {own}, as `weight` has, got {vectors.dtype}; call `points.to({own})`"
+            )
         vectors = torch.nn.functional.linear(vectors, self.weight)
         scalar = vectors.new_zeros(1, *vectors.shape[1:])
         if self.bias is not None:
@@ -145,8 +149,7 @@ class PointEmbedding(CliffordModule):
 def _vectors(points: Tensor, algebra: Algebra) -> Tensor:
     """Points ``[*batch, points, dim]`` as ``[dim, *batch, points]``."""
     dim = algebra.dim
-    if not isinstance(points, Tensor):
-        raise TypeError(f"points: expected a torch.Tensor, got {type(points).__name__}")
+    check_tensor("points", points)
     if points.dim() < 2 or points.size(-1) != dim:
         raise ValueError(f"points: expected [..., points, {dim}], got {list(points.shape)}")
     return points.movedim(-1, 0)

@@ -20,6 +20,7 @@ from ._module import (
     check_count,
     check_features,
     check_shape,
+    check_tensor,
     joined,
 )
 from .linear import MVLinear
@@ -141,6 +142,7 @@ class EGCL(CliffordModule, Networked):
             TypeError: ``edges`` are none of these.
             ValueError: the relations have not as many targets as there are nodes, or the scalars another shape.
         """
+        check_tensor("h", h)
         ends = ends_of(edges, h.shape[-2] if h.dim() > 1 else None)
         check_shape("edge_scalars", edge_scalars, (ends[0].rows, self.edge_scalars))
         check_shape("node_scalars", node_scalars, (ends[0].count, self.node_scalars))

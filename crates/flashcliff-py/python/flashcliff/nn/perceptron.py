@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._module import AlgebraLike, CliffordModule, check_features
+from ._module import AlgebraLike, CliffordModule, check_features, check_tensor
 from .layer_norm import MVLayerNorm
 from .linear import MVLinear
 from .silu import MVSiLU
@@ -84,6 +84,7 @@ class CEMLP(CliffordModule, Networked):
 
     def forward(self, x: Tensor) -> Tensor:
         """From ``x`` ``[blades, *batch, in_channels]`` to ``[blades, *batch, out_channels]``."""
+        check_tensor("x", x)
         found = None
         if x.dim() > 2:
             rows = MessageGiven(x.flatten(1, -2))

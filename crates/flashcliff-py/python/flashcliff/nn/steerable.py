@@ -32,6 +32,7 @@ class SteerableProduct(CliffordModule):
         self.include_first_order = checks.flag("include_first_order", first_order)
         self.normalization = torch.nn.Identity()
         if init is not None:
+            init = checks.finite("normalization_init", init)
             self.normalization = GradeNorm(self.algebra, inputs, init, **made)
         self.linear_right = MVLinear(self.algebra, inputs, inputs, bias=False, **made)
         self.linear_left = None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
-from .._module import check_count
+from .._module import check_count, check_features
 from ..embedding import PointEmbedding
 from ..steerable import SteerableGeometricProduct
 from ..transformer.described import MessageDescription, MessageVariant, Multivectors
@@ -38,6 +38,7 @@ class Hulls(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        points = check_features("points", points)
         self.algebra = algebra = Algebra(5, 0, 0)
         self.net = torch.nn.Sequential(
             PointEmbedding(algebra, points, features, device=device, dtype=dtype),

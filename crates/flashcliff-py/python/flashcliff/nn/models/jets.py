@@ -327,7 +327,7 @@ class JetTagger(torch.nn.Module):
         super().__init__()
         self.algebra = _SPACE
         made: dict[str, Any] = {"device": device, "dtype": dtype}
-        in_scalars = check_features("in_scalars", in_scalars)
+        in_scalars, channels = check_features("in_scalars", in_scalars), check_features("channels", channels)
         decoder, classes = check_features("decoder", decoder), check_features("classes", classes)
         dropout = checks.number("dropout", dropout)
         if not 0 <= dropout <= 1:

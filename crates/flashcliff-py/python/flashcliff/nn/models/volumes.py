@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
-from .._module import check_count
+from .._module import check_count, check_features
 from ..embedding import embed_points
 from ..fully_connected import FullyConnectedSteerableGeometricProduct
 from ..silu import MVSiLU
@@ -40,7 +40,7 @@ class Volumes(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.points = points
+        self.points = points = check_features("points", points)
         self.algebra = algebra = Algebra(3, 0, 0)
         product = FullyConnectedSteerableGeometricProduct
         self.net = torch.nn.Sequential(
