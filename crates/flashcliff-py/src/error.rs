@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use flashcliff::Error;
+use flashcliff::{Error, ops};
 use pyo3::create_exception;
 use pyo3::exceptions::{
     PyMemoryError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError,
@@ -24,24 +24,47 @@ create_exception!(
     "CUDA cannot be used, or a call of it failed."
 );
 
-/// The name of a tensor in Python. The library names weights as its formulas do.
-pub(crate) fn name_of(tensor: &str) -> &str {
+/// The name of a tensor of an operator in Python. The library names weights as its formulas do; operators of users have the names that
+/// users gave.
+pub(crate) fn name_of<'a>(operator: &str, tensor: &'a str) -> &'a str {
+    let is_ours = || ops::TABLE.iter().any(|own| is_made_of(operator, own.name));
     match tensor {
-        "w" => "weight",
-        "grad_w" => "grad_weight",
+        "w" if is_ours() => "weight",
+        "grad_w" if is_ours() => "grad_weight",
         other => other,
+    }
+}
+
+/// Whether an operator is one of a name, or a derivative of it.
+fn is_made_of(operator: &str, name: &str) -> bool {
+    let steps = operator.strip_prefix(name);
+    let derived = ["_gradient", "_tangent"];
+    steps
+        .is_some_and(|steps| steps.is_empty() || derived.iter().any(|step| steps.starts_with(step)))
+}
+
+/// Gives the tensor that an error is about its name in Python.
+pub(crate) fn rename(error: &mut Error) {
+    if let Error::ShapeMismatch {
+        operator, tensor, ..
+    }
+    | Error::DtypeMismatch {
+        operator, tensor, ..
+    }
+    | Error::DeviceMismatch {
+        operator, tensor, ..
+    }
+    | Error::BadAddress {
+        operator, tensor, ..
+    } = error
+    {
+        *tensor = name_of(operator, tensor).to_owned();
     }
 }
 
 /// The exception for an error, with the library's message.
 pub(crate) fn raise(mut error: Error) -> PyErr {
-    if let Error::ShapeMismatch { tensor, .. }
-    | Error::DtypeMismatch { tensor, .. }
-    | Error::DeviceMismatch { tensor, .. }
-    | Error::BadAddress { tensor, .. } = &mut error
-    {
-        *tensor = name_of(tensor).to_owned();
-    }
+    rename(&mut error);
     let message = error.to_string();
     match error {
         Error::UnsupportedGrades { .. }

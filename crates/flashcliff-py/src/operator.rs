@@ -146,7 +146,7 @@ impl Operator {
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyTuple>)>> {
         let specs = self.inner.inputs().iter();
-        let named = specs.map(|spec| Ok((name_of(spec.name), axes(py, spec)?)));
+        let named = specs.map(|spec| Ok((name_of(self.inner.name(), spec.name), axes(py, spec)?)));
         named.collect()
     }
 
@@ -154,7 +154,7 @@ impl Operator {
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyTuple>)>> {
         let specs = self.inner.outputs().iter();
-        let named = specs.map(|spec| Ok((name_of(spec.name), axes(py, spec)?)));
+        let named = specs.map(|spec| Ok((name_of(self.inner.name(), spec.name), axes(py, spec)?)));
         named.collect()
     }
 

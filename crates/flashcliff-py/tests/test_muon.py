@@ -95,6 +95,8 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="Muon: expected at least one parameter or group, got none"):
         optim.Muon([])
     stack = torch.nn.Parameter(torch.ones(4, 3, 5))
+    with pytest.raises(TypeError, match=r"in a list, got one tensor; write `\[parameter\]`"):
+        optim.Muon(torch.nn.Parameter(torch.ones(2, 3)))
     with pytest.raises(ValueError, match=r"Muon: expected matrices, got .*\[4, 3, 5\]; give the option `axes`"):
         optim.Muon([stack])
     for axes in ((0, 1), (0, 0, 1), (1, 2, 3)):

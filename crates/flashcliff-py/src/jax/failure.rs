@@ -6,7 +6,7 @@ use std::ptr;
 use flashcliff::Error;
 
 use super::abi::{self, Api, CreateError, code};
-use crate::error::name_of;
+use crate::error::rename;
 
 /// Why a call was refused.
 #[derive(Debug)]
@@ -56,13 +56,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(mut error: Error) -> Self {
-        if let Error::ShapeMismatch { tensor, .. }
-        | Error::DtypeMismatch { tensor, .. }
-        | Error::DeviceMismatch { tensor, .. }
-        | Error::BadAddress { tensor, .. } = &mut error
-        {
-            *tensor = name_of(tensor).to_owned();
-        }
+        rename(&mut error);
         let code = match error {
             Error::OutOfMemory { .. } => code::RESOURCE_EXHAUSTED,
             Error::UnsupportedGrades { .. }

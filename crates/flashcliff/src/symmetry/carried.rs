@@ -19,8 +19,13 @@ impl Carried {
         Self::Blades(algebra.blades_in(grades))
     }
 
-    /// What the labels of components say: multivectors if they name all blades of some grades, in order.
+    /// What the labels of components say: multivectors if they name all blades of some grades, in order. Labels that count from 0 are of
+    /// numbers, though the scalar blade is named `1`, too.
     fn of_labels(algebra: &Algebra, tensor: &LaneTensor) -> Result<Self, String> {
+        let mut counted = tensor.components.iter().enumerate();
+        if counted.all(|(at, label)| *label == at.to_string()) {
+            return Ok(Self::Numbers);
+        }
         let names: Vec<String> = (0..algebra.blade_count())
             .map(|blade| algebra.blade_name(blade))
             .collect();

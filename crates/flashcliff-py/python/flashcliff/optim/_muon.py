@@ -84,6 +84,8 @@ class Muon(_Base):  # type: ignore[misc]
                 "AdamW or Lion"
             )
         _check_options({"lr": lr, "weight_decay": weight_decay, **options})
+        if isinstance(params, Tensor):
+            raise TypeError("Muon: expected parameters or groups in a list, got one tensor; write `[parameter]`")
         given = list(params)
         if not given:
             raise ValueError("Muon: expected at least one parameter or group, got none")
