@@ -117,7 +117,9 @@ class PointEmbedding(CliffordModule):
                 f"points: expected [..., {self.in_features}, {self.algebra.dim}], got {list(points.shape)}"
             )
         own = self.weight.dtype
-        if vectors.dtype != own and not torch.is_autocast_enabled(vectors.device.type):
+        # Autocast leaves float64 alone.
+        is_cast = torch.float64 not in (vectors.dtype, own) and torch.is_autocast_enabled(vectors.device.type)
+        if vectors.dtype != own and not is_cast:
             raise TypeError(
                 f"points: expected {own}, as `weight` has, got {vectors.dtype}; call `points.to({own})`"
             )
