@@ -423,6 +423,8 @@ _OF_FUNCTION = ("__wrapped__", "__annotations__", "__annotate__", "__type_params
 class Operator:
     """An operator that a user has written; made by :func:`operator`. It is called with tensors or arrays, in the order of the function.
 
+    Modules may hold it: a copy is the operator itself, and ``pickle`` stores its program without the function.
+
     Attributes:
         algebra: the algebra.
         inputs: names and axes of the arguments, where an axis is a size, ``batch``, ``in`` or ``scalars``.
@@ -607,7 +609,7 @@ def operator(
     of, eps = as_algebra(algebra), checks.epsilon("eps", eps)
 
     def made(function: Callable[..., Any]) -> Operator:
-        if not inspect.isfunction(function):
+        if not (callable(function) and hasattr(function, "__name__")):
             raise TypeError(f"operator: expected a function, such as a `def` in the line below, got {function!r}")
         return Operator(function, of, gate, eps)
 
