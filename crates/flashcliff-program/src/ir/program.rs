@@ -120,6 +120,13 @@ pub struct Program {
     pub saved_row_sums: usize,
 }
 
+/// What a sum over a row has outside of it.
+enum Outside {
+    Factor(Id),
+    Divisor(Id),
+    Sign,
+}
+
 impl Program {
     /// An empty program.
     pub fn new(name: impl Into<String>, formula: impl Into<String>) -> Self {
@@ -304,33 +311,33 @@ impl Program {
     ///
     /// Factors that are the same for the whole row are taken out of the sum.
     pub fn row_sum(&mut self, value: Id) -> Id {
-        let g = &mut self.graph;
-        match g.node(value) {
-            Node::Mul(a, b) if !g.varies(a) => {
-                let sum = self.row_sum(b);
-                self.graph.mul(a, sum)
-            }
-            Node::Mul(a, b) if !g.varies(b) => {
-                let sum = self.row_sum(a);
-                self.graph.mul(sum, b)
-            }
-            Node::Div(a, b) if !g.varies(b) => {
-                let sum = self.row_sum(a);
-                self.graph.div(sum, b)
-            }
-            Node::Neg(a) => {
-                let sum = self.row_sum(a);
-                self.graph.neg(sum)
-            }
-            _ => {
-                let existing = self.row_sums.iter().position(|&summand| summand == value);
-                let index = existing.unwrap_or_else(|| {
-                    self.row_sums.push(value);
-                    self.row_sums.len() - 1
-                });
-                self.graph.intern(Node::RowSum(index))
-            }
+        // A loop: a product may have more factors than a stack has room for calls.
+        let (mut summand, mut outside) = (value, Vec::new());
+        loop {
+            let g = &self.graph;
+            let (part, rest) = match g.node(summand) {
+                Node::Mul(a, b) if !g.varies(a) => (Outside::Factor(a), b),
+                Node::Mul(a, b) if !g.varies(b) => (Outside::Factor(b), a),
+                Node::Div(a, b) if !g.varies(b) => (Outside::Divisor(b), a),
+                Node::Neg(a) => (Outside::Sign, a),
+                _ => break,
+            };
+            outside.push(part);
+            summand = rest;
         }
+        let existing = self.row_sums.iter().position(|&known| known == summand);
+        let index = existing.unwrap_or_else(|| {
+            self.row_sums.push(summand);
+            self.row_sums.len() - 1
+        });
+        let g = &mut self.graph;
+        let sum = g.intern(Node::RowSum(index));
+        let parts = outside.into_iter().rev();
+        parts.fold(sum, |sum, part| match part {
+            Outside::Factor(factor) => g.mul(sum, factor),
+            Outside::Divisor(divisor) => g.div(sum, divisor),
+            Outside::Sign => g.neg(sum),
+        })
     }
 
     /// Whether some argument or result is of scalar channels.
@@ -383,25 +390,28 @@ impl Program {
         let mut cuts = vec![false; self.cuts.len()];
         let mut sums = vec![false; self.row_sums.len()];
         sums[..self.saved_row_sums].fill(true);
-        loop {
-            let mut found = Vec::new();
-            for id in self.graph.reachable(roots.iter().copied()) {
-                match self.graph.node(id) {
-                    Node::Cut { cut, .. } if !cuts[cut] => {
-                        cuts[cut] = true;
-                        found.extend(&self.cuts[cut]);
-                    }
-                    Node::RowSum(index) if !sums[index] => {
-                        sums[index] = true;
-                        found.push(self.row_sums[index]);
-                    }
-                    _ => {}
+        let mut is_seen = vec![false; self.graph.len()];
+        let mut left = roots.clone();
+        while let Some(id) = left.pop() {
+            if std::mem::replace(&mut is_seen[id.index()], true) {
+                continue;
+            }
+            let node = self.graph.node(id);
+            left.extend(node.operands());
+            let found = match node {
+                Node::Cut { cut, .. } if !cuts[cut] => {
+                    cuts[cut] = true;
+                    &self.cuts[cut][..]
                 }
-            }
-            if found.is_empty() {
-                return roots;
-            }
+                Node::RowSum(index) if !sums[index] => {
+                    sums[index] = true;
+                    &self.row_sums[index..=index]
+                }
+                _ => &[],
+            };
             roots.extend(found);
+            left.extend(found);
         }
+        roots
     }
 }

@@ -14,6 +14,8 @@ use super::program::Program;
 const MOST_TERMS: usize = 64;
 /// The most factors of a term. A square of squares has twice as many each time.
 const MOST_FACTORS: usize = 64;
+/// The deepest expression that is taken apart. An expression may be deeper than a stack has room for calls.
+const MOST_DEPTH: usize = 1 << 8;
 /// The most values that are added up to one sum, each as often as it occurs.
 const MOST_SUMMANDS: usize = 1 << 16;
 
@@ -46,7 +48,7 @@ impl Shallow {
     /// intermediate product leaves the range that the sum and the result span.
     pub(super) fn sum(&mut self, program: &mut Program, summand: Id) -> Option<Id> {
         let mut groups: Vec<(Vec<Id>, Multiples)> = Vec::new();
-        for term in self.terms(program, summand)? {
+        for term in self.terms(program, summand, 0)? {
             // The sum of a number over a row is not a sum of values.
             program.graph.varies(term.value).then_some(())?;
             let at = groups
@@ -92,8 +94,8 @@ impl Shallow {
         Some(total)
     }
 
-    /// A value as a sum of terms.
-    fn terms(&mut self, program: &mut Program, id: Id) -> Option<Vec<Term>> {
+    /// A value, which is used at a depth below the summand, as a sum of terms.
+    fn terms(&mut self, program: &mut Program, id: Id, depth: usize) -> Option<Vec<Term>> {
         if !self.needs_sums(program, id) {
             return Some(vec![Term {
                 sign: 1,
@@ -108,24 +110,28 @@ impl Shallow {
                 value: program.graph.constant(1.0),
             }]);
         }
+        (depth < MOST_DEPTH).then_some(())?;
+        let depth = depth + 1;
         let terms = match program.graph.node(id) {
             Node::Add(a, b) => {
-                let mut terms = self.terms(program, a)?;
-                terms.extend(self.terms(program, b)?);
+                let mut terms = self.terms(program, a, depth)?;
+                terms.extend(self.terms(program, b, depth)?);
                 terms
             }
             Node::Sub(a, b) => {
-                let mut terms = self.terms(program, a)?;
-                terms.extend(negated(self.terms(program, b)?));
+                let mut terms = self.terms(program, a, depth)?;
+                terms.extend(negated(self.terms(program, b, depth)?));
                 terms
             }
-            Node::Neg(a) => negated(self.terms(program, a)?),
-            Node::Mul(a, b) => self.products(program, a, b, Graph::mul)?,
+            Node::Neg(a) => negated(self.terms(program, a, depth)?),
+            Node::Mul(a, b) => self.products(program, [a, b], depth, Graph::mul)?,
             // A closed gate lets no term through.
             Node::Damp(gate, value) if !self.needs_sums(program, gate) => {
-                self.products(program, gate, value, Graph::damp)?
+                self.products(program, [gate, value], depth, Graph::damp)?
             }
-            Node::Cut { cut, component } => self.terms(program, program.cuts[cut][component])?,
+            Node::Cut { cut, component } => {
+                self.terms(program, program.cuts[cut][component], depth)?
+            }
             _ => return None,
         };
         (terms.len() <= MOST_TERMS).then_some(terms)
@@ -134,11 +140,12 @@ impl Shallow {
     fn products(
         &mut self,
         program: &mut Program,
-        left: Id,
-        right: Id,
+        [left, right]: [Id; 2],
+        depth: usize,
         product: impl Fn(&mut Graph, Id, Id) -> Id,
     ) -> Option<Vec<Term>> {
-        let (left, right) = (self.terms(program, left)?, self.terms(program, right)?);
+        let left = self.terms(program, left, depth)?;
+        let right = self.terms(program, right, depth)?;
         if left.len() * right.len() > MOST_TERMS {
             return None;
         }
@@ -272,6 +279,32 @@ mod tests {
                 "{found:?}"
             );
         }
+    }
+
+    /// Expressions may be deeper than the stack of a thread: sums, products, and factors of a row.
+    #[test]
+    fn deep_summands_stay() {
+        let (p, x, sum) = start();
+        let steps: [fn(&mut Graph, Id, Id) -> Id; 2] = [Graph::add, Graph::mul];
+        for step in steps {
+            let mut p = p.clone();
+            let mut value = p.graph.mul(x, sum);
+            for _ in 0..50_000 {
+                value = step(&mut p.graph, value, x);
+            }
+            let value = p.row_sum(value);
+            assert_eq!(summands(p, value).len(), 2);
+        }
+        let mut p = p.clone();
+        let mut value = x;
+        for number in 0..50_000 {
+            let number = p.graph.constant(f64::from(number));
+            let factor = p.graph.add(sum, number);
+            value = p.graph.mul(value, factor);
+        }
+        // The product of the factors, times the sum of `x`.
+        let value = p.row_sum(value);
+        assert_eq!(summands(p, value).len(), 1);
     }
 
     #[test]
