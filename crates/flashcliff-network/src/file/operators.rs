@@ -59,8 +59,8 @@ const ALL: &str = "all";
 /// ```
 ///
 /// # Errors
-/// [`Error::NotStored`] for a derivative that is not a program; [`Error::Expression`] for a program whose graph was not
-/// made by its functions.
+/// [`Error::NotStored`] for a derivative that is not a program, or whose program is not an operator by itself; [`Error::Expression`] for a
+/// program whose graph was not made by its functions.
 pub fn operator_to_json(operator: &Operator) -> Result<String, Error> {
     Ok(serde_json::to_string(&OperatorRecord::new(operator)?)?)
 }
@@ -80,7 +80,7 @@ fn digest(operator: &Operator) -> Option<String> {
 
 impl OperatorRecord {
     /// # Errors
-    /// [`Error::NotStored`] for a derivative that is not a program.
+    /// [`Error::NotStored`] for a derivative that could not be read again.
     pub(super) fn new(operator: &Operator) -> Result<Self, Error> {
         let form = match (
             operator.recipe(),
@@ -98,11 +98,19 @@ impl OperatorRecord {
                 ));
             }
         };
-        Ok(Self {
+        let record = Self {
             signature: signature(operator.algebra()),
             digest: digest(operator),
             form,
-        })
+        };
+        // Programs of derivatives may call slopes of gates, which other programs do not, and kernels may have no room for their adjoints.
+        match record.operator(0) {
+            Ok(_) => Ok(record),
+            Err(_) => Err(not_stored(
+                operator.name(),
+                "its program is a derivative, which is not an operator by itself",
+            )),
+        }
     }
 
     /// The operator with this number in the file, after a comparison of its digest.

@@ -345,6 +345,34 @@ fn gradients_are_left_out() {
     );
 }
 
+/// Every derivative of an operator comes back, or is refused where it is written: a file that cannot be read is none.
+#[test]
+fn derivatives_of_operators_come_back_or_are_refused() {
+    let gate = ops::by_name(space(), "gate", &[("gate", Setting::Name("silu"))]).unwrap();
+    let [mut stored, mut refused] = [0; 2];
+    for operator in [own_operator(), gate, ops::reverse(space()).unwrap()] {
+        let mut derivative = operator;
+        // Kernels have no room for the ones after these.
+        while let Ok(next) = derivative.gradient() {
+            derivative = next;
+            match file::operator_to_json(&derivative) {
+                Ok(text) => {
+                    let again = file::operator_from_json(&text).unwrap();
+                    assert_eq!(file::operator_to_json(&again).unwrap(), text);
+                    stored += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::NotStored { .. }), "{error}");
+                    let name = format!("`{}` cannot be stored: ", derivative.name());
+                    assert!(error.to_string().contains(&name), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(stored > 0 && refused > 0, "{stored} {refused}");
+}
+
 /// How a step changes is made of its gradient, and is not stored.
 #[test]
 fn derivatives_of_steps_are_refused() {
