@@ -6,11 +6,11 @@
 //! [`flashcliff_network::file`], which all hosts run.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
+pub use flashcliff_network::file::bytes_of;
 use flashcliff_network::file::{KEY as NETWORK, same_elements};
 use safetensors::SafeTensors;
 use safetensors::tensor::Metadata;
@@ -213,7 +213,7 @@ impl Checkpoint {
     /// types that candle knows.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| Error::Read {
+        let bytes = bytes_of(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
         })?;

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use flashcliff::memory;
 use flashcliff::segments::Lists as Borrowed;
 pub use flashcliff::segments::Reduction;
 
@@ -98,7 +99,8 @@ impl Segments {
     /// results but for the rounding of sums.
     ///
     /// # Errors
-    /// [`Error::Index`] for a target that is not there; [`Error::TooManySegments`] for more rows or targets than 2^32 - 1.
+    /// [`Error::Index`] for a target that is not there; [`Error::TooManySegments`] for more rows or targets than 2^32 - 1;
+    /// [`flashcliff::Error::OutOfMemory`] for more than there is memory for.
     pub fn new<I: Copy + fmt::Display + TryInto<u32>>(
         targets: &[I],
         count: usize,
@@ -109,6 +111,10 @@ impl Segments {
             let rows = targets.len();
             return Err(Error::TooManySegments { rows, count });
         }
+        // Targets and order of the rows; where those of each target begin, and where its next one goes.
+        let numbers = 2 * (targets.len() as u128 + count as u128 + 1);
+        let remedy = |_| "give fewer rows and targets".to_owned();
+        memory::check("segments", 4 * numbers, remedy)?;
         let mut own = Vec::with_capacity(targets.len());
         for (row, &target) in targets.iter().enumerate() {
             let number: Option<u32> = target.try_into().ok();

@@ -2,19 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use flashcliff::Element;
-use safetensors::tensor::{Metadata, TensorView};
+use flashcliff_candle::checkpoint::bytes_of;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::error::Error;
 use crate::memory::room_for;
-
-/// The longest header that safetensors reads.
-const MAX_HEADER: u64 = 100_000_000;
 
 /// Name of the gradient of the output in an input file.
 pub(super) const GRAD_OUTPUT: &str = "grad_o";
@@ -80,7 +76,7 @@ impl TensorFile {
     /// # Errors
     /// [`Error::Read`], [`Error::NotSafetensors`], [`flashcliff::Error::OutOfMemory`].
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = read(path).map_err(|source| Error::Read {
+        let bytes = bytes_of(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
         })?;
@@ -181,30 +177,6 @@ impl TensorFile {
             source,
         }
     }
-}
-
-/// All bytes of a file. A FIFO or a device may never end: it is read for as many bytes as its header asks for, and one more
-/// if there are more.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    if !file.metadata()?.file_type().is_file() {
-        let mut bytes = Vec::new();
-        file.by_ref().take(8).read_to_end(&mut bytes)?;
-        let Ok(header) = <[u8; 8]>::try_from(&bytes[..]) else {
-            return Ok(bytes);
-        };
-        let header = u64::from_le_bytes(header);
-        if header > MAX_HEADER {
-            return Ok(bytes);
-        }
-        file.by_ref().take(header).read_to_end(&mut bytes)?;
-        if let Ok(metadata) = serde_json::from_slice::<Metadata>(&bytes[8..]) {
-            let data = metadata.data_len() as u64;
-            file.take(data.saturating_add(1)).read_to_end(&mut bytes)?;
-        }
-        return Ok(bytes);
-    }
-    std::fs::read(path)
 }
 
 /// Results on their way to a file, by name.

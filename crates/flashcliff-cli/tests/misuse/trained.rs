@@ -23,6 +23,10 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "eval hulls in --batch 0", 2, &["--batch"]),
     row(&[GOOD], "eval hulls in --test-samples 0", 2, &["--test-samples"]),
     row(&[], "eval hulls no/such", 1, &["cannot read no/such"]),
+    #[cfg(target_os = "linux")]
+    row(&[], "eval hulls /dev/zero", 1, &["/dev/zero: expected a complete safetensors file"]),
+    #[cfg(target_os = "linux")]
+    row(&[], "rollout nbody /dev/zero --out out", 1, &["/dev/zero: expected a complete safetensors file"]),
     row(&[Folder("in")], "eval hulls in", 1, &["cannot read in"]),
     row(&[Bytes("in", b"")], "eval hulls in", 1, &["in: expected a complete safetensors file"]),
     row(&[GOOD, Cut("in", 100)], "eval hulls in", 1, &["in: expected a complete safetensors file"]),

@@ -114,6 +114,8 @@ pub(crate) const ROWS: &[Row] = &[
     // States.
     row(&[], "train hulls --resume no/such/state", 1, &["cannot read no/such/state"]),
     row(&[], "train hulls --resume no/such/state --out out", 1, &["cannot read no/such/state"]),
+    #[cfg(target_os = "linux")]
+    row(&[], "train hulls --resume /dev/zero --out out", 1, &["/dev/zero: expected a complete safetensors file"]),
     row(&[Folder("state")], "train hulls --resume state", 1, &["cannot read state"]),
     row(&[Bytes("state", b"")], "train hulls --resume state", 1, &["state: expected a complete safetensors file"]),
     row(&[Bytes("state", b"{\"step\": 12}")], "train hulls --resume state", 1, &["state: expected a complete safetensors file"]),

@@ -7,6 +7,7 @@ use flashcliff::Dtype;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
+use super::bytes::bytes_of;
 use super::graph::{Graph, ParameterRecord, Versioned, check_elements, find};
 use super::work::Lists;
 use super::{Error, KEY, VERSION};
@@ -40,7 +41,7 @@ pub struct Stored {
 /// [`Error::Path`]; the errors of [`read`].
 pub fn load(path: impl AsRef<Path>) -> Result<Stored, Error> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|source| Error::Path {
+    let bytes = bytes_of(path).map_err(|source| Error::Path {
         path: path.to_owned(),
         source,
     })?;

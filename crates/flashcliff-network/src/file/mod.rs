@@ -23,6 +23,7 @@
 //! another formula than was stored. Operators with matrix products, and those that are zero, are no programs; their
 //! names and settings say what they compute. A file that is damaged is an [`Error`], never a panic.
 //!
+//! * `bytes` - the bytes of a file.
 //! * `graph` - the JSON as data.
 //! * `operators`, `program`, `steps`, `work` - the parts of a graph, from the network and back.
 //! * `save`, `load` - whole networks and their weights.
@@ -46,6 +47,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bytes;
 mod error;
 mod graph;
 mod load;
@@ -55,6 +57,7 @@ mod save;
 mod steps;
 mod work;
 
+pub use bytes::bytes_of;
 pub use error::Error;
 pub use load::{Conversion, Stored, load, network_from_json, read, same_elements};
 pub use operators::{operator_from_json, operator_to_json};

@@ -18,6 +18,7 @@ mod neurons;
 mod plans;
 mod potential;
 mod products;
+mod reading;
 mod relations;
 mod runs;
 mod second;
