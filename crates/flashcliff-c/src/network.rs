@@ -23,6 +23,7 @@ mod tests;
 mod wanted;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use flashcliff::host_memory::Span;
@@ -30,7 +31,9 @@ use flashcliff::threads;
 use flashcliff_network::file::{self, Conversion, Stored};
 use flashcliff_network::{Number, Rows};
 
-use crate::operator::{F32, F64, no_dtype, text};
+#[cfg(not(unix))]
+use crate::operator::text;
+use crate::operator::{F32, F64, no_dtype};
 use crate::status::{Failure, guarded};
 pub use call::{NetworkBatch, NetworkCall, NetworkGradients};
 pub use cuda::{
@@ -69,7 +72,7 @@ enum Planned {
 }
 
 impl Network {
-    fn load(path: &str) -> Result<Self, Failure> {
+    fn load(path: &Path) -> Result<Self, Failure> {
         let stored = file::load(path).map_err(Failure::file)?;
         Ok(Self {
             ends: Ends::new(&stored)?,
@@ -134,6 +137,28 @@ unsafe fn known<'a>(network: *const Network) -> Result<&'a Network, Failure> {
     unsafe { network.as_ref() }.ok_or_else(|| Failure::null("network"))
 }
 
+/// A path as the system has it, which may be bytes that are no text.
+///
+/// # Safety
+/// At `path` a string ends with a zero byte, or it is null.
+unsafe fn file_name<'a>(name: &str, path: *const c_char) -> Result<&'a Path, Failure> {
+    #[cfg(unix)]
+    {
+        use std::ffi::{CStr, OsStr};
+        use std::os::unix::ffi::OsStrExt;
+
+        if path.is_null() {
+            return Err(Failure::null(name));
+        }
+        // SAFETY: the caller promises it, and it is not null.
+        let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+        Ok(Path::new(OsStr::from_bytes(bytes)))
+    }
+    #[cfg(not(unix))]
+    // SAFETY: the caller promises it.
+    unsafe { text(name, path) }.map(Path::new)
+}
+
 /// Makes something, and writes its address.
 ///
 /// # Safety
@@ -161,7 +186,7 @@ unsafe fn made<T>(
 pub unsafe extern "C" fn fc_network_load(path: *const c_char, out: *mut *mut Network) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises a text, and room for a pointer.
-        unsafe { made(out, || Network::load(text("path", path)?)) }
+        unsafe { made(out, || Network::load(file_name("path", path)?)) }
     })
 }
 

@@ -394,6 +394,29 @@ fn numbers_of_f32_are_those_of_the_file_rounded() {
     }
 }
 
+/// A path of Unix is any bytes.
+#[test]
+#[cfg(unix)]
+fn paths_need_not_be_text() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    let mut written = linear("bytes");
+    let name = [written.path.as_os_str().as_bytes(), b"-\xff\xfe"].concat();
+    let other = PathBuf::from(OsString::from_vec(name.clone()));
+    std::fs::rename(&written.path, &other).unwrap();
+    written.path = other;
+    let (path, none) = (CString::new(name), CString::new(b"no/such/\xff"));
+    let mut out = null_mut();
+    // SAFETY: the texts live, and a pointer can be written to `out`.
+    unsafe {
+        assert_eq!(fc_network_load(path.unwrap().as_ptr(), &raw mut out), OK);
+        fc_network_free(out);
+        let status = fc_network_load(none.unwrap().as_ptr(), &raw mut out);
+        refused(status, BAD_FILE, "no/such/");
+    }
+}
+
 #[test]
 fn wrong_calls_are_refused() {
     let written = linear("wrong");
