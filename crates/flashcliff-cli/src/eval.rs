@@ -88,6 +88,7 @@ impl Part {
 struct Report {
     program: Program,
     task: &'static str,
+    #[serde(serialize_with = "output::path")]
     weights: PathBuf,
     parameters: usize,
     data_seed: u64,

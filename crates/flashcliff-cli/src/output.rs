@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flashcliff_candle::output_file::OutputFile;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 use crate::streams;
@@ -16,6 +16,14 @@ use crate::streams;
 /// It does not fail for the reports of this program.
 pub(crate) fn json(report: &impl Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
+}
+
+/// A path in a report. JSON has Unicode alone: other bytes of a path become U+FFFD.
+///
+/// # Errors
+/// The errors of the serializer.
+pub(crate) fn path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// Whether files that exist are replaced.

@@ -292,3 +292,28 @@ fn weights_that_do_not_fit_are_refused() {
     settings.insert_text("settings", "{}");
     refused(&settings, "volumes", &["other: ", "settings: "]);
 }
+
+/// A path of Unix is any bytes, and JSON has Unicode alone.
+#[cfg(unix)]
+#[test]
+fn weights_may_have_a_name_that_is_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    for (task, command, more) in [
+        ("volumes", "eval", ""),
+        ("nbody", "rollout", "--samples 2 --steps 1 --out out.svg"),
+    ] {
+        let folder = Folder::new();
+        folder.stdout(&tiny(task, "run", ""));
+        let name = OsStr::from_bytes(b"own \xff.safetensors");
+        let best = folder.path("run").join("best.safetensors");
+        std::fs::copy(best, folder.0.path().join(name)).unwrap();
+        let mut program = folder.command(&format!("{command} {task}"));
+        let program = program.arg(name).args(["--json", "out.json"]);
+        let output = program.args(more.split_whitespace()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let weights = &folder.json("out.json")["weights"];
+        assert_eq!(weights, "own \u{fffd}.safetensors");
+    }
+}

@@ -88,6 +88,7 @@ enum Precision {
 #[derive(Debug, Serialize)]
 struct Report {
     program: Program,
+    #[serde(serialize_with = "output::path")]
     weights: PathBuf,
     atoms: usize,
     steps: u32,

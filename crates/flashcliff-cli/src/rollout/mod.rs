@@ -113,6 +113,7 @@ pub(crate) struct RolloutArgs {
 struct Report {
     program: Program,
     task: &'static str,
+    #[serde(serialize_with = "output::path")]
     weights: PathBuf,
     samples: u32,
     data_seed: u64,
