@@ -16,6 +16,7 @@ mod guide;
 mod install;
 mod layering;
 mod marked;
+mod output;
 mod packages;
 mod pins;
 mod prose;
@@ -157,11 +158,8 @@ fn main() -> ExitCode {
         Task::Publish(options) => publish::run(&root, &options),
         Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
-    match result {
-        Ok(message) => {
-            println!("{message}");
-            ExitCode::SUCCESS
-        }
+    match result.and_then(output::print) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

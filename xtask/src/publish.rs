@@ -13,6 +13,7 @@ use std::process::Command;
 
 use crate::dist::crates::{Published, published};
 use crate::dist::names::{self, Owner};
+use crate::output::print;
 use crate::{Error, command};
 use plan::{Plan, Step};
 
@@ -62,7 +63,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
         .collect();
     obstacles.extend(owners.iter().filter_map(plan::obstacle));
     let plan = Plan::new(&owners, &files, &options.python);
-    println!("{plan}");
+    print(&plan)?;
     match (obstacles.is_empty(), options.for_real) {
         (false, _) => Err(Error::NotReady { obstacles }),
         (true, false) => Ok(format!(
@@ -86,7 +87,7 @@ fn execute(root: &Path, plan: &Plan) -> Result<(), Error> {
             continue;
         };
         let text = words.join(" ");
-        println!("{text}");
+        print(&text)?;
         let status = Command::new(program)
             .current_dir(root)
             .args(arguments)
