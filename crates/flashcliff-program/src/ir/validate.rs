@@ -32,6 +32,7 @@ impl Program {
         let checks = [
             self.check_arguments(),
             self.check_expressions(),
+            self.check_cuts(),
             self.check_results(),
             self.check_widths(),
         ];
@@ -107,6 +108,33 @@ impl Program {
             }
             _ => true,
         }
+    }
+
+    /// Checks that the components of a cut are expressions one after another, after all that the cut holds. Copies make a cut where its
+    /// first component is read, and adjoints differentiate it where its last one is.
+    fn check_cuts(&self) -> Result<(), String> {
+        let mut is_made = vec![false; self.cuts.len()];
+        let mut last = None;
+        for id in self.graph.ids() {
+            let node = self.graph.node(id);
+            let Node::Cut { cut, .. } = node else {
+                last = None;
+                continue;
+            };
+            let values = self.cuts.get(cut).into_iter().flatten();
+            let is_first = is_made.get(cut).is_none_or(|is_made| !is_made);
+            if values.copied().any(|value| value >= id) || !is_first && last != Some(cut) {
+                return Err(format!(
+                    "expected the components of a cut one after another, after all values of the cut, as `Program::cut` makes them, got {node:?} \
+                     elsewhere"
+                ));
+            }
+            if let Some(is_made) = is_made.get_mut(cut) {
+                *is_made = true;
+            }
+            last = Some(cut);
+        }
+        Ok(())
     }
 
     fn check_results(&self) -> Result<(), String> {

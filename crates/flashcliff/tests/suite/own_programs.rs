@@ -212,7 +212,7 @@ type Case = (&'static str, fn(&mut Program));
 fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
     let algebra: Algebra = "cl200".parse()?;
     let options = ProgramOptions::default();
-    let cases: [Case; 19] = [
+    let cases: [Case; 21] = [
         ("each sum over the batch and each total once", |p| {
             p.outputs.clear()
         }),
@@ -259,6 +259,23 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
                 cut: 2,
                 component: 0,
             });
+        }),
+        // A gradient of the first component would lack what comes after the second one.
+        ("one after another, after all values of the cut", |p| {
+            let (cut, values) = (p.cuts.len(), p.outputs[0].values.clone());
+            p.cuts.push(values);
+            for component in [0, 1] {
+                let kept = p.graph.intern(Node::Cut { cut, component });
+                p.outputs[0].values[component] = p.graph.call(Function::Sin, kept);
+            }
+        }),
+        ("one after another, after all values of the cut", |p| {
+            let cut = p.cuts.len();
+            p.cuts.push(vec![p.outputs[0].values[0]]);
+            let kept = p.graph.intern(Node::Cut { cut, component: 0 });
+            let later = p.graph.call(Function::Sin, kept);
+            p.cuts[cut].push(later);
+            p.outputs[0].values[0] = later;
         }),
         ("each parameter and each row value once", |p| {
             p.arguments.push(Argument::Input(0))
