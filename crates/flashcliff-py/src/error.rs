@@ -70,6 +70,7 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
         Error::UnsupportedGrades { .. }
         | Error::UnsupportedOnCuda { .. }
         | Error::NotDifferentiable { .. }
+        | Error::NoBackwardPass { .. }
         | Error::NotMeasured { .. } => UnsupportedError::new_err(message),
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(message),

@@ -158,6 +158,14 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// A derivative without a backward pass.
+    #[error("{operator}: no backward pass: {reason}")]
+    NoBackwardPass {
+        /// The name of the operator.
+        operator: String,
+        /// The reason.
+        reason: String,
+    },
     /// An operator whose symmetry cannot be measured.
     #[error("{operator}: its symmetry cannot be measured: {reason}")]
     NotMeasured {

@@ -2,6 +2,7 @@
 
 use flashcliff_kernels::program::Program;
 use flashcliff_program::ir::{self, Digest, differentiate};
+use flashcliff_program::plan::{Limits, plan_for_cpu};
 
 use crate::kept::Kept;
 use crate::{Element, Gate, Tier, algebra, interpreter};
@@ -13,12 +14,16 @@ pub(crate) struct Known {
     is_of_items: bool,
     /// Whether kernels of the build may be used.
     with_kernels: bool,
+    /// Whether it was made of another program. Then kernels have room for it, but they may have none for its adjoint.
+    is_made: bool,
     /// The kernels of the build, or of a crate that compiled the program itself.
     compiled: Option<&'static Program>,
     /// The interpreted form, once something has asked for it.
     interpreted: Kept<Program>,
-    /// The adjoint, once something has asked for it.
-    adjoint: Kept<&'static Self>,
+    /// The adjoint, and the reason why kernels cannot run it, if there is one, once something has asked for it.
+    adjoint: Kept<(&'static Self, Option<String>)>,
+    /// Whether kernels for CPUs have room for it, once something has asked.
+    room: Kept<Result<(), String>>,
     /// Programs that were made of this one, by how.
     made: Kept<(Made, &'static Self)>,
 }
@@ -48,6 +53,10 @@ impl Known {
     ///
     /// `with_kernels`: whether kernels of the build may be used. If not, the program is interpreted.
     pub(crate) fn of(source: ir::Program, with_kernels: bool) -> &'static Self {
+        Self::found(source, with_kernels, false)
+    }
+
+    fn found(source: ir::Program, with_kernels: bool, is_made: bool) -> &'static Self {
         let digest = source.digest();
         let mut kernels = algebra::kernels().filter(|_| with_kernels);
         let compiled = kernels.find(|program| program.digest == digest.0);
@@ -63,9 +72,11 @@ impl Known {
                 is_of_items: source.is_of_items(),
                 source,
                 with_kernels,
+                is_made,
                 compiled,
                 interpreted: Kept::new(),
                 adjoint: Kept::new(),
+                room: Kept::new(),
                 made: Kept::new(),
             })
         })
@@ -73,11 +84,57 @@ impl Known {
 
     /// The adjoint of the program, which reads the row sums that the program has saved.
     pub(crate) fn adjoint(&self) -> &'static Self {
+        self.kept_adjoint().0
+    }
+
+    /// Checks that kernels can run the adjoint.
+    ///
+    /// # Errors
+    /// The reason why they cannot.
+    pub(crate) fn check_backward(&self) -> Result<(), String> {
+        match &self.kept_adjoint().1 {
+            None => Ok(()),
+            Some(reason) => Err(reason.clone()),
+        }
+    }
+
+    fn kept_adjoint(&self) -> &'static (&'static Self, Option<String>) {
         let known = self.adjoint.iter().next();
         known.unwrap_or_else(|| {
-            let adjoint = Self::of(differentiate(&self.source), self.with_kernels);
-            self.adjoint.add(adjoint)
+            let adjoint = Self::found(differentiate(&self.source), self.with_kernels, true);
+            let reason = match self.is_made {
+                true => adjoint.refusal(),
+                false => None,
+            };
+            self.adjoint.add((adjoint, reason))
         })
+    }
+
+    /// Why kernels cannot run the program, if they cannot.
+    fn refusal(&self) -> Option<String> {
+        if !self.source.is_resolved() {
+            return Some(
+                "it is a derivative with a gate; run `Operator::gradient` of it".to_owned(),
+            );
+        }
+        self.check_room().err()
+    }
+
+    /// Checks that kernels for CPUs have room for the program.
+    ///
+    /// # Errors
+    /// What there is no room for.
+    pub(crate) fn check_room(&self) -> Result<(), String> {
+        if self.compiled.is_some() {
+            return Ok(());
+        }
+        let known = self.room.iter().next();
+        let room = known.unwrap_or_else(|| {
+            let (program, plan) = plan_for_cpu(&self.source);
+            let room = Limits::CPU.check(&program, &plan);
+            self.room.add(room.map_err(|excess| excess.to_string()))
+        });
+        room.clone()
     }
 
     /// A program that is made of this one, and kept.
@@ -89,7 +146,7 @@ impl Known {
         if let Some((_, known)) = self.made.iter().find(|(known, _)| *known == how) {
             return known;
         }
-        let made = Self::of(make(&self.source), self.with_kernels);
+        let made = Self::found(make(&self.source), self.with_kernels, true);
         self.made.add((how, made)).1
     }
 

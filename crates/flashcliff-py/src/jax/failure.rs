@@ -61,7 +61,8 @@ impl From<Error> for Failure {
             Error::OutOfMemory { .. } => code::RESOURCE_EXHAUSTED,
             Error::UnsupportedGrades { .. }
             | Error::UnsupportedOnCuda { .. }
-            | Error::NotDifferentiable { .. } => code::UNIMPLEMENTED,
+            | Error::NotDifferentiable { .. }
+            | Error::NoBackwardPass { .. } => code::UNIMPLEMENTED,
             Error::NoCudaDriver { .. }
             | Error::NoCudaDevice { .. }
             | Error::CudaDriverTooOld { .. }

@@ -146,6 +146,11 @@ pub(crate) trait Implementation {
         Ok(())
     }
 
+    /// Checks that there is a backward pass, which derivatives may lack.
+    fn check_backward(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The operator with some of its outputs; `None` if it has but one.
     fn selecting(&self, _wanted: &[bool]) -> Option<Kind> {
         None

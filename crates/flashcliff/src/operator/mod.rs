@@ -304,7 +304,8 @@ impl Operator {
     /// gradient that is `None` is not written, and where possible not computed.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`].
+    /// The errors of [`Self::forward`]; [`Error::NoBackwardPass`] for [derivatives](Self::gradient) with a gate, whose gradients are
+    /// separate operators, and for derivatives for whose adjoints kernels have no room.
     #[inline]
     pub fn backward<T: Element>(
         &self,
@@ -373,6 +374,10 @@ impl Operator {
         workspace: &mut [T],
     ) -> Result<(), Error> {
         self.check_one_output()?;
+        each!(&self.kind, of => of.check_backward()).map_err(|reason| Error::NoBackwardPass {
+            operator: self.name.to_owned(),
+            reason,
+        })?;
         let dims = self.bind_tensors(given.inputs)?;
         self.check_output(&dims, given.output.shape())?;
         let grad_output = given.grad_output;

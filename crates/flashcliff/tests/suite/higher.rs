@@ -378,3 +378,62 @@ fn second_derivatives_that_a_build_compiles_have_the_bits_of_interpreted_ones() 
         }
     }
 }
+
+/// A derivative with one result has a backward pass, which gives what its gradient gives, or an error that says why it has none: gates have
+/// no curvature in kernels, and adjoints of high derivatives more tensors than kernels have room for.
+#[test]
+fn backward_passes_of_derivatives_are_their_gradients_or_errors() {
+    let algebra: Algebra = "cl200".parse().expect("an algebra");
+    let mut random = Random::new(41);
+    let [mut passes, mut gates, mut large] = [0; 3];
+    for (_, op) in operators(algebra, true) {
+        let first = op.tangent().expect("a derivative");
+        // Kernels have no room for the derivatives of some derivatives.
+        let second = first.tangent();
+        let third = second.as_ref().ok().and_then(|op| op.tangent().ok());
+        for op in [Some(first), second.ok(), third].into_iter().flatten() {
+            let dims = sizes(&op, 2, 3, 3);
+            let whole = numbers(&op, &dims, &mut random);
+            let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|of| of.shape(&dims)).collect();
+            let tensors = whole.iter().zip(&shapes);
+            let tensors: Vec<Tensor<'_, f64>> = tensors
+                .map(|(data, shape)| Tensor::new(data, shape).expect("the shape fits"))
+                .collect();
+            let evaluated = op.evaluate(&tensors).expect("the call fits");
+            let seed = random.reals(evaluated.output.len());
+            let seed = Tensor::new(&seed, &evaluated.output_shape).expect("the shape fits");
+            match op.gradients(&tensors, &evaluated, seed) {
+                Ok(got) => {
+                    passes += 1;
+                    let gradient = op
+                        .gradient()
+                        .expect("what has a backward pass has a gradient");
+                    let all: Vec<_> = tensors.iter().copied().chain([seed]).collect();
+                    let want = gradient.results(&all).expect("the call fits");
+                    for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+                        let size = want.abs().max(1.0);
+                        assert!(
+                            (got - want).abs() <= 1e-11 * size,
+                            "{}: {got}, {want}",
+                            op.name()
+                        );
+                    }
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::NoBackwardPass { .. }), "{error:?}");
+                    let text = error.to_string();
+                    match text.contains("run `Operator::gradient` of it") {
+                        true => gates += 1,
+                        false => large += 1,
+                    }
+                    assert!(text.contains("gradient") || text.contains("room"), "{text}");
+                }
+            }
+        }
+    }
+    println!("{passes} backward passes, {gates} with gates, {large} too large");
+    assert!(
+        passes > 20 && gates > 5 && large > 0,
+        "{passes} {gates} {large}"
+    );
+}

@@ -132,6 +132,8 @@ impl Implementation for Composed {
     fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
         match pass {
             Pass::Forward => run::workspace_len::<T>(&self.graph, tier, dims),
+            // A pass that there is no room for is an error where it is to run.
+            Pass::Backward if self.check_backward().is_err() => 0,
             Pass::Backward => run::workspace_len::<T>(&self.gradient().graph, tier, dims),
         }
     }
@@ -154,6 +156,10 @@ impl Implementation for Composed {
             Step::Lanes { of, .. } => of.check_room(),
             _ => Ok(()),
         })
+    }
+
+    fn check_backward(&self) -> Result<(), String> {
+        self.gradient().check_room()
     }
 
     fn selecting(&self, wanted: &[bool]) -> Option<Kind> {

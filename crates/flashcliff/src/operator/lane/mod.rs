@@ -19,7 +19,7 @@ use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{
     self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent_along,
 };
-use flashcliff_program::plan::{Limits, plan, plan_for_cpu};
+use flashcliff_program::plan::{Limits, plan};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
@@ -386,6 +386,8 @@ impl Implementation for LaneOperator {
     fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
         let program = match pass {
             Pass::Forward => self.program,
+            // A pass that kernels cannot run is an error where it is to run.
+            Pass::Backward if self.check_backward().is_err() => return 0,
             Pass::Backward => self.program.adjoint(),
         };
         let null = |_| std::ptr::null_mut::<T>();
@@ -402,10 +404,11 @@ impl Implementation for LaneOperator {
     }
 
     fn check_room(&self) -> Result<(), String> {
-        let program = self.program.source();
-        let (program, plan) = plan_for_cpu(program);
-        let room = Limits::CPU.check(&program, &plan);
-        room.map_err(|excess| excess.to_string())
+        self.program.check_room()
+    }
+
+    fn check_backward(&self) -> Result<(), String> {
+        self.program.check_backward()
     }
 
     fn selecting(&self, wanted: &[bool]) -> Option<Kind> {
