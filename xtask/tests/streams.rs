@@ -1,4 +1,4 @@
-//! Tasks whose output cannot be written: a reader that stops early is no fault, a full disk is an error.
+//! Tasks whose output cannot be written: they do not mind a reader that stops early, and a full disk is an error.
 
 use std::process::{Command, Stdio};
 

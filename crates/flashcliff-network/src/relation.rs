@@ -111,7 +111,7 @@ impl Segments {
             let rows = targets.len();
             return Err(Error::TooManySegments { rows, count });
         }
-        // Targets and order of the rows; where those of each target begin, and where its next one goes.
+        // Targets and order of the rows; where the rows of each target begin, and where its next one goes.
         let numbers = 2 * (targets.len() as u128 + count as u128 + 1);
         let remedy = |_| "give fewer rows and targets".to_owned();
         memory::check("segments", 4 * numbers, remedy)?;
