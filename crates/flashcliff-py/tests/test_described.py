@@ -330,6 +330,21 @@ def test_items_that_are_computed_again_are_part_of_the_function(functions, monke
     assert max(less) < 0.4 * everything
 
 
+def test_what_is_computed_again_has_gradients_of_gradients():
+    net = network(LGATR)
+    x, s, _ = inputs(net, 3, 4)
+    found = []
+    for by in ("nothing", "items", "blocks"):
+        gt.checkpoint_items(net, by == "items")
+        net.checkpoint_blocks = by == "blocks"
+        leaves = [t.clone().requires_grad_() for t in (x, s)]
+        loss = sum(t.pow(2).sum() for t in net(*leaves))
+        grads = torch.autograd.grad(loss, leaves, create_graph=True)
+        found.append(torch.autograd.grad(sum(g.pow(2).sum() for g in grads), leaves))
+    for own in found[1:]:
+        alike(own, found[0])
+
+
 @pytest.mark.parametrize("change", FOLLOWED, ids=lambda f: f.__name__)
 def test_layers_are_called_where_something_follows_or_changes_them(change, functions):
     net = network(LGATR)

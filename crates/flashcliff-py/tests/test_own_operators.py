@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import flashcliff
 from flashcliff import functional as F
 from flashcliff._ops import derived
-from flashcliff.operators import Multivector, PerChannel, operator
+from flashcliff.operators import Multivector, PerChannel, PerItem, operator
 
 SPACE = flashcliff.Algebra(3, 0, 0)
 PLANE = flashcliff.Algebra(2, 0, 0)
@@ -235,8 +235,14 @@ def test_the_symmetry_of_an_operator_is_found(function, in_space, in_spacetime):
     assert operator((1, 3, 0))(function).symmetry() == in_spacetime
 
 
+@operator(SPACE)
+def weighted_items(x: Multivector, w: PerItem("paths"), weight: PerChannel(2)):
+    return weight[1] * x.weighted(x, w)
+
+
 def test_parameters_and_means_break_no_symmetry():
-    assert [own.symmetry() for own in (interaction, normed_commutator, gated_vector, clipped)] == ["all versors"] * 4
+    functions = interaction, normed_commutator, gated_vector, clipped, weighted_items
+    assert [own.symmetry() for own in functions] == ["all versors"] * 5
 
 
 def test_symmetries_that_cannot_be_measured_say_why():
@@ -334,9 +340,14 @@ def test_autocast_brings_tensors_of_other_layers(dtype):
         scaled(*given)
 
 
+class Formula:
+    def product(self, x: Multivector, y: Multivector):
+        return x.gated() * y
+
+
 def test_modules_with_operators_are_copied_and_stored(monkeypatch):
     module = torch.nn.Module()
-    module.product = operator(SPACE, gate="gelu")(of_two(lambda x, y: x.gated() * y))
+    module.product = operator(SPACE, gate="gelu")(Formula().product)
     x, y = two(SPACE)
     assert copy.deepcopy(module).product is copy.copy(module.product) is module.product
     stored, expected = pickle.dumps(module), module.product(x, y)
@@ -355,6 +366,9 @@ def test_wrong_calls_say_what_was_expected():
         inner(x, 3)
     with pytest.raises(ValueError, match="`y` must be"):
         inner(x, y[:4])
+    assert [name for name, _ in weighted_items.inputs] == ["x", "w", "weight"]
+    with pytest.raises(ValueError, match=r"weighted_items: tensor `w` must be \[20, "):
+        weighted_items(x, x, torch.ones(4, 2))
     with pytest.raises(ValueError, match="expected one of the grades"):
         operator(PLANE)(of_one(lambda x: x.grade(5)))
     with pytest.raises(ValueError, match="expected 20 weights"):

@@ -200,6 +200,22 @@ fn derivatives_are_measured_where_they_name_their_blades() -> Result<(), Error> 
     Ok(())
 }
 
+#[test]
+fn components_that_count_from_0_are_numbers() -> Result<(), Error> {
+    let algebra: Algebra = "cl300".parse()?;
+    let mut p = Program::new("scaled", "o = n1 x");
+    let mut x = Multivector::input(&mut p, &algebra, "x", GradeSet::full(3));
+    // The scalar blade is named `1`, too.
+    let numbers = p.input("n", vec!["0".to_owned(), "1".to_owned()]);
+    for value in &mut x.components {
+        *value = p.graph.mul(numbers[1], *value);
+    }
+    x.output(&mut p, &algebra);
+    let op = Operator::of(algebra, &p, &ProgramOptions::default())?;
+    assert_eq!(op.measured_symmetry()?, Symmetry::Versors);
+    Ok(())
+}
+
 fn refusal(op: &Operator) -> String {
     let error = op.measured_symmetry().unwrap_err();
     assert!(matches!(error, Error::NotMeasured { .. }), "{error:?}");

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from ..._ops import checks
 from .._module import check_features
 from . import path
-from .described import Calls, Description, Given, Tokens, Variant, run
+from .described import Calls, Description, Given, Tokens, Variant, as_now, composes, run
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
@@ -189,9 +189,11 @@ class Block(WithNorms):
         again = name in self.checkpoint and torch.is_grad_enabled()
         if not again or not isinstance(network, Calls):
             return function(network, x, *norm)
-        options: dict[str, Any] = {"context_fn": _kept} if name == "items" else {}
+        # What is kept serves one backward pass, and gradients of gradients have two.
+        keeps = name == "items" and not composes()
+        options: dict[str, Any] = {"context_fn": _kept} if keeps else {}
         return computed_again(
-            lambda *here: function(network, here, *norm),
+            as_now(lambda *here: function(network, here, *norm)),
             *x,
             use_reentrant=False,
             preserve_rng_state=self._draws,

@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ...._ops import checks, doors
-from ....nn.transformer.described import Description, Given, Networked, Tokens, Variant, run_chain
+from ....nn.transformer.described import (
+    Description,
+    Given,
+    Networked,
+    Tokens,
+    Variant,
+    as_now,
+    run_chain,
+)
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
 from ..layers.slim_operators import SLIM
@@ -116,7 +124,7 @@ class Slim(Networked):
             tensors = here[0], other[0], here[1], other[1]  # type: ignore[assignment]
         if self.checkpoint_blocks and torch.is_grad_enabled():
             # The block is computed again outside of this context.
-            again = functools.partial(_in_context, is_naive(), call)
+            again = functools.partial(_in_context, is_naive(), as_now(call))
             return inward(checkpoint(again, *tensors, use_reentrant=False))
         return inward(call(*tensors))
 

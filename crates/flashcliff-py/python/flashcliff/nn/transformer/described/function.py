@@ -32,6 +32,7 @@ __all__ = [
     "Run",
     "apart",
     "apply",
+    "as_now",
     "by_calls",
     "by_layers",
     "composes",
@@ -80,6 +81,18 @@ def by_layers() -> Iterator[None]:
 def composes() -> bool:
     """Whether no function may stand for the calls of layers."""
     return _STATE.composing
+
+
+def as_now(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that takes functions for layers if one may stand for them now, also where it is made again later."""
+    if not composes():
+        return call
+
+    def again(*arguments: Any, **options: Any) -> Any:
+        with by_layers():
+            return call(*arguments, **options)
+
+    return again
 
 
 class Parameters(NamedTuple):
