@@ -1,9 +1,12 @@
-//! The commits whose times on a GPU the page has: files that `benches/gpu.sh` writes name at most two.
+//! The commits whose times on a GPU the page has: files that `benches/gpu.sh` writes name at most three.
 
 use std::path::Path;
 
 use super::data::Data;
 use crate::Error;
+
+/// The most commits that the files name.
+const MOST: usize = 3;
 
 /// The files that `benches/gpu.sh` writes, and where each has its commit.
 const MEASURED: [(&str, &[&str]); 15] = [
@@ -30,7 +33,7 @@ const MEASURED: [(&str, &[&str]); 15] = [
     ("convolution-gpu-h200.json", &["commit"]),
 ];
 
-/// The commits that these files name, in the order of the files: one, or two where a part was measured again after a change.
+/// The commits that these files name, in the order of the files: one, and others where parts were measured again after a change of theirs.
 pub(super) fn measured(results: &Path) -> Result<Vec<String>, Error> {
     let mut found: Vec<String> = Vec::new();
     for (name, keys) in MEASURED {
@@ -43,8 +46,8 @@ pub(super) fn measured(results: &Path) -> Result<Vec<String>, Error> {
         if found.iter().any(|own| own == commit) {
             continue;
         }
-        if found.len() == 2 {
-            return Err(place.lacks(&format!("one of the commits {}", found.join(" and "))));
+        if found.len() == MOST {
+            return Err(place.lacks(&format!("one of the commits {}", found.join(", "))));
         }
         found.push(commit.to_owned());
     }

@@ -19,7 +19,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
     let cpu = Sweep::read(results, "cpu-sweep")?;
     let sweeps = [&product, &connected, &sixteen_bits, &cpu];
     let sections = [
-        introduction(&commits::measured(results)?.join(" or ")),
+        introduction(&any_of(&commits::measured(results)?)),
         users::section(results)?,
         slower::section(&sweeps, results)?,
         floors::beside_floors(results)?,
@@ -44,6 +44,14 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         training::section(results)?,
     ];
     Ok(sections.join("\n"))
+}
+
+/// Names, of which one holds.
+fn any_of(names: &[String]) -> String {
+    match names {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 fn introduction(commit: &str) -> String {

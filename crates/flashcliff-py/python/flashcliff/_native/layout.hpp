@@ -1,4 +1,4 @@
-// The form that the tensors of a list have, and where they and others of this form lie: what AdamW asks of hundreds of tensors at each step.
+// The form that the tensors of a list have, and where they and others of this form lie: what AdamW asks of hundreds of tensors in a step.
 // Whether they still stand there is asked without their tangents: an optimiser changes tensors in place, and no formula gives a change a
 // tangent.
 //
