@@ -49,6 +49,11 @@ const MANY_PART_ROWS: usize = 1 << 11;
 const MOST_LONG_PARTS: usize = 64;
 /// The number of rows up to which equal parts are worth fewer parts.
 const LONG_PART_ROWS: usize = 1280;
+/// The rows of a part of a weight of one tile if parts are not equal. The products of matrices run one after another then, and each waits
+/// for the rows of one part.
+const UNEQUAL_PART_ROWS: usize = 512;
+/// The largest number of such parts of a blade.
+const MOST_UNEQUAL_PARTS: usize = 128;
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -331,9 +336,13 @@ impl Linear {
         let wanted = wanted.clamp(1, MOST_PARTS).max(long);
         let mut parts = (1..=wanted).rev();
         let equal = parts.find(|parts| dims.batch.is_multiple_of(*parts));
-        // One product of long sums takes longer than two for each matrix.
-        let parts = equal.filter(|parts| dims.batch / parts <= LONG_PART_ROWS);
-        let parts = parts.unwrap_or(wanted);
+        // All equal parts are one product. If others are much shorter, two for each matrix take less time.
+        let equal =
+            equal.filter(|&parts| dims.batch / parts <= LONG_PART_ROWS || 2 * parts >= wanted);
+        let parts = equal.unwrap_or_else(|| match weight_tiles(dims) {
+            1 => wanted.max((dims.batch / UNEQUAL_PART_ROWS).min(MOST_UNEQUAL_PARTS)),
+            _ => wanted,
+        });
         (parts * self.blades() > 1).then_some(parts)
     }
 
