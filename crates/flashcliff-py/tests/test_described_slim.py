@@ -8,7 +8,7 @@ from nn_common import alike, disturb, random
 from flashcliff.compat import lgatr
 from flashcliff.compat.lgatr import v1
 from flashcliff.compat.lgatr.layers import SlimBlock, SlimGLU, SlimRMSNorm
-from flashcliff.nn.transformer import explain
+from flashcliff.nn.transformer import checkpoint_items, explain
 from flashcliff.nn.transformer.described import function
 
 VERSIONS = {"1.4": v1, "2.0": lgatr}
@@ -189,7 +189,7 @@ def test_checkpoints_are_part_of_the_function(functions, monkeypatch):
     net, (v, s) = network("2.0"), inputs(3, 6)
     found = []
     for again in (False, True):
-        net.checkpoint_blocks = again
+        assert checkpoint_items(net, again) == 2 and net.checkpoint_blocks is again
         out = net(v, s)
         loss = sum(t.pow(2).sum() for t in out)
         found.append([*out, *torch.autograd.grad(loss, list(net.parameters()))])

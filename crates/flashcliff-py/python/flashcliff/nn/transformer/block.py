@@ -205,7 +205,8 @@ def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     """Sets whether the blocks of a module are computed again in the backward pass, which needs less memory. Gradients have the same bits.
 
     Blocks stay a part of one function. Where layers are called one by one, linear layers that run as dense matrix products
-    and attention by PyTorch's kernels are computed once.
+    and attention by PyTorch's kernels are computed once. Networks of other blocks, such as L-GATr-slim's and conditional ones, get
+    their ``checkpoint_blocks`` set.
 
     Args:
         module: the module, such as a network of :mod:`flashcliff.compat.lgatr`.
@@ -217,7 +218,14 @@ def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     found = [x for x in module.modules() if isinstance(x, Block) and x.checkpoint in ((), _ITEMS)]
     for block in found:
         block.checkpoint = _ITEMS if enabled else ()
-    return len(found)
+    count = len(found)
+    for net in module.modules():
+        blocks: Any = getattr(net, "blocks", None)
+        has_choice = isinstance(blocks, nn.ModuleList) and hasattr(net, "checkpoint_blocks")
+        if has_choice and not any(isinstance(block, Block) for block in blocks):
+            net.checkpoint_blocks = enabled  # type: ignore[assignment]
+            count += len(blocks)
+    return count
 
 
 @path.stands_for
