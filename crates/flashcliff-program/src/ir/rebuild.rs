@@ -192,11 +192,22 @@ impl Program {
             let mut values = with_zeros.sums.iter().flat_map(|sum| &sum.values);
             values.all(|&value| with_zeros.graph.constant_value(value) == Some(0.0))
         };
-        let row_values = (0..=self.row_values.len()).rev();
-        let mut all = row_values.flat_map(|row_values| {
-            let inputs = (0..=self.inputs.len()).rev();
-            inputs.map(move |inputs| Vanishing { inputs, row_values })
-        });
+        // The first of each kind among the arguments from a place on.
+        let first = |place: usize| {
+            let mut from = Vanishing {
+                inputs: self.inputs.len(),
+                row_values: self.row_values.len(),
+            };
+            for argument in &self.arguments[place..] {
+                match *argument {
+                    Argument::Input(at) => from.inputs = from.inputs.min(at),
+                    Argument::RowValue(at) => from.row_values = from.row_values.min(at),
+                    Argument::Param(_) => {}
+                }
+            }
+            from
+        };
+        let mut all = (0..=self.arguments.len()).rev().map(first);
         all.find(|&from| vanishes(from))
     }
 }
