@@ -1,4 +1,4 @@
-//! What tasks print.
+//! Standard output of tasks.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -123,7 +123,7 @@ impl Known {
     /// Checks that kernels for CPUs have room for the program.
     ///
     /// # Errors
-    /// What there is no room for.
+    /// The tensors or sums that are too many.
     pub(crate) fn check_room(&self) -> Result<(), String> {
         if self.compiled.is_some() {
             return Ok(());

@@ -15,12 +15,12 @@ const MAX_HEADER: u64 = 100_000_000;
 /// # Errors
 /// The errors of the system.
 pub fn bytes_of(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let path = path.as_ref();
     let mut file = File::open(path)?;
-    if file.metadata()?.file_type().is_file() {
-        return std::fs::read(path);
-    }
     let mut bytes = Vec::new();
+    if file.metadata()?.file_type().is_file() {
+        file.read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
     file.by_ref().take(8).read_to_end(&mut bytes)?;
     let Ok(header) = <[u8; 8]>::try_from(&bytes[..]) else {
         return Ok(bytes);

@@ -2,14 +2,18 @@
 //! add up the gradients of parameters themselves.
 
 use flashcliff::program::{Program, Width};
-use flashcliff::{Dim, Operator, ProgramOptions};
-use flashcliff_network::{Axis, Network, Rows};
+use flashcliff::{Operator, ProgramOptions};
+use flashcliff_network::{Network, Rows};
 
 use crate::blocks::signature;
 use crate::compare::{Case, compare};
+use crate::networks::{axes, values_of};
 use crate::trials::Tests;
 
-/// What a row has besides lanes.
+/// Channels, and scalar channels.
+const CHANNELS: [usize; 2] = [5, 3];
+
+/// The second factor of the lanes of a row.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Nothing,
@@ -62,31 +66,10 @@ fn weighted(beside: Beside) {
     let operator = Operator::of(signature(2, 0, 0), &p, &ProgramOptions::default()).unwrap();
 
     let mut network = Network::new();
-    let axes = |spec: &[Dim]| -> Vec<Axis> {
-        let axis = |dim: &Dim| match dim {
-            Dim::Batch => Axis::Rows,
-            Dim::Fixed(size) => Axis::Fixed(*size),
-            Dim::Scalars => Axis::Fixed(3),
-            _ => Axis::Fixed(5),
-        };
-        spec.iter().map(axis).collect()
-    };
-    let mut by = Vec::new();
-    let specs = operator.inputs().iter();
-    let inputs: Vec<_> = specs
-        .map(|spec| {
-            let axes = axes(&spec.dims);
-            if spec.is_parameter() {
-                let shape: Vec<usize> = axes.iter().map(|axis| axis.size(1)).collect();
-                return network.parameter(spec.name, &shape);
-            }
-            let value = network.input(spec.name, &axes);
-            by.push(value);
-            value
-        })
-        .collect();
+    let inputs = values_of(&mut network, &operator, CHANNELS);
+    let by = network.inputs().to_vec();
     let o = network.operator(&operator, &inputs).unwrap();
-    let seed = network.features("seed", &axes(&operator.output().dims));
+    let seed = network.features("seed", &axes(&operator.output().dims, CHANNELS));
     let mut case = Case::new(network, [o, seed], Rows::new(7, 6));
     case.by = by;
     compare(&format!("{beside:?}"), &case);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flashcliff::ops::{self, Setting, table};
 use flashcliff::program::{Multivector, Program, Uniform};
-use flashcliff::{Dim, Dtype, Gate, GradeSet, Operator, ProductKind, ProgramOptions};
+use flashcliff::{Dtype, Gate, GradeSet, Operator, ProductKind, ProgramOptions};
 use flashcliff_network::file::{self, Conversion, Error, Stored};
 use flashcliff_network::tokens::{
     Attention, AttentionOptions, Channels, Draw, Geometry, Lanes, Linear, Step, Transformer,
@@ -246,22 +246,7 @@ fn all_nodes_come_back() {
 /// An operator on its own inputs and parameters.
 fn of_operator(operator: &Operator) -> Made {
     let mut network = Network::new();
-    let inputs = operator.inputs().iter().map(|spec| {
-        let axis = |dim: &Dim| match dim {
-            Dim::Batch => Axis::Rows,
-            Dim::Fixed(size) => Axis::Fixed(*size),
-            _ => Axis::Fixed(CHANNELS),
-        };
-        let axes: Vec<Axis> = spec.dims.iter().map(axis).collect();
-        match spec.is_parameter() {
-            true => {
-                let shape: Vec<usize> = axes.iter().map(|axis| axis.size(1)).collect();
-                network.parameter(spec.name, &shape)
-            }
-            false => network.input(spec.name, &axes),
-        }
-    });
-    let inputs: Vec<Value> = inputs.collect();
+    let inputs = networks::values_of(&mut network, operator, [CHANNELS; 2]);
     let o = network.operator(operator, &inputs).unwrap();
     Made {
         network,

@@ -53,6 +53,35 @@ pub(crate) fn head(network: &mut Network, x: Value) -> Value {
     network.operator(&linear, &[scalars, last]).unwrap()
 }
 
+/// The axes of a tensor of an operator, with so many channels and scalar channels.
+pub(crate) fn axes(dims: &[Dim], [channels, scalars]: [usize; 2]) -> Vec<Axis> {
+    let axis = |dim: &Dim| match dim {
+        Dim::Batch => Axis::Rows,
+        Dim::Fixed(size) => Axis::Fixed(*size),
+        Dim::Scalars => Axis::Fixed(scalars),
+        _ => Axis::Fixed(channels),
+    };
+    dims.iter().map(axis).collect()
+}
+
+/// Inputs and parameters of a network for those of an operator, in its order.
+pub(crate) fn values_of(
+    network: &mut Network,
+    operator: &Operator,
+    sizes: [usize; 2],
+) -> Vec<Value> {
+    let specs = operator.inputs().iter();
+    let values = specs.map(|spec| {
+        let axes = axes(&spec.dims, sizes);
+        if spec.is_parameter() {
+            let shape: Vec<usize> = axes.iter().map(|axis| axis.size(1)).collect();
+            return network.parameter(spec.name, &shape);
+        }
+        network.input(spec.name, &axes)
+    });
+    values.collect()
+}
+
 /// The shape of an input of an operator that keeps the number of channels.
 pub(crate) fn shape(operator: &Operator, input: usize) -> Vec<usize> {
     let dims = operator.inputs()[input].dims.iter();

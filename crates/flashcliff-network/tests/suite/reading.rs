@@ -1,4 +1,4 @@
-//! What is read from outside is bounded: files that never end, and relations of more rows than there is memory for.
+//! Bounds of memory: files that never end are read in part, and relations of more rows than there is memory for are errors.
 
 #![cfg(target_os = "linux")]
 

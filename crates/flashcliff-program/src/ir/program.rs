@@ -120,7 +120,7 @@ pub struct Program {
     pub saved_row_sums: usize,
 }
 
-/// What a sum over a row has outside of it.
+/// A part of a summand that is the same for the whole row, and stands outside of the sum.
 enum Outside {
     Factor(Id),
     Divisor(Id),

@@ -228,9 +228,14 @@ bool is_there(const at::Tensor& tensor) {
     return is_array(tensor) && dtype_of(tensor.scalar_type()) >= 0 && holds(tensor);
 }
 
+// Whether a tensor has a tangent of forward differentiation. The question takes a lock.
+bool has_tangent(const at::Tensor& tensor) {
+    return tensor._fw_grad(/*level=*/0).defined();
+}
+
 // Whether a tensor is such an array, and has no tangent.
 bool is_plain(const at::Tensor& tensor) {
-    return is_there(tensor) && !tensor._fw_grad(/*level=*/0).defined();
+    return is_there(tensor) && !has_tangent(tensor);
 }
 
 Place place_of(const at::Tensor& first) {

@@ -54,7 +54,7 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
         address = 0;
         return true;
     }
-    return is_exactly_tensor(object) && is_plain(tensor_of(object)) && address_of(tensor_of(object), form, address);
+    return is_exactly_tensor(object) && address_of(tensor_of(object), form, address) && !has_tangent(tensor_of(object));
 }
 
 // The address of the gradient of a tensor, if it has a form, 0 if there is none; false for all others. No object of Python is made for it.

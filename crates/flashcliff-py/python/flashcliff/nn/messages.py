@@ -7,7 +7,6 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .. import functional as F
 from .._ops import checks
@@ -34,6 +33,7 @@ from .transformer.described import (
     Networked,
     Undescribed,
     attempt_on_graph,
+    computed_again,
 )
 
 _FACTS = "channels", "hidden", "edge_scalars", "node_scalars", "aggregation", "residual", "edges_at_once", "_algebra"
@@ -190,9 +190,7 @@ class EGCL(CliffordModule, Networked):
         keeps = draws and not is_captured
         total: Tensor | None = None
         for *pair, own in zip(*(end.parts(size) for end in ends), pieces, strict=False):
-            found = checkpoint(
-                sums, mapped, *pair, own, use_reentrant=False, preserve_rng_state=keeps
-            )
+            found = computed_again(sums, mapped, *pair, own, preserve_rng_state=keeps)
             total = found if total is None else total + found
         assert total is not None
         if self.aggregation == "sum":

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from ..._ops import checks
 from .._module import check_features
 from . import path
-from .described import Calls, Description, Given, Tokens, Variant, as_now, composes, run
+from .described import Calls, Description, Given, Tokens, Variant, composes, computed_again, run
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
@@ -189,13 +188,12 @@ class Block(WithNorms):
         again = name in self.checkpoint and torch.is_grad_enabled()
         if not again or not isinstance(network, Calls):
             return function(network, x, *norm)
-        # What is kept serves one backward pass, and gradients of gradients have two.
+        # Kept values serve one backward pass, and gradients of gradients have two.
         keeps = name == "items" and not composes()
         options: dict[str, Any] = {"context_fn": _kept} if keeps else {}
         return computed_again(
-            as_now(lambda *here: function(network, here, *norm)),
+            lambda *here: function(network, here, *norm),
             *x,
-            use_reentrant=False,
             preserve_rng_state=self._draws,
             **options,
         )

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ..._ops import checks, doors
 from .._module import check_count
 from .block import Block
-from .described import Description, Given, Networked, Tokens, Variant, as_now, run_chain
+from .described import Description, Given, Networked, Tokens, Variant, computed_again, run_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
@@ -210,7 +209,7 @@ class GATransformer(Networked):
             return part(*given.here)  # type: ignore[no-any-return]
         if self.checkpoint_blocks and torch.is_grad_enabled():
             arguments = *given.here, *given.extra, given.reference
-            return checkpoint(as_now(part), *arguments, use_reentrant=False, **given.options)  # type: ignore[no-any-return]
+            return computed_again(part, *arguments, **given.options)  # type: ignore[no-any-return]
         return part(*given.here, *given.extra, given.reference, **given.options)  # type: ignore[no-any-return]
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint as computed_again
 
 from ....nn import transformer
-from ....nn.transformer.described import as_now
+from ....nn.transformer.described import computed_again
 from ..._blades_last import Pair, enter, leave
 from ..._zero_scalars import with_empty
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
@@ -127,7 +126,7 @@ class AxialGATr(nn.Module):
 
     def _run(self, block: nn.Module, *given: Tensor | None, **options: Any) -> Pair:
         if self.checkpoint_blocks and torch.is_grad_enabled():
-            return computed_again(as_now(block), *given, use_reentrant=False, **options)
+            return computed_again(block, *given, **options)
         return block(*given, **options)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ...._ops import checks
 from ....nn import transformer
-from ....nn.transformer.described import Description, Tokens, Variant, as_now
+from ....nn.transformer.described import Description, Tokens, Variant, computed_again
 from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
@@ -92,7 +91,7 @@ class Conditional(nn.Module):
         for block in self.blocks:
             arguments = (here[0], other, here[1], condition_scalars, None, of_self, of_cross)
             if self.checkpoint_blocks and torch.is_grad_enabled():
-                here = checkpoint(as_now(block), *arguments, use_reentrant=False)
+                here = computed_again(block, *arguments)
             else:
                 here = block(*arguments)
         out, out_s = leave(self.linear_out(*here))

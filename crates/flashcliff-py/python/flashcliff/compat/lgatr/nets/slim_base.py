@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ...._ops import checks, doors
 from ....nn.transformer.described import (
@@ -17,7 +16,7 @@ from ....nn.transformer.described import (
     Networked,
     Tokens,
     Variant,
-    as_now,
+    computed_again,
     run_chain,
 )
 from ....nn.transformer.geometry import check_floating
@@ -124,8 +123,8 @@ class Slim(Networked):
             tensors = here[0], other[0], here[1], other[1]  # type: ignore[assignment]
         if self.checkpoint_blocks and torch.is_grad_enabled():
             # The block is computed again outside of this context.
-            again = functools.partial(_in_context, is_naive(), as_now(call))
-            return inward(checkpoint(again, *tensors, use_reentrant=False))
+            again = functools.partial(_in_context, is_naive(), call)
+            return inward(computed_again(again, *tensors))
         return inward(call(*tensors))
 
 

@@ -32,7 +32,7 @@ from .compiled import Networked
 from .description import Description, Tokens, Variant
 from .draft import Undescribed
 from .draws import drawn
-from .function import as_now, by_layers, composes
+from .function import by_layers, composes, computed_again
 from .graphs import MessageGiven
 from .messages import MessageDescription, MessageVariant, Multivectors
 
@@ -49,10 +49,10 @@ __all__ = [
     "Tokens",
     "Undescribed",
     "Variant",
-    "as_now",
     "attempt_on_graph",
     "by_layers",
     "composes",
+    "computed_again",
     "drawn",
     "known_of",
     "run",

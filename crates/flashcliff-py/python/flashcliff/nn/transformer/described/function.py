@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from .... import _core
 from ...._ops import doors, native
@@ -32,10 +33,10 @@ __all__ = [
     "Run",
     "apart",
     "apply",
-    "as_now",
     "by_calls",
     "by_layers",
     "composes",
+    "computed_again",
     "gradients",
     "idle_of",
     "inputs_of",
@@ -83,16 +84,24 @@ def composes() -> bool:
     return _STATE.composing
 
 
-def as_now(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that takes functions for layers if one may stand for them now, also where it is made again later."""
-    if not composes():
-        return call
+def computed_again(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The result of a call that the backward pass makes again, as now: by functions if they may stand for layers, or by layers.
 
-    def again(*arguments: Any, **options: Any) -> Any:
+    Args:
+        call: the call.
+        arguments: its arguments.
+        options: options of PyTorch's ``checkpoint``, and more arguments of the call.
+    """
+    again = _composed(call) if composes() else call
+    return checkpoint(again, *arguments, use_reentrant=False, **options)
+
+
+def _composed(call: Callable[..., Any]) -> Callable[..., Any]:
+    def composed(*arguments: Any, **options: Any) -> Any:
         with by_layers():
             return call(*arguments, **options)
 
-    return again
+    return composed
 
 
 class Parameters(NamedTuple):
