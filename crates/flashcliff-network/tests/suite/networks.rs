@@ -64,7 +64,7 @@ pub(crate) fn axes(dims: &[Dim], [channels, scalars]: [usize; 2]) -> Vec<Axis> {
     dims.iter().map(axis).collect()
 }
 
-/// Inputs and parameters of a network for those of an operator, in its order.
+/// A new value of a network for each input and parameter of an operator, in its order.
 pub(crate) fn values_of(
     network: &mut Network,
     operator: &Operator,

@@ -19,8 +19,8 @@ impl Carried {
         Self::Blades(algebra.blades_in(grades))
     }
 
-    /// The kind of a tensor by the labels of its components: multivectors if they name all blades of some grades, in order. Labels that count from 0 are of
-    /// numbers, though the scalar blade is named `1`, too.
+    /// The kind of a tensor by the labels of its components: multivectors if they name all blades of some grades, in order. Labels
+    /// that count from 0 are labels of numbers, though the scalar blade is named `1`, too.
     fn of_labels(algebra: &Algebra, tensor: &LaneTensor) -> Result<Self, String> {
         let mut counted = tensor.components.iter().enumerate();
         if counted.all(|(at, label)| *label == at.to_string()) {
