@@ -53,7 +53,7 @@ typedef struct fc_call {
   fc_strides output_strides[FC_MAX_TENSORS];
   /* The lane tensors with elements of the arithmetic type (f32 or f64) in place of lane_dtype, a set of bits: bit i is input i, bit
    * FC_FIRST_OUTPUT + i output i. Those of the kernel; none of kernels that do not walk. */
-  uint32_t wide;
+  uint64_t wide;
 } fc_call;
 
 /* How a call would be run; for tests, benchmarks and tuning. */
@@ -81,7 +81,7 @@ typedef struct fc_image {
   int32_t pointwise;  /* lanes depend on neither each other nor their channel */
   int32_t walks;      /* rows may have scalar channels, and tensors strides; there is one variant, for shape.lanes channels a thread */
   int32_t tiles[2];   /* then the most tiles of channels and of scalar channels of a row; 0: any number */
-  uint32_t wide;      /* and the lane tensors of the arithmetic type, as in fc_call */
+  uint64_t wide;      /* and the lane tensors of the arithmetic type, as in fc_call */
   int32_t is_f64;
 } fc_image;
 

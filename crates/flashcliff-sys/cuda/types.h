@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most lane tensors that a program reads or writes, and the most parameters and sums over the batch: those of third derivatives. */
-#define FC_MAX_TENSORS 12
+/* The most lane tensors that a program reads or writes, and the most parameters and sums over the batch: third derivatives of
+ * operators, and of the steps of transformers, have room. */
+#define FC_MAX_TENSORS 24
 #define FC_MAX_PARAMS 8
 
 /* The bit of the first output in a set of lane tensors, of which bit i stands for input i. */
-#define FC_FIRST_OUTPUT 16
+#define FC_FIRST_OUTPUT 32
 
 /* The most lane tensors that the copy engine fetches: those of second derivatives. Programs that read more copy by their threads. */
 #define FC_MAX_MAPS 5

@@ -122,10 +122,10 @@ fn a_build_script_compiles_programs_and_the_bits_stay() -> Result<()> {
     assert_eq!(scratch.run("my-operators")?.trim_end(), said.trim_end());
 
     // As many inputs as there is room for, beside the gradient of the output; then one more.
-    assert!(scratch.build(Some(15))?.status.success());
-    let refused = scratch.build(Some(16))?;
+    assert!(scratch.build(Some(23))?.status.success());
+    let refused = scratch.build(Some(24))?;
     let errors = String::from_utf8_lossy(&refused.stderr);
-    let expected = "the program `long_sum_grad` has 17 lane inputs, and kernels have room for 16: split the program";
+    let expected = "the program `long_sum_grad` has 25 lane inputs, and kernels have room for 24: split the program";
     assert!(
         !refused.status.success() && errors.contains(expected),
         "{errors}"

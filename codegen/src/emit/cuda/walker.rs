@@ -10,7 +10,7 @@ use crate::Error;
 const KEPT_TILES: [usize; 2] = [1, 4];
 
 /// The bit of the first output in a set of lane tensors, as `fc_call` has it.
-pub const FIRST_OUTPUT: usize = 16;
+pub const FIRST_OUTPUT: usize = 32;
 
 /// The most threads that share a row.
 const THREADS: usize = 32;
@@ -36,7 +36,7 @@ pub struct Walker {
     /// The bytes of an element of lanes: 4 or 2 in `f32` arithmetic, 8 in `f64`.
     pub bytes: usize,
     /// The lane tensors whose elements have the type of the arithmetic instead: a set of bits, as kernels have it.
-    pub wide: u32,
+    pub wide: u64,
     /// Whether a row stays in registers, instead of being read again in each pass.
     pub keeps: bool,
 }
@@ -124,7 +124,7 @@ impl Walkers {
         &self,
         channels: [usize; 2],
         whole: usize,
-        (bytes, wide): (usize, u32),
+        (bytes, wide): (usize, u64),
     ) -> Walker {
         let all: &[usize] = if self.is_f64 { &[1] } else { &[1, 2, 4] };
         let walker = |lanes, keeps| Walker {
@@ -160,7 +160,7 @@ impl Walkers {
     }
 
     /// The bytes of all lane tensors of a channel, of elements of so many bytes but for tensors that are `wide`.
-    fn bytes_of_channel(&self, bytes: usize, wide: u32) -> usize {
+    fn bytes_of_channel(&self, bytes: usize, wide: u64) -> usize {
         let arithmetic = if self.is_f64 { 8 } else { 4 };
         let of = |&(bit, count): &(usize, usize)| match wide >> bit & 1 {
             0 => count * bytes,
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn threads_have_more_channels_of_16_bits() {
-        let lanes = |wide: u32| norm([3, 0, 1], false).choose([32, 0], 4, (2, wide)).lanes;
+        let lanes = |wide: u64| norm([3, 0, 1], false).choose([32, 0], 4, (2, wide)).lanes;
         // The norm has 16 components of an input and of an output.
         assert_eq!(lanes(0), 2);
         assert_eq!(lanes(1 | 1 << FIRST_OUTPUT), 1);

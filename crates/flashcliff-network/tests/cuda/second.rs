@@ -72,7 +72,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-/// Gradients of orders above the second. Kernels of attention have no norms and distances at once; its derivatives do.
+/// Gradients of orders above the second, of attention and of blocks. Kernels of attention have no norms and distances at once; its derivatives do.
 pub(crate) fn add_orders(tests: &mut Tests) {
     let normed = Geometry {
         head_norm: true,
@@ -94,6 +94,14 @@ pub(crate) fn add_orders(tests: &mut Tests) {
                 compare_order(&name, &of_order(order, made, rows), order);
             });
         }
+    }
+    // Products and joins of GATr read 21 tensors then.
+    for geometry in [Geometry::gatr().unwrap(), Geometry::lgatr_2().unwrap()] {
+        let name = format!("second::blocks::join_{}::order_3", geometry.join);
+        tests.add(name.clone(), move || {
+            let made = blocks(Block::of(geometry));
+            compare_order(&name, &of_order(3, made, Rows::new(2, 5)), 3);
+        });
     }
 }
 

@@ -15,6 +15,7 @@ mod masks;
 mod messages;
 mod networks;
 mod neurons;
+mod orders;
 mod plans;
 mod potential;
 mod products;

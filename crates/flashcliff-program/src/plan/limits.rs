@@ -24,10 +24,11 @@ pub struct Limits {
 impl Limits {
     /// The limits of kernels for CPUs: the arrays of `flashcliff::kernel::lanes`.
     pub const CPU: Self = Self {
-        tensors: 16,
+        // Third derivatives of products and joins of transformers read 21.
+        tensors: 24,
         cuts: 40,
         params: 16,
-        slots: 48,
+        slots: 64,
         // Third derivatives of norms have some 20 for each grade, and their adjoints read those that were saved.
         row_sums: 128,
     };
@@ -35,7 +36,7 @@ impl Limits {
     /// The limits of kernels for CUDA: `FC_MAX_TENSORS` and `FC_MAX_PARAMS` of `flashcliff.h`. Everything else is a
     /// register or a length in the generated code.
     pub const CUDA: Self = Self {
-        tensors: 12,
+        tensors: Self::CPU.tensors,
         cuts: usize::MAX,
         params: 8,
         slots: usize::MAX,

@@ -11,7 +11,7 @@
 namespace fc {
 
 // `Channels` and `Scalars` are the tiles of the channels and of the scalar channels.
-template <class P, class Scalar, int N, int Bytes, uint32_t Wide, int Channels, int Scalars>
+template <class P, class Scalar, int N, int Bytes, uint64_t Wide, int Channels, int Scalars>
 struct KeptRow : StridedRow<P, Scalar, N, Bytes, Wide> {
   using Row = StridedRow<P, Scalar, N, Bytes, Wide>;
   using typename Row::T;
@@ -234,7 +234,7 @@ struct KeptRow : StridedRow<P, Scalar, N, Bytes, Wide> {
   }
 };
 
-template <class P, class T, int N, int Bytes, uint32_t Wide, int Channels, int Scalars>
+template <class P, class T, int N, int Bytes, uint64_t Wide, int Channels, int Scalars>
 __global__ void __launch_bounds__(kWalkThreads) kept_kernel(const __grid_constant__ Walk a) {
   take_turn();
   KeptRow<P, T, N, Bytes, Wide, Channels, Scalars> c(a);

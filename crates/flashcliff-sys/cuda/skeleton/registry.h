@@ -30,7 +30,7 @@ struct fc_kernel {
   // Then the most tiles of the channels and of the scalar channels of a row; 0: any number.
   int tiles[2];
   // And the lane tensors with elements of the arithmetic type, as in `fc_call`.
-  uint32_t wide;
+  uint64_t wide;
 };
 
 namespace fc {

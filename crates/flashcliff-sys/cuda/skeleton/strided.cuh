@@ -14,7 +14,7 @@ extern __shared__ __align__(16) unsigned char partial_sums[];
 
 // Bytes is the size of an element of lanes. Wide has a bit for each tensor with elements of the arithmetic's type instead, as `fc_call`
 // has them.
-template <class P, class Scalar, int N, int Bytes, uint32_t Wide>
+template <class P, class Scalar, int N, int Bytes, uint64_t Wide>
 struct StridedRow {
   using T = Scalar;
   using V = Lanes<T, N>;

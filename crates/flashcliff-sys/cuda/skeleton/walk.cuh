@@ -11,7 +11,7 @@
 
 namespace fc {
 
-template <class P, class Scalar, int N, int Bytes, uint32_t Wide>
+template <class P, class Scalar, int N, int Bytes, uint64_t Wide>
 struct WalkContext : StridedRow<P, Scalar, N, Bytes, Wide> {
   using Row = StridedRow<P, Scalar, N, Bytes, Wide>;
   using typename Row::T;
@@ -136,7 +136,7 @@ struct WalkContext : StridedRow<P, Scalar, N, Bytes, Wide> {
   }
 };
 
-template <class P, class T, int N, int Bytes, uint32_t Wide>
+template <class P, class T, int N, int Bytes, uint64_t Wide>
 __global__ void __launch_bounds__(kWalkThreads) walk_kernel(const __grid_constant__ Walk a) {
   take_turn();
   WalkContext<P, T, N, Bytes, Wide> c(a);

@@ -294,8 +294,8 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
             let x = p.graph.lane(0, 0);
             p.outputs[0].values[0] = p.graph.call(Function::Gate { order: 1 }, x);
         }),
-        ("lane inputs, and kernels have room for 16: split", |p| {
-            for index in 0..17 {
+        ("lane inputs, and kernels have room for 24: split", |p| {
+            for index in 0..25 {
                 p.input(&format!("x{index}"), vec!["1".to_owned()]);
             }
         }),

@@ -274,7 +274,7 @@ impl Lanes {
     /// A call on tensors with strides, without addresses.
     fn strided_call(&self, dims: &Dims, (dtypes, wide): (Dtypes, WideTensors)) -> sys::fc_call {
         let source = self.program.source();
-        let is_in = |set: u32, at: usize| set >> at & 1;
+        let is_in = |set: u32, at: usize| u64::from(set >> at & 1);
         let inputs = source.arguments.iter().enumerate().map(|(at, place)| {
             let bit = match *place {
                 Argument::Input(own) => own,
