@@ -29,7 +29,7 @@ TENSOR = ": expected a torch.Tensor, got "
 ROWS = [
     refused("species as a list", structures(species=[0, 1, 0]), TypeError, "species" + TENSOR + "list"),
     refused("species as an array", structures(species=np.array([0, 1, 0])), TypeError, "species" + TENSOR + "ndarray"),
-    refused("no species", structures(species=None), TypeError, "species" + TENSOR + "NoneType"),
+    refused("no species", structures(species=None), TypeError, "species" + TENSOR + "None"),
     refused("booleans as species", structures(species=torch.tensor([True, False, True])), TypeError, "species: expected integers, got torch.bool"),
     refused("shifts as a list", structures(shifts=[[0, 0, 0]] * 2), TypeError, "shifts" + TENSOR + "list"),
     refused("shifts as an array", structures(shifts=np.zeros((2, 3))), TypeError, "shifts" + TENSOR + "ndarray"),
@@ -50,7 +50,7 @@ ROWS = [
     refused("structures of integers", partial(ONE.to, "cpu", torch.int64), TypeError, "dtype: expected torch.float32 or torch.float64"),
     refused("other positions of another type", partial(ONE.replaced, positions=POSITIONS.double()), TypeError, "positions: expected torch.float32, as the structures are, got torch.float64"),
     refused("other positions as a list", partial(ONE.replaced, positions=POSITIONS.tolist()), TypeError, "positions" + TENSOR + "list"),
-    refused("a strain as a number", partial(ONE.replaced, strain=0.0), TypeError, "strain" + TENSOR + "float"),
+    refused("a strain as a number", partial(ONE.replaced, strain=0.0), TypeError, "strain" + TENSOR + "0.0"),
     # Neighbours
     refused("a cell of neighbours as an array", near(cell=np.eye(3)), TypeError, "cell" + TENSOR + "ndarray"),
     refused("nothing as pbc", near(cell=torch.eye(3), pbc=None), TypeError, "pbc: expected one boolean or three, got None"),

@@ -57,11 +57,11 @@ ROWS = [
     refused("the product of nothing", lambda: ALGEBRA.reduce_geometric_product([]), ValueError, "inputs: expected at least one multivector"),
     refused("tables of another metric", load(**{"algebra.metric": torch.tensor([1.0, 1.0, -1.0])}), RuntimeError, r"algebra.metric: expected that of CliffordAlgebra\(\(1.0, 1.0, 1.0\)\)"),
     refused("tables of another size", load(**{"algebra.cayley": torch.zeros(4, 4, 4)}), RuntimeError, "size mismatch for algebra.cayley"),
-    refused("a product of nested multivectors", lambda: ALGEBRA.geometric_product(torch.nested.nested_tensor([mv()]), mv()), TypeError, "a: expected a dense torch.Tensor"),
+    refused("a product of nested multivectors", lambda: ALGEBRA.geometric_product(torch.nested.nested_tensor([mv()]), mv()), UnsupportedError, "a: expected a dense tensor, got nested; pad it"),
     refused("a product in another order of too few blades", lambda: REORDERED.geometric_product(mv(7), mv()), ValueError, r"a: expected \[..., 8\], got \[2, 4, 7\]"),
     refused("an operator in another order", lambda: F.reverse(torch.ones(8, 2, 4), REORDERED), ValueError, "algebra: expected vectors in the order null, positive, negative"),
     refused("a module in another order", lambda: nn.MVLinear(REORDERED, 2, 3), ValueError, "algebra: expected vectors in the order null, positive, negative"),
-    refused("a product of arrays", lambda: ALGEBRA.geometric_product(mv().numpy(), mv()), TypeError, "a: expected a dense torch.Tensor, got ndarray"),
+    refused("a product of arrays", lambda: ALGEBRA.geometric_product(mv().numpy(), mv()), TypeError, "a: expected a torch.Tensor, got ndarray; call `torch.from_dlpack\\(a\\)`"),
     # Layers and state dicts
     refused("a layer with a number as subspaces", lambda: cgenn.MVLinear(ALGEBRA, 2, 3, 1), TypeError, "subspaces: expected True or False, got 1"),
     refused("a layer with a string as exclude_dual", lambda: cgenn.MVSiLU(ALGEBRA, 2, "mag2", "no"), TypeError, "exclude_dual: expected True or False"),

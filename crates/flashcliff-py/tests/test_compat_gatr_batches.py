@@ -177,7 +177,7 @@ ERRORS = {
     "multivectors: expected [..., 2, 16], got [2, 5, 3, 16]": lambda: network()(
         torch.zeros(2, 5, 3, 16), S
     ),
-    "multivectors: expected a tensor": lambda: network()(None, S),
+    "multivectors: expected a torch.Tensor": lambda: network()(None, S),
     "multivectors: expected [*batch, items, channels, 16], got [2, 16]": lambda: network()(
         torch.zeros(2, 16)
     ),
@@ -219,7 +219,7 @@ ERRORS = {
     "unexpected keyword argument 'heads'": lambda: network(attention={"heads": 8}),
     "unexpected keyword argument 'norm'": lambda: network(norm=True),
     "hidden_channels: expected an even number, got 3": lambda: gatr.GeometricBilinear(2, 3),
-    "reference_mv: expected a tensor, got None": lambda: gatr.GATrBlock(2, 3, {}, {})(MV, S),
+    "reference_mv: expected a torch.Tensor, got None": lambda: gatr.GATrBlock(2, 3, {}, {})(MV, S),
     "additional_qk_s_channels: expected 0 without": lambda: gatr.GATrBlock(
         2, None, {"additional_qk_s_channels": 1}, {}
     ),

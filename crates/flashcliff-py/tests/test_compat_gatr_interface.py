@@ -169,7 +169,7 @@ def test_errors():
         with pytest.raises(ValueError) as caught:
             call()
         assert message in str(caught.value)
-    with pytest.raises(TypeError, match="coordinates: expected a tensor"):
+    with pytest.raises(TypeError, match="coordinates: expected a torch.Tensor"):
         io.embed_point([1.0, 2.0, 3.0])
 
 

@@ -182,7 +182,7 @@ def test_wrong_arguments():
         ValueError, match=r"multivectors: expected \[..., 2, 16\], got \[2, 5, 16, 2\]"
     ):
         net(mv.transpose(-1, -2), s)
-    with pytest.raises(TypeError, match="multivectors: expected a tensor"):
+    with pytest.raises(TypeError, match="multivectors: expected a torch.Tensor"):
         net(mv.tolist(), s)
     with pytest.raises(ValueError, match=r"scalars: expected \[2, 5, 3\], got None"):
         net(mv)

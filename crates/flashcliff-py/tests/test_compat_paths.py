@@ -172,7 +172,7 @@ def test_gates_and_dropout_need_no_channels():
     for functions in (gatr.primitives, v1.primitives):
         y, gates = random(2, 3, 4), random(2, 3, 4, seed=1)
         close(functions.gated_sigmoid(y, gates), gates.sigmoid() * y)
-        with pytest.raises(TypeError, match="x: expected a tensor, got 1"):
+        with pytest.raises(TypeError, match="x: expected a torch.Tensor, got 1"):
             functions.gated_relu(1, gates)
 
 

@@ -113,7 +113,7 @@ def test_wrong_shapes():
         of_gatr.geometric_product(X, torch.zeros(3, 8))
     with pytest.raises(ValueError, match=r"coeffs: expected \[outputs, 4, 9\]"):
         of_gatr.equi_linear(X, torch.zeros(5, 4, 10))
-    with pytest.raises(TypeError, match="x: expected a tensor"):
+    with pytest.raises(TypeError, match="x: expected a torch.Tensor"):
         of_gatr.reverse("x")
 
 

@@ -256,7 +256,7 @@ def misuse():
             lambda: linear(torch.zeros(5, 2, 16), torch.zeros(5, 3)),
             r"expected \[16, \*batch, 2\], got",
         ),
-        "no tensor": (lambda: linear([1.0]), "multivectors: expected a tensor"),
+        "no tensor": (lambda: linear([1.0]), "multivectors: expected a torch.Tensor"),
         "scalars missing": (
             lambda: linear(torch.zeros(16, 5, 2)),
             r"scalars: expected \[5, 3\], got None",

@@ -837,7 +837,7 @@ def test_other_blades_are_errors(subject, at, compiles):
 @pytest.mark.parametrize(
     ("subject", "given", "error", "says"),
     [
-        ("Block", {0: None}, TypeError, "multivectors: expected a tensor, got None"),
+        ("Block", {0: None}, TypeError, "multivectors: expected a torch.Tensor, got None"),
         ("Block", {0: random(16, 2, 3, 8)}, ValueError, r"multivectors: expected \[16, \*batch, 4\]"),
         ("Block", {1: random(2, 3, 9)}, ValueError, r"scalars: expected \[\*batch, 8\], got \[2, 3, 9\]"),
         ("GeometricBilinear", {"reference": random(3, 1, 1)}, ValueError, r"reference: .* \[2, 3\], .* got \[3, 1, 1\]"),

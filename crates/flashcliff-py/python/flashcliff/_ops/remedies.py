@@ -13,6 +13,8 @@ from .. import _core
 
 _NAMED = re.compile("tensor `([a-z_]+)`")
 _ENDS = "; "
+_SHOWN = 80
+"""The characters of a value that a message has."""
 
 
 def of_tensor(error: Exception, operator: _core.Operator, tensors: Sequence[Tensor]) -> Exception:
@@ -57,10 +59,32 @@ def _of_shape(name: str, axes: Sequence[int | str], tensor: Tensor, first: Tenso
     return None
 
 
+def check_tensor(name: str, value: Any) -> None:
+    """Checks that an argument is a tensor."""
+    if isinstance(value, Tensor):
+        return
+    # Numbers and words are short. Other values may print as all that they hold.
+    is_short = value is None or isinstance(value, (bool, int, float, complex, str))
+    got = repr(value)[:_SHOWN] if is_short else type(value).__name__
+    raise TypeError(f"{name}: expected a torch.Tensor, got {got}{of_value(name.split(': ')[-1], value)}")
+
+
+def check_dense(name: str, value: Any) -> None:
+    """Checks that an argument is a tensor that is an array of numbers."""
+    check_tensor(name, value)
+    if value.is_nested or value.layout is not torch.strided:
+        raise _core.UnsupportedError(
+            f"{name}: expected a dense tensor, got {'nested' if value.is_nested else value.layout}; "
+            "pad it, or call `to_dense()` first"
+        )
+
+
 def of_value(name: str, value: Any) -> str:
     """The remedy for a value that is not a tensor, to be added to a message."""
     if hasattr(value, "__dlpack__"):
         return f"{_ENDS}call `torch.from_dlpack({name})`, or a function of flashcliff.arrays"
     if isinstance(value, (list, tuple)):
+        if any(isinstance(part, Tensor) for part in value):
+            return f"{_ENDS}pass one of its tensors, or call `torch.stack({name})`"
         return f"{_ENDS}call `torch.tensor({name})`"
     return ""

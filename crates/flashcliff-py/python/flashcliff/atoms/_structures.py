@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .._ops import checks
+from .._ops.remedies import check_tensor
 from ..graphs import Graph, Relation, difference, gather
 from ._neighbours import neighbours
 
@@ -77,11 +78,11 @@ class Structures:
         count: int | None = None,
     ) -> None:
         _check_positions(positions)
-        _check_tensor("edge_index", edge_index)
+        check_tensor("edge_index", edge_index)
         _check_integers("species", species)
         for name, given in (("cell", cell), ("batch", batch), ("shifts", shifts)):
             if given is not None:
-                _check_tensor(name, given)
+                check_tensor(name, given)
         if batch is not None:
             _check_integers("batch", batch)
         if cell is not None and tuple(cell.shape[1:]) != (3, 3):
@@ -238,7 +239,7 @@ class Structures:
         """The same atoms with the same edges at other positions, or with a strain."""
         other = copy.copy(self)
         if positions is not None:
-            _check_tensor("positions", positions)
+            check_tensor("positions", positions)
             if positions.dtype != self.positions.dtype:
                 raise TypeError(
                     f"positions: expected {self.positions.dtype}, as the structures are, got {positions.dtype}; call "
@@ -293,13 +294,8 @@ def _check_positions(positions: Any) -> None:
         raise ValueError(f"positions: expected [atoms, 3], got {list(positions.shape)}")
 
 
-def _check_tensor(name: str, given: Any) -> None:
-    if not isinstance(given, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(given).__name__}")
-
-
 def _check_integers(name: str, given: Any) -> None:
-    _check_tensor(name, given)
+    check_tensor(name, given)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise TypeError(f"{name}: expected integers, got {given.dtype}")
 
@@ -320,7 +316,7 @@ def _check_alike(parts: Sequence[Structures]) -> None:
 
 
 def _check_shape(name: str, tensor: Any, *shape: int) -> None:
-    _check_tensor(name, tensor)
+    check_tensor(name, tensor)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
 

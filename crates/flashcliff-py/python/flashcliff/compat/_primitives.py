@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import functional
+from .._ops import remedies
 from ..nn import transformer
 from ..nn.transformer.contract import mapped
 from ..nn.transformer.geometry import check_types, constant
@@ -30,8 +31,7 @@ GRADES = (0,) + 4 * (1,) + 6 * (2,) + 4 * (3,) + (4,)
 
 def tensor(name: str, x: Tensor) -> Tensor:
     """A tensor."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    remedies.check_tensor(name, x)
     return x
 
 
@@ -54,8 +54,7 @@ def product(x: Tensor, y: Tensor, geometry: transformer.Geometry, kind: str) -> 
 def linear(x: Tensor, coeffs: Tensor, geometry: transformer.Geometry) -> Tensor:
     """The equivariant linear map of multivectors ``[..., in, 16]`` with coefficients ``[out, in, maps]``."""
     checked("x", x)
-    if not isinstance(coeffs, Tensor):
-        raise TypeError(f"coeffs: expected a tensor, got {coeffs!r}")
+    tensor("coeffs", coeffs)
     wanted = [x.shape[-2] if x.dim() > 1 else 1, geometry.plan.count]
     if coeffs.dim() != 3 or list(coeffs.shape[1:]) != wanted or x.dim() < 2:
         raise ValueError(

@@ -9,6 +9,7 @@ import torch
 
 from .._ops import checks
 from .._ops.checks import count as check_count
+from .._ops.remedies import check_tensor
 from ..algebra import Algebra, AlgebraLike, as_algebra
 
 __all__ = [
@@ -66,16 +67,12 @@ def check_features(name: str, value: Any) -> int:
 def check_shape(name: str, x: torch.Tensor | None, shape: tuple[int, ...]) -> None:
     """Raises unless a tensor has a shape; one without channels is missing."""
     expected = shape if shape[-1] else None
+    if x is not None:
+        check_tensor(name, x)
     got = None if x is None else tuple(x.shape)
     if got != expected:
         wanted = None if expected is None else list(expected)
         raise ValueError(f"{name}: expected {wanted}, got {None if got is None else list(got)}")
-
-
-def check_tensor(name: str, x: Any) -> None:
-    """Raises unless an argument of a call is a tensor."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._ops import checks
+from .._ops import checks, remedies
 from ..algebra import Algebra, as_algebra
 from ._module import AlgebraLike, CliffordModule, check_features, check_tensor
 from .transformer import path
@@ -151,7 +151,7 @@ class PointEmbedding(CliffordModule):
 def _vectors(points: Tensor, algebra: Algebra) -> Tensor:
     """Points ``[*batch, points, dim]`` as ``[dim, *batch, points]``."""
     dim = algebra.dim
-    check_tensor("points", points)
+    remedies.check_dense("points", points)
     if points.dim() < 2 or points.size(-1) != dim:
         raise ValueError(f"points: expected [..., points, {dim}], got {list(points.shape)}")
     return points.movedim(-1, 0)

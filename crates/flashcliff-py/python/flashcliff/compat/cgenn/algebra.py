@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from ... import _core
 from ... import functional as F
-from ..._ops import checks
+from ..._ops import checks, remedies
 from ..._ops.kept import beside, for_later_calls
 from ..._order import Order, blades_of, order_of
 from ...algebra import Algebra
@@ -204,12 +204,14 @@ class CliffordAlgebra(torch.nn.Module):
 
     def zeta(self, mv: Tensor) -> Tensor:
         """The scalar part, ``[..., 1]``."""
+        remedies.check_dense("mv", mv)
         return mv[..., :1]
 
     # Blades
 
     def embed(self, tensor: Tensor, tensor_index: Blades) -> Tensor:
         """Multivectors ``[..., blades]`` with the last axis at some blades, zero elsewhere."""
+        remedies.check_dense("tensor", tensor)
         mv = tensor.new_zeros(*tensor.shape[:-1], self.n_blades)
         try:
             mv[..., tensor_index] = tensor
@@ -231,10 +233,12 @@ class CliffordAlgebra(torch.nn.Module):
 
     def get(self, mv: Tensor, blade_index: Iterable[int]) -> Tensor:
         """Some blades, ``[..., len(blade_index)]``."""
+        remedies.check_dense("mv", mv)
         return mv[..., tuple(blade_index)]
 
     def get_grade(self, mv: Tensor, grade: int) -> Tensor:
         """The blades of one grade; a view."""
+        remedies.check_dense("mv", mv)
         return mv[..., self.grade_to_slice[self._grade(grade)]]
 
     # Forms and norms
@@ -286,6 +290,7 @@ class CliffordAlgebra(torch.nn.Module):
 
     def parity(self, mv: Tensor) -> Tensor:
         """Whether all multivectors of a tensor are odd; an error unless all are odd or all even."""
+        self._check("mv", mv)
         odd = torch.all(mv[..., self.even_grades] == 0)
         even = torch.all(mv[..., self.odd_grades] == 0)
         if odd == even:
@@ -393,8 +398,7 @@ class CliffordAlgebra(torch.nn.Module):
 
     def _check(self, name: str, mv: Tensor, blades: int | None = None) -> None:
         blades = self.n_blades if blades is None else blades
-        if not isinstance(mv, Tensor) or mv.is_nested or mv.layout is not torch.strided:
-            raise TypeError(f"{name}: expected a dense torch.Tensor, got {type(mv).__name__}")
+        remedies.check_dense(name, mv)
         if mv.dim() < 1 or mv.shape[-1] != blades:
             raise ValueError(f"{name}: expected [..., {blades}], got {list(mv.shape)}")
 

@@ -6,6 +6,7 @@ from typing import TypeGuard
 
 from torch import Tensor
 
+from ..._ops import remedies
 from ...algebra import Algebra
 from .algebra import CliffordAlgebra
 
@@ -22,6 +23,7 @@ def from_cgenn(x: Tensor, algebra: AlgebraLike | None = None, *, signs: bool = T
         signs: whether the blades get flashcliff's signs. Functions that multiply each blade by a number that depends
             on squares alone do not need them.
     """
+    remedies.check_dense("x", x)
     if x.dim() < 3:
         raise ValueError(f"x: expected [batch, channels, ..., blades], got {list(x.shape)}")
     ours = x.movedim(-1, 0).movedim(2, -1)
@@ -37,6 +39,7 @@ def to_cgenn(x: Tensor, algebra: AlgebraLike | None = None, *, signs: bool = Tru
             blades come in the metric's order and with its signs; the result is a view of a copy then.
         signs: whether the blades get the metric's signs, as for :func:`from_cgenn`.
     """
+    remedies.check_dense("x", x)
     if x.dim() < 3:
         raise ValueError(f"x: expected [blades, batch, ..., channels], got {list(x.shape)}")
     theirs = algebra._leave(x, signs) if reorders(algebra) else x

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ... import nn
-from ..._ops import checks
+from ..._ops import checks, remedies
 from ...graphs import Relation, difference, segment_sum
 from ...graphs._known import is_kept_for
 from ...nn.transformer import path
@@ -109,7 +109,13 @@ class EGCL(torch.nn.Module):
         node_attr: Tensor | None = None,
     ) -> Tensor:
         """The nodes after the messages along edges, ``[receivers, senders]``, with multivectors of edges and of nodes."""
-        rows, cols = edge_index
+        rows, cols = _ends(edge_index)
+        blades = self.edge_model.algebra.blade_count
+        _check("h", h, "nodes", blades)
+        if edge_attr is not None:
+            _check("edge_attr", edge_attr, len(rows), blades)
+        if node_attr is not None:
+            _check("node_attr", node_attr, len(h), blades)
         receivers, senders = (_relation(own, len(h)) for own in (rows, cols))
         messages = self._message(difference(h, receivers, senders, dim=0), edge_attr)
         sums = segment_sum(messages, receivers, reduce="mean", dim=0)
@@ -117,6 +123,30 @@ class EGCL(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, residual={self.residual}"
+
+
+def _ends(edge_index: Any) -> tuple[Tensor, Tensor]:
+    """The receivers and the senders of edges."""
+    is_pair = isinstance(edge_index, (tuple, list)) and len(edge_index) == 2
+    if not is_pair:
+        remedies.check_dense("edge_index", edge_index)
+        if edge_index.dim() != 2 or len(edge_index) != 2:
+            raise ValueError(f"edge_index: expected [2, edges], got {list(edge_index.shape)}")
+    rows, cols = edge_index
+    for own in (rows, cols):
+        remedies.check_tensor("edge_index", own)
+        if own.dim() != 1 or len(own) != len(rows):
+            shapes = [list(rows.shape), list(cols.shape)]
+            raise ValueError(f"edge_index: expected [edges] of receivers and of senders, got {shapes}")
+    return rows, cols
+
+
+def _check(name: str, x: Any, rows: int | str, blades: int) -> None:
+    """Checks that multivectors are ``[rows, channels, ..., blades]``; a word stands for any number of rows."""
+    remedies.check_dense(name, x)
+    fits = x.dim() >= 3 and x.shape[-1] == blades and (isinstance(rows, str) or len(x) == rows)
+    if not fits:
+        raise ValueError(f"{name}: expected [{rows}, channels, ..., {blades}], got {list(x.shape)}")
 
 
 _KNOWN: Any = WeakTensorKeyDictionary()

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..._ops import remedies
 from ...nn import transformer
 
 __all__ = ["component_of", "reference_component"]
@@ -42,8 +43,7 @@ def reference_component(
 
 def component_of(name: str, reference: Any, multivectors: Tensor) -> Tensor:
     """The component of a multivector ``[..., 16]``; ``multivectors`` are ``[16, *batch, items, channels]``."""
-    if not isinstance(reference, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {reference!r}")
+    remedies.check_tensor(name, reference)
     batch = (*multivectors.shape[1:-1], 1)
     shape = reference.shape
     fits = 1 <= len(shape) <= len(batch) + 1 and shape[-1] == multivectors.shape[0]

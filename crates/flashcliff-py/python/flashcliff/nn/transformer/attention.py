@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks, doors
+from ..._ops import checks, doors, remedies
 from .._module import check_features
 from . import kernel, launches, path
 from .described.description import Channels, Description, Tokens
@@ -313,6 +313,7 @@ def attend(
     is_causal = checks.flag("is_causal", is_causal)
     if mask is not None:
         _check_mask(mask, (*query.shape[:-1], key.shape[-2]))
+        mask, is_causal = _mask_of_kernels(mask, query, key, is_causal), False
     ragged = paired(cu_seqlens, cu_seqlens_key, query.shape[-2], key.shape[-2])
     if 0 in query.shape[:-1] or key.shape[-2] == 0:
         # Sums over nothing, which autograd still sees to be of queries, keys, values and numbers of a mask.
@@ -348,11 +349,26 @@ def _check_mask(mask: object, scores: Sequence[int]) -> None:
         raise TypeError(
             f"mask: expected a tensor of booleans or of floating-point numbers, got {got}"
         )
+    remedies.check_dense("mask", mask)
     pairs = zip(reversed(mask.shape), reversed(scores))
     if mask.dim() > len(scores) or any(n != 1 and m != 1 and n != m for n, m in pairs):
         raise ValueError(
             f"mask: expected a shape that broadcasts to [*batch, heads, items, items], {list(scores)}, got {list(mask.shape)}"
         )
+
+
+def _mask_of_kernels(mask: Tensor, query: Tensor, key: Tensor, is_causal: bool) -> Tensor:
+    """A mask that PyTorch's kernels take: of two axes at least, of a type that they add, and without later items, of which few kernels
+    take masks and hide later items at once."""
+    if mask.is_floating_point() and mask.dtype not in (query.dtype, torch.float32):
+        mask = mask.to(query.dtype)
+    if mask.dim() < 2:
+        mask = mask.reshape(*[1] * (2 - mask.dim()), *mask.shape)
+    if not is_causal:
+        return mask
+    items = query.shape[-2], key.shape[-2]
+    earlier = torch.ones(items, dtype=torch.bool, device=mask.device).tril()
+    return mask & earlier if mask.dtype == torch.bool else mask.where(earlier, -torch.inf)
 
 
 def _one_head(*features: Tensor) -> list[Tensor]:

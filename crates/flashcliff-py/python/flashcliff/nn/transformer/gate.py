@@ -13,7 +13,7 @@ from ..._ops import checks, doors
 from ...algebra import Algebra
 from . import path
 from .described import Description, Given, Tokens, drawn, run
-from .geometry import Geometry, GeometryLike, check_floating, geometry_of, indices
+from .geometry import Geometry, GeometryLike, check_floating, check_scalars, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
 
@@ -73,8 +73,10 @@ class ScalarGate(nn.Module):
         shapes.
         """
         check_floating("multivectors", multivectors)
+        if not multivectors.dim():
+            raise ValueError("multivectors: expected [blades, *batch, channels], got []")
         if scalars is not None:
-            check_floating("scalars", scalars)
+            check_scalars("scalars", scalars)
         given = Given((multivectors, scalars))
         # In a trace sizes are no numbers.
         traced = torch.compiler.is_compiling() or not doors.opens(multivectors)

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._ops import checks, doors
+from ..._ops import checks, doors, remedies
 from ..._ops.kept import for_later_calls
 from ...algebra import Algebra, AlgebraLike, as_algebra
-from ...errors import UnsupportedError
 from .maps import GROUPS, MapPlan, map_plan
 
 __all__ = ["Geometry", "geometry_of"]
@@ -227,18 +226,21 @@ def check_types(what: str, tensors: Sequence[Tensor | None]) -> None:
             )
 
 
-def check_floating(name: str, x: object) -> None:
+def check_floating(name: str, x: Any) -> None:
     """Checks that a value is a dense tensor of real floating-point numbers."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    remedies.check_tensor(name, x)
     if not x.is_floating_point():
         raise TypeError(
             f"{name}: expected real floating-point numbers, got {x.dtype}; convert it with `.float()` or `.to(dtype)`"
         )
-    if x.is_nested or x.layout is not torch.strided:
-        raise UnsupportedError(
-            f"{name}: expected a dense tensor, got {'nested' if x.is_nested else x.layout}; pad it, or call `to_dense()` first"
-        )
+    remedies.check_dense(name, x)
+
+
+def check_scalars(name: str, x: Any) -> None:
+    """Checks that a value is a tensor ``[*batch, scalars]``, of any number of channels."""
+    check_floating(name, x)
+    if not x.dim():
+        raise ValueError(f"{name}: expected [*batch, scalars], got []")
 
 
 def check_multivectors(name: str, x: Tensor, algebra: Algebra, channels: int) -> None:

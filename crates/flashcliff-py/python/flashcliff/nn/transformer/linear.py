@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks, doors
+from ..._ops import checks, doors, remedies
 from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import path
@@ -281,11 +281,12 @@ class EquiLinear(Networked):
         if scalars is None:
             if self.in_scalars:
                 raise ValueError(f"scalars: expected {expected}, got None")
-        elif scalars.shape[-1] == 0 and not self.in_scalars:
             return
-        elif not scalars.is_floating_point():
-            check_floating("scalars", scalars)
-        elif list(scalars.shape) != expected:
+        remedies.check_tensor("scalars", scalars)
+        if scalars.shape[-1:] == (0,) and not self.in_scalars:
+            return
+        check_floating("scalars", scalars)
+        if list(scalars.shape) != expected:
             raise ValueError(f"scalars: expected {expected}, got {list(scalars.shape)}")
 
     def extra_repr(self) -> str:

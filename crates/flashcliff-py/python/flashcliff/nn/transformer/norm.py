@@ -17,6 +17,7 @@ from .geometry import (
     Geometry,
     GeometryLike,
     check_floating,
+    check_scalars,
     constant,
     geometry_of,
     rows_by,
@@ -144,7 +145,7 @@ class EquiLayerNorm(Networked):
         """The norms, times gains, by operations that have derivatives of every order."""
         multivectors, scalars = given.here
         if scalars is not None:
-            check_floating("scalars", scalars)
+            check_scalars("scalars", scalars)
             doors.check_open("EquiLayerNorm", (scalars,), ("scalars",))
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
         self._check_gains(out, scalars)

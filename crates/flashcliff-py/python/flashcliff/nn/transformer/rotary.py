@@ -13,6 +13,7 @@ from .._module import check_features
 from . import path
 from .described.description import Description
 from .described.draft import Undescribed
+from .geometry import check_floating
 
 __all__ = ["RotaryEncoding"]
 
@@ -52,6 +53,10 @@ class RotaryEncoding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` ``[*batch, items, heads, channels]``, turned, in the same shape and type."""
+        check_floating("x", x)
+        channels = 2 * len(self._single)
+        if x.dim() < 3 or x.shape[-1] != channels:
+            raise ValueError(f"x: expected [*batch, items, heads, {channels}], got {list(x.shape)}")
         wide = torch.promote_types(x.dtype, torch.float32)
         positions = torch.arange(x.shape[-3], device=x.device, dtype=wide)
         angles = (positions[:, None] * self._frequencies(x.device, wide)).unsqueeze(1)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...._ops import remedies
 from ..utils import GATrDeprecationWarning
 
 __all__ = [
@@ -167,8 +168,7 @@ def extract_pluecker_ray(multivector: Tensor) -> Tensor:
 
 def checked(name: str, x: Tensor, size: int) -> Tensor:
     """A tensor whose last axis has a length."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    remedies.check_tensor(name, x)
     if x.dim() < 1 or x.shape[-1] != size:
         raise ValueError(f"{name}: expected [..., {size}], got {list(x.shape)}")
     return x

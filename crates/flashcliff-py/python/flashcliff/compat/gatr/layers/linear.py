@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ....nn import transformer
+from ....nn.transformer.geometry import check_scalars
 from ..._blades_last import OfBlades, OfChannels, Pair, blades_last, enter
 from ..._config import activations
 from ..._zero_scalars import LinearOfNone
@@ -68,6 +69,8 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
                 f"mv_channel_dim: expected an axis of {list(multivectors.shape)} but the last, "
                 f"got {self.mv_channel_dim}"
             )
+        if scalars is not None:
+            check_scalars("scalars", scalars)
         out = transformer.equi_layer_norm(mv, self.geometry, self.eps, dim)
         return blades_last(out), None if scalars is None else F.layer_norm(
             scalars, scalars.shape[-1:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....nn import transformer
+from ....nn.transformer.geometry import check_floating
 
 __all__ = ["ApplyRotaryPositionalEncoding"]
 
@@ -27,8 +28,9 @@ class ApplyRotaryPositionalEncoding(transformer.RotaryEncoding):
 
     def forward(self, scalars: Tensor) -> Tensor:
         """Scalars ``[..., num_channels]`` with the items at the axis ``item_dim``, turned, in the same shape."""
+        check_floating("scalars", scalars)
         axes = scalars.dim()
-        if scalars.shape[-1] != self.num_channels:
+        if not axes or scalars.shape[-1] != self.num_channels:
             raise ValueError(
                 f"scalars: expected [..., {self.num_channels}], got {list(scalars.shape)}"
             )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...._ops import checks
 from ....nn import transformer
 from ....nn.transformer.described import Description, Tokens, Variant, computed_again
+from ....nn.transformer.geometry import check_scalars
 from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
@@ -83,8 +84,10 @@ class Conditional(nn.Module):
         """Applies the network. ``name`` is what errors call the condition."""
         mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         other = enter(name, condition, self.condition_channels).contiguous()
-        if condition_scalars is not None and condition_scalars.shape[-1] == 0:
-            condition_scalars = None
+        if condition_scalars is not None:
+            check_scalars(name.replace("multivectors", "scalars"), condition_scalars)
+            if condition_scalars.shape[-1] == 0:
+                condition_scalars = None
         of_self = attention_options(options or {})
         of_cross = attention_options(cross_options or {}, cross=True)
         here: Pair = self.linear_in(mv, scalars)

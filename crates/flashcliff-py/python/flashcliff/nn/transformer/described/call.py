@@ -276,7 +276,7 @@ def _channels(what: str, pair: Maybe, batch: Sequence[int], blades: int) -> Chan
     mv, s = pair
     if mv is None:
         raise Unready(f"{what} have scalars alone")
-    if mv.shape[0] != blades:
+    if mv.shape[:1] != (blades,):
         raise Unready(f"{what} has other blades than the input")
     if mv.dim() < 3 or not mv.shape[-1] or mv.shape[1:-1] != batch:
         raise Unready(f"{what} has no axis of items, no channels, or another shape than the items")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .... import _core
-from ...._ops import doors, native
+from ...._ops import doors, native, remedies
 from ...._ops.run import takes_tf32
 from .. import path
 from ..geometry import Geometry
@@ -190,8 +190,7 @@ def _attempt(
 def _check_tensors(geometry: Geometry, given: Given) -> None:
     """Raises unless a plan can read the tensors of a call."""
     mv = given.here[0]
-    if not isinstance(mv, Tensor):
-        raise TypeError(f"multivectors: expected a tensor, got {mv!r}")
+    remedies.check_tensor("multivectors", mv)
     tensors = [t for t in given.tensors() if t is not None]
     _check_memory(tensors, given.masks())
     if mv.dim() < 3:
