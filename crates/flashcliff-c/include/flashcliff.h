@@ -73,7 +73,7 @@ const char *fc_last_error(void);
 
 /*
  * Makes an operator: of an algebra, such as "cl300" or "3,0,0", by its name, with settings such as "gate=silu norm=none left=0,2" or
- * NULL for none. Settings that are not given have their defaults. After a failure *out is NULL.
+ * NULL for none. Each setting stands there at most once; those that are not given have their defaults. After a failure *out is NULL.
  */
 int fc_operator_new(const char *algebra, const char *name, const char *settings, fc_operator **out);
 

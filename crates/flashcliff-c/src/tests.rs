@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 use super::*;
 
 const OK: c_int = 0;
+const BAD_ARGUMENT: c_int = 1;
 const INTERNAL: c_int = 3;
 
 fn made(algebra: &str, name: &str) -> *mut Operator {
@@ -56,6 +57,44 @@ fn operators_of_wrong_texts() {
                 refused(unsafe { fc_operator_new(algebra, name, settings, null_mut()) });
             }
         }
+    }
+}
+
+/// A caller who gives a setting twice, in one text or by joining two texts, has one wrong value there.
+#[test]
+fn settings_are_given_once() {
+    let once = [c"gate=silu norm=none", c"", c" eps=0.5\tgate=silu\n"];
+    let twice = [
+        (c"gate=silu norm=none gate=none", "gate"),
+        (c"eps=1e-6 eps=1e-6", "eps"),
+        (c"left=0 right=1 left=all", "left"),
+    ];
+    let new = |settings: &CStr, out: &mut *mut Operator| {
+        // SAFETY: the texts end with a zero byte, and a pointer can be written to `out`.
+        unsafe {
+            fc_operator_new(
+                c"cl300".as_ptr(),
+                c"sgp_norm".as_ptr(),
+                settings.as_ptr(),
+                out,
+            )
+        }
+    };
+    for settings in once {
+        let mut out = null_mut();
+        assert_eq!(new(settings, &mut out), OK, "{settings:?}");
+        // SAFETY: it was made just now.
+        unsafe { fc_operator_free(out) };
+    }
+    for (settings, name) in twice {
+        let mut out = null_mut();
+        assert_eq!(new(settings, &mut out), BAD_ARGUMENT, "{settings:?}");
+        assert!(out.is_null());
+        // SAFETY: the message ends with a zero byte, and lives until the next call.
+        let message = unsafe { CStr::from_ptr(fc_last_error()) };
+        let message = message.to_str().expect("text");
+        let expected = format!("sgp_norm: expected the setting `{name}` once");
+        assert!(message.starts_with(&expected), "{message}");
     }
 }
 

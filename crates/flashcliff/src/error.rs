@@ -209,6 +209,16 @@ pub enum Error {
         /// The name given.
         got: String,
     },
+    /// A setting by name that is given twice.
+    #[error("{operator}: expected the setting `{setting}` once, got `{}` and `{}`: leave one out", got[0], got[1])]
+    RepeatedSetting {
+        /// The operator.
+        operator: String,
+        /// The setting.
+        setting: String,
+        /// The first two values given.
+        got: [String; 2],
+    },
     /// A setting by name with a value of another kind.
     #[error("the setting {setting} must be {expected}, got {got}")]
     SettingKind {

@@ -46,10 +46,10 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The value of a setting. The last one counts if there are several.
+    /// The value of a setting. [`finish`](Self::finish) refuses settings that are given twice.
     fn value(&mut self, name: &'static str) -> Option<Setting<'a>> {
         self.known.push(name);
-        let found = self.settings.iter().rev().find(|(given, _)| *given == name);
+        let found = self.settings.iter().find(|(given, _)| *given == name);
         found.map(|&(_, setting)| setting)
     }
 
@@ -89,20 +89,29 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Refuses settings that the operator did not ask for.
+    /// Refuses settings that the operator did not ask for, and those that are given twice.
     pub(super) fn finish(&self, operator: &str) -> Result<(), Error> {
-        let mut names = self.settings.iter().map(|(name, _)| *name);
-        match names.find(|name| !self.known.contains(name)) {
-            None => Ok(()),
-            Some(name) => Err(Error::UnknownSetting {
-                operator: operator.to_owned(),
-                expected: match self.known.is_empty() {
-                    true => "none".to_owned(),
-                    false => format!("one of {}", self.known.join(", ")),
-                },
-                got: name.to_owned(),
-            }),
+        for (at, &(name, second)) in self.settings.iter().enumerate() {
+            if !self.known.contains(&name) {
+                return Err(Error::UnknownSetting {
+                    operator: operator.to_owned(),
+                    expected: match self.known.is_empty() {
+                        true => "none".to_owned(),
+                        false => format!("one of {}", self.known.join(", ")),
+                    },
+                    got: name.to_owned(),
+                });
+            }
+            let mut before = self.settings[..at].iter();
+            if let Some(&(_, first)) = before.find(|(given, _)| *given == name) {
+                return Err(Error::RepeatedSetting {
+                    operator: operator.to_owned(),
+                    setting: name.to_owned(),
+                    got: [first.describe(), second.describe()],
+                });
+            }
         }
+        Ok(())
     }
 }
 

@@ -63,7 +63,8 @@ pub mod table {
 ///
 /// # Errors
 /// [`Error::UnknownOption`] for names of operators and values that do not exist, [`Error::UnknownSetting`] for names of
-/// settings, [`Error::SettingKind`] for values of another kind; the errors of the operator's function.
+/// settings, [`Error::RepeatedSetting`] for a setting that is given twice, [`Error::SettingKind`] for values of another kind; the errors
+/// of the operator's function.
 pub fn by_name(
     algebra: Algebra,
     name: &str,

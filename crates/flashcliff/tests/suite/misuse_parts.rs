@@ -165,6 +165,8 @@ pub(crate) const TABLE: &[Row] = &[
     // Operators by name.
     row!("an operator by a wrong name", "UnknownOption", ["operator", "sgp_norm", "unknown operator `linear`", "expected one of"], named("linear", &[])),
     row!("a setting of another operator", "UnknownSetting", ["reverse", "gate"], named("reverse", &[("gate", Setting::Name("silu"))])),
+    row!("a setting twice", "RepeatedSetting", ["sgp_norm", "`gate` once", "`silu`", "`none`"], named("sgp_norm", &[("gate", Setting::Name("silu")), ("eps", Setting::Number(0.5)), ("gate", Setting::Name("none"))])),
+    row!("a setting twice with one value", "RepeatedSetting", ["product", "`left` once", "all grades"], named("product", &[("left", Setting::Grades(None)), ("left", Setting::Grades(None))])),
     row!("a number for a name", "SettingKind", ["gate", "must be a name", "1"], named("sgp_norm", &[("gate", Setting::Number(1.0))])),
     row!("a name for a number", "SettingKind", ["eps", "must be a number", "small"], named("sgp_norm", &[("eps", Setting::Name("small"))])),
     row!("a number for a choice of two", "SettingKind", ["normalize", "must be true or false", "1"], named("steerable_product", &[("normalize", Setting::Number(1.0))])),
