@@ -21,6 +21,7 @@ use super::program::{Argument, Program, Returned};
 pub fn differentiate(program: &Program) -> Program {
     let mut adjoint = Adjoint {
         widths: program.widths(),
+        gates: gates(program),
         gradients: vec![[None; 2]; program.graph.len()],
         log_gradients: vec![[None; 2]; program.graph.len()],
         cut_gradients: vec![None; program.cuts.len()],
@@ -50,6 +51,8 @@ const MOST_FACTORS: usize = 64;
 struct Adjoint {
     // The lanes of each node of the original program.
     widths: Vec<Option<Width>>,
+    // Whether each node of the original program is a gate.
+    gates: Vec<bool>,
     // The gradient of each node, by node of the original program, and by the lanes that it comes from. The gradient of a value that all
     // lanes share is the sum over them; it is taken where the value was a sum itself.
     gradients: Vec<[Option<Id>; 2]>,
@@ -165,7 +168,7 @@ impl Adjoint {
             }
             Node::Damp(a, b) => {
                 // A closed gate lets no gradient through either.
-                let to_a = match is_gate(program, b) {
+                let to_a = match self.gates[b.index()] {
                     true => self.graph().damp(b, gradient),
                     false => self.graph().mul(gradient, b),
                 };
@@ -383,13 +386,17 @@ fn denominator(g: &Graph, id: Id) -> Option<Id> {
     }
 }
 
-/// Whether a value is a gate, computed here or kept in a cut.
-fn is_gate(program: &Program, id: Id) -> bool {
-    match program.graph.node(id) {
-        Node::Call(Function::Gate { .. }, _) => true,
-        Node::Cut { cut, component } => is_gate(program, program.cuts[cut][component]),
-        _ => false,
+/// Whether each value is a gate, computed where it stands or kept in a cut. Cuts come after what they keep.
+fn gates(program: &Program) -> Vec<bool> {
+    let mut gates = Vec::with_capacity(program.graph.len());
+    for id in program.graph.ids() {
+        gates.push(match program.graph.node(id) {
+            Node::Call(Function::Gate { .. }, _) => true,
+            Node::Cut { cut, component } => gates[program.cuts[cut][component].index()],
+            _ => false,
+        });
     }
+    gates
 }
 
 /// The derivative of `value = function(a)` with respect to `a`.

@@ -298,15 +298,17 @@ impl Copy<'_> {
 
     /// A component of a cut; its value where all lanes share it.
     fn cut(&mut self, cut: usize, component: usize) -> Id {
-        let values: Vec<Id> = self.from.cuts[cut].iter().map(|&id| self.of(id)).collect();
-        let value = values[component];
+        let values = &self.from.cuts[cut];
+        let value = self.of(values[component]);
         if !self.to.graph.varies(value) {
             return value;
         }
-        let number = *self.cuts[cut].get_or_insert_with(|| {
+        let number = self.cuts[cut].unwrap_or_else(|| {
+            let values = values.iter().map(|&id| self.of(id)).collect();
             self.to.cuts.push(values);
             self.to.cuts.len() - 1
         });
+        self.cuts[cut] = Some(number);
         self.to.graph.intern(Node::Cut {
             cut: number,
             component,

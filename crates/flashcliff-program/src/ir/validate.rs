@@ -121,9 +121,14 @@ impl Program {
                 last = None;
                 continue;
             };
-            let values = self.cuts.get(cut).into_iter().flatten();
+            let mut values = self.cuts.get(cut).into_iter().flatten();
             let is_first = is_made.get(cut).is_none_or(|is_made| !is_made);
-            if values.copied().any(|value| value >= id) || !is_first && last != Some(cut) {
+            // What comes before the first component comes before all others.
+            let is_there = match is_first {
+                true => values.all(|&value| value < id),
+                false => last == Some(cut),
+            };
+            if !is_there {
                 return Err(format!(
                     "expected the components of a cut one after another, after all values of the cut, as `Program::cut` makes them, got {node:?} \
                      elsewhere"

@@ -10,11 +10,11 @@ use crate::ir::{Function, Graph, Id, Node, Program};
 /// The program with cuts for the gates and slopes that several of its stages compute.
 pub(super) fn called_once(program: &Program) -> Program {
     let levels = levels(program);
-    let stages = computed(program, &levels);
-    let is_shared = |id: &Id| {
-        let stages = stages.iter().filter(|computed| computed.contains(id));
-        is_gate(program, *id) && stages.count() > 1
-    };
+    let mut stages = vec![0; program.graph.len()];
+    for id in computed(program, &levels).into_iter().flatten() {
+        stages[id.index()] += 1;
+    }
+    let is_shared = |id: &Id| stages[id.index()] > 1 && is_gate(program, *id);
     let shared: Vec<Id> = program.graph.ids().filter(is_shared).collect();
     match shared.is_empty() {
         true => program.clone(),
@@ -27,7 +27,7 @@ fn is_gate(program: &Program, id: Id) -> bool {
     is_call && program.graph.varies(id)
 }
 
-/// The program in which later stages read some values from cuts. The stages of the level at which these are computed have them.
+/// The program in which later stages read some values, in increasing order, from cuts. The stages of the level at which these are computed have them.
 fn with_cuts(program: &Program, levels: &[usize], shared: &[Id]) -> Program {
     let mut copy = Program {
         graph: Graph::default(),
@@ -44,7 +44,7 @@ fn with_cuts(program: &Program, levels: &[usize], shared: &[Id]) -> Program {
             .graph
             .intern(node.with_operands(|operand| here[operand.index()]));
         here.push(computed);
-        later.push(match shared.contains(&id) {
+        later.push(match shared.binary_search(&id).is_ok() {
             true => {
                 let cut = home(program, cuts.len(), id);
                 cuts.resize(cuts.len().max(cut + 1), 0);

@@ -12,6 +12,7 @@ mod calls;
 mod dedup;
 mod levels;
 mod limits;
+mod needed;
 mod packing;
 mod refusal;
 mod stage;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::needed::Needed;
 use crate::ir::{Graph, Id, Node, Program, Width};
 
 /// The tensor that a lane slot of a stage reads.
@@ -147,12 +148,15 @@ pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
     let is_reduction = |group: &&Group| matches!(group.target, GroupTarget::RowSums(_));
     let reducing = groups.iter().filter(is_reduction).map(|group| group.level);
     let reducing: BTreeSet<usize> = reducing.collect();
+    let reducing: Vec<usize> = reducing.into_iter().collect();
+    let mut needed = Needed::of(&program.graph);
+    let stages = in_order(&mut needed, program, &groups);
     let build = |members: &Vec<&Group>| {
         let level = members.first().map_or(0, |group| group.level);
-        let reductions = reducing.range(..level).count();
-        Builder::new(program).build(members, reductions)
+        let reductions = reducing.partition_point(|&reducing| reducing < level);
+        Builder::new(program).build(&mut needed, members, reductions)
     };
-    let stages = in_order(program, &groups).iter().map(build).collect();
+    let stages = stages.iter().map(build).collect();
     let stored = |cut: usize| live.cuts.contains(&cut);
     Plan {
         stages,
@@ -173,25 +177,29 @@ pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
 }
 
 /// The groups of each stage, in order.
-fn in_order<'a>(program: &Program, groups: &'a [Group]) -> Vec<Vec<&'a Group>> {
-    let last = groups.iter().map(|g| g.level).max().unwrap_or(0);
-    let at = |level| -> Vec<&Group> { groups.iter().filter(|g| g.level == level).collect() };
-    (0..=last)
-        .flat_map(|level| merge_sharing(program, &at(level)))
-        .collect()
+fn in_order<'a>(
+    needed: &mut Needed<'_>,
+    program: &Program,
+    groups: &'a [Group],
+) -> Vec<Vec<&'a Group>> {
+    let mut levels: BTreeMap<usize, Vec<&Group>> = BTreeMap::new();
+    for group in groups {
+        levels.entry(group.level).or_default().push(group);
+    }
+    let merged = |groups: &Vec<&'a Group>| merge_sharing(needed, program, groups);
+    levels.values().flat_map(merged).collect()
 }
 
 /// The values that each stage of a program computes.
-pub(super) fn computed(program: &Program, levels: &[usize]) -> Vec<BTreeSet<Id>> {
+pub(super) fn computed(program: &Program, levels: &[usize]) -> Vec<Vec<Id>> {
     let groups = groups(program, levels, &Live::of(program));
+    let mut needed = Needed::of(&program.graph);
+    let stages = in_order(&mut needed, program, &groups);
     let values = |members: Vec<&Group>| {
-        let roots: Vec<Id> = members
-            .iter()
-            .flat_map(|group| group.values.clone())
-            .collect();
-        program.graph.reachable(roots).into_iter().collect()
+        let roots = members.iter().flat_map(|group| &group.values);
+        needed.by(roots.copied())
     };
-    in_order(program, &groups).into_iter().map(values).collect()
+    stages.into_iter().map(values).collect()
 }
 
 /// The cuts and row sums that some output needs.
@@ -294,31 +302,53 @@ fn width_of(widths: &[Option<Width>], values: &[Id]) -> Width {
 }
 
 /// Joins the groups that share a computed value. The other groups become separate stages.
-fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Group>> {
-    let computed = |group: &Group| -> BTreeSet<Id> {
-        let nodes = program.graph.reachable(group.values.iter().copied());
-        let varying = nodes
-            .into_iter()
-            .filter(|&id| program.graph.varies(id) && !program.graph.node(id).is_leaf());
-        varying.collect()
-    };
-    let mut merged: Vec<(Vec<&Group>, BTreeSet<Id>)> = Vec::new();
-    for &group in groups {
-        let mut members = vec![group];
-        let mut nodes = computed(group);
-        let mut rest = Vec::new();
-        for (others, theirs) in merged {
-            if nodes.is_disjoint(&theirs) {
-                rest.push((others, theirs));
-            } else {
-                members.splice(0..0, others);
-                nodes.extend(theirs);
+fn merge_sharing<'a>(
+    needed: &mut Needed<'_>,
+    program: &Program,
+    groups: &[&'a Group],
+) -> Vec<Vec<&'a Group>> {
+    let graph = &program.graph;
+    // For each group its own number, or that of a later group whose stage it was joined to.
+    let mut joined: Vec<usize> = (0..groups.len()).collect();
+    // The members of each stage, by the number of the last one; none where it was joined to a later one.
+    let mut stages: Vec<Vec<&Group>> = vec![Vec::new(); groups.len()];
+    // A group that computes each value.
+    let mut computing: BTreeMap<Id, usize> = BTreeMap::new();
+    for (number, &group) in groups.iter().enumerate() {
+        let values = needed.by(group.values.iter().copied());
+        let mut others = BTreeSet::new();
+        for id in values {
+            if graph.varies(id) && !graph.node(id).is_leaf() {
+                let before = computing.insert(id, number);
+                others.extend(before.map(|other| stage_of(&mut joined, other)));
             }
         }
-        rest.push((members, nodes));
-        merged = rest;
+        others.remove(&number);
+        // Later stages come first, so the longest list stays where it is if there is only one.
+        let mut members = Vec::new();
+        for other in others.into_iter().rev() {
+            joined[other] = number;
+            let theirs = std::mem::take(&mut stages[other]);
+            match members.is_empty() {
+                true => members = theirs,
+                false => members.extend(theirs),
+            }
+        }
+        members.push(group);
+        stages[number] = members;
     }
-    merged.into_iter().map(|(members, _)| members).collect()
+    stages.retain(|members| !members.is_empty());
+    stages
+}
+
+/// The number of the stage that a group was joined to, and its shortest way there.
+fn stage_of(joined: &mut [usize], group: usize) -> usize {
+    let mut stage = group;
+    while joined[stage] != stage {
+        joined[stage] = joined[joined[stage]];
+        stage = joined[stage];
+    }
+    stage
 }
 
 /// Copies the values of a stage, and numbers their operands by slots in the order of their first use.
@@ -347,13 +377,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn build(mut self, groups: &[&Group], reductions: usize) -> Stage {
+    fn build(mut self, needed: &mut Needed<'_>, groups: &[&Group], reductions: usize) -> Stage {
         self.stage.reductions = reductions;
         self.stage.width = groups.first().map_or(Width::default(), |group| group.width);
         // The values come in the order of the program: an adjoint finishes one output component after another, and so
         // keeps few values alive.
         let values = groups.iter().flat_map(|group| group.values.iter().copied());
-        for id in self.program.graph.reachable(values) {
+        for id in needed.by(values) {
             // Operands come at their first use.
             if !self.program.graph.node(id).is_leaf() {
                 self.import(id);

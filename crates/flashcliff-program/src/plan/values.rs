@@ -6,7 +6,7 @@
 //! which compilers recurse once.)
 
 use super::Body;
-use crate::ir::{Function, Id, Node};
+use crate::ir::{Function, Graph, Id, Node};
 
 /// The fusion of an addition or subtraction with a product that nothing else uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Values<'a> {
     is_accumulator: Vec<bool>,
     /// Whether an addition that each channel computes absorbs each value.
     is_absorbed: Vec<bool>,
+    /// Whether each value is a sum with a term that is subtracted.
+    is_difference: Vec<bool>,
 }
 
 impl<'a> Values<'a> {
@@ -64,6 +66,7 @@ impl<'a> Values<'a> {
             variable: body.graph.ids().collect(),
             is_accumulator: vec![false; uses.len()],
             is_absorbed: vec![false; uses.len()],
+            is_difference: differences(&body.graph),
             uses,
         };
         for id in body.graph.ids() {
@@ -110,7 +113,7 @@ impl<'a> Values<'a> {
         let absorbs = |product: Id, other: Id| {
             let is_product = matches!(graph.node(product), Node::Mul(..));
             let is_free = self.uses[product.index()] == 1;
-            let keeps = self.is_square(product) && (is_sub || self.is_difference(other));
+            let keeps = self.is_square(product) && (is_sub || self.is_difference[other.index()]);
             is_product && is_free && !keeps
         };
         match graph.node(id) {
@@ -125,15 +128,6 @@ impl<'a> Values<'a> {
     /// Whether a value is a number times itself.
     pub fn is_square(&self, id: Id) -> bool {
         matches!(self.body.graph.node(id), Node::Mul(a, b) if a == b)
-    }
-
-    /// Whether a value is a sum with a term that is subtracted.
-    fn is_difference(&self, id: Id) -> bool {
-        match self.body.graph.node(id) {
-            Node::Sub(..) => true,
-            Node::Add(a, b) => self.is_difference(a) || self.is_difference(b),
-            _ => false,
-        }
     }
 
     /// Whether a value gets its own statement: it has several uses, is needed once a row, is one of a pair, or is a
@@ -154,7 +148,10 @@ impl<'a> Values<'a> {
         let Node::Call(Function::Gate { order: 0 }, a) = self.body.graph.node(id) else {
             return None;
         };
-        let slope = self.find(Node::Call(Function::Gate { order: 1 }, a))?;
+        let slope = self
+            .body
+            .graph
+            .find(Node::Call(Function::Gate { order: 1 }, a))?;
         Some((id, slope))
     }
 
@@ -163,13 +160,8 @@ impl<'a> Values<'a> {
         let Node::Call(Function::Gate { order: 1 }, a) = self.body.graph.node(id) else {
             return false;
         };
-        self.find(Node::Call(Function::Gate { order: 0 }, a))
-            .is_some()
-    }
-
-    fn find(&self, node: Node) -> Option<Id> {
-        let mut ids = self.body.graph.ids();
-        ids.find(|&id| self.body.graph.node(id) == node)
+        let gate = Node::Call(Function::Gate { order: 0 }, a);
+        self.body.graph.find(gate).is_some()
     }
 
     /// The value that an addition adds to, if nothing else uses that value. Both then share one mutable variable.
@@ -181,4 +173,18 @@ impl<'a> Values<'a> {
         let adds = fusion != Fusion::MulSub;
         (adds && graph.varies(id) && only_use && computed).then_some(other)
     }
+}
+
+/// Whether each value is a sum with a term that is subtracted. Operands come first: a sum may be deeper than a stack has room for calls, and
+/// reach a term in more ways than anybody can count.
+fn differences(graph: &Graph) -> Vec<bool> {
+    let mut differences = Vec::with_capacity(graph.len());
+    for id in graph.ids() {
+        differences.push(match graph.node(id) {
+            Node::Sub(..) => true,
+            Node::Add(a, b) => differences[a.index()] || differences[b.index()],
+            _ => false,
+        });
+    }
+    differences
 }

@@ -1,7 +1,7 @@
 //! Operators of programs that a user writes: found by their content, right, and refused where they are none.
 
 use cayley::{GradeSet, ProductKind};
-use flashcliff::program::{Argument, Function, Multivector, Node, Program, Uniform};
+use flashcliff::program::{Argument, Function, Id, Multivector, Node, Program, Uniform};
 use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, Tier, ahead, ops};
 use flashcliff_program::spec;
 
@@ -479,4 +479,57 @@ fn files_that_another_version_wrote_are_refused() {
         let refused = std::panic::catch_unwind(|| ahead::check_version(other));
         assert!(refused.is_err(), "{other}");
     }
+}
+
+/// A square beside a long sum is an operation of its own if something is subtracted in the sum. The terms of the first sum are reached in
+/// `2^60` ways, and the second one is deeper than the stack of a thread has room for calls.
+#[test]
+fn a_square_is_added_to_any_sum() -> Result<(), Error> {
+    type Step = fn(&mut Program, usize, Id) -> Id;
+    let doubled: Step = |p, _, sum| p.graph.add(sum, sum);
+    // Numbers differ, so that no two additions are the same.
+    let longer: Step = |p, at, sum| {
+        let number = p.graph.constant(at as f64 + 1.0);
+        p.graph.add(sum, number)
+    };
+    let triangle = 200_000.0 * 200_001.0 / 2.0;
+    for (step, steps, slope, offset) in [
+        (doubled, 60, 2.0_f64.powi(60), 0.0),
+        (longer, 200_000, 1.0, triangle),
+    ] {
+        let mut p = Program::new("long_sum", "o = c x + d + y^2");
+        let x = p.input("x", vec!["1".to_owned()])[0];
+        let y = p.input("y", vec!["1".to_owned()])[0];
+        let sum = (0..steps).fold(x, |sum, at| step(&mut p, at, sum));
+        let square = p.graph.mul(y, y);
+        let o = p.graph.add(sum, square);
+        p.output("o", vec!["1".to_owned()], vec![o]);
+        let op = Operator::of("cl200".parse()?, &p, &ProgramOptions::default())?;
+        let (x, y, shape) = ([3.0, -1.0], [0.0, 5.0], [1, 1, 2]);
+        let inputs = [Tensor::new(&x, &shape)?, Tensor::new(&y, &shape)?];
+        let o = op.evaluate(&inputs)?;
+        let expected = [0, 1].map(|at| slope * x[at] + offset + y[at] * y[at]);
+        assert_eq!(o.output, expected);
+        let gradients = op.gradients(&inputs, &o, Tensor::new(&[1.0, 1.0], &shape)?)?;
+        assert_eq!(gradients, [vec![slope, slope], vec![0.0, 10.0]]);
+    }
+    Ok(())
+}
+
+/// Each cut is a stage of the program. That there are too many is said after all of them were planned, which takes as many steps, not the
+/// square of their number.
+#[test]
+fn cuts_within_cuts_are_refused_at_once() -> Result<(), Error> {
+    let mut p = Program::new("deep_cuts", "");
+    let mut value = p.input("x", vec!["1".to_owned()])[0];
+    let other = p.input("y", vec!["1".to_owned()])[0];
+    for _ in 0..200_000 {
+        let sum = p.graph.add(value, other);
+        value = p.cut(vec![sum])[0];
+    }
+    p.output("o", vec!["1".to_owned()], vec![value]);
+    let refused = Operator::of("cl200".parse()?, &p, &ProgramOptions::default());
+    let message = refused.map(drop).unwrap_err().to_string();
+    assert!(message.contains("200000 cuts"), "{message}");
+    Ok(())
 }
