@@ -10,8 +10,9 @@ use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Bias, Invariant, Norm, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::{
-    FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
-    MVLayerNorm, MVLinear, MVSiLU, SteerableGeometricProduct, SteerableLayerOptions,
+    self as layers, FlashCliffordLayer, FlashCliffordOptions,
+    FullyConnectedSteerableGeometricProduct, GradeNorm, MVLayerNorm, MVLinear, MVSiLU,
+    PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions,
 };
 use flashcliff_candle::rotors;
 use flashcliff_program::operators::Value;
@@ -404,6 +405,72 @@ fn a_layer_refuses_other_channels() {
     let x = Tensor::from_vec(noise(8 * 4, 1), (8, 1, 4), &Device::Cpu).unwrap();
     let expected = format!("steerable_product: x: expected shape [8, batch, {IN}], got [8, 1, 4]");
     says(layer.forward(&x), &[&expected]);
+}
+
+/// Weights start within bounds that have the number of channels beneath a line. A layer of no channels is refused before it has any.
+#[test]
+fn layers_without_channels_are_refused() {
+    let (algebra, options) = (algebra(), LinearOptions::default());
+    let parameters = Parameters::seeded(0);
+    let builder = |name: &str| parameters.builder(DType::F64, &Device::Cpu).pp(name);
+    let refused = |option: &str| format!("{option}: expected a number from 1 up, got 0");
+    let product = SteerableLayerOptions::default();
+    let flash = [false, true].map(|fully_connected| FlashCliffordOptions {
+        fully_connected,
+        ..Default::default()
+    });
+    for (inputs, outputs, option) in [(0, 3, "in_channels"), (3, 0, "out_channels")] {
+        let message = [&*refused(option)];
+        says(
+            MVLinear::new(algebra, inputs, outputs, &options, builder("linear")),
+            &message,
+        );
+        let full = FullyConnectedSteerableGeometricProduct::new(
+            algebra,
+            inputs,
+            outputs,
+            product,
+            builder("full"),
+        );
+        says(full, &message);
+    }
+    let message = [&*refused("channels")];
+    says(
+        SteerableGeometricProduct::new(algebra, 0, product, builder("product")),
+        &message,
+    );
+    for options in flash {
+        says(
+            FlashCliffordLayer::new(algebra, 0, options, builder("flash")),
+            &message,
+        );
+    }
+    says(GradeNorm::new(algebra, 0, 0.0, builder("norm")), &message);
+    says(
+        MVLayerNorm::new(algebra, 0, builder("layer_norm")),
+        &message,
+    );
+    says(
+        MVSiLU::new(algebra, 0, Invariant::Norm, builder("silu")),
+        &message,
+    );
+    says(
+        PointEmbedding::new(algebra, 3, 0, builder("points")),
+        &message,
+    );
+    says(
+        PointEmbedding::new(algebra, 0, 3, builder("points")),
+        &[&refused("points")],
+    );
+    says(
+        layers::linear(0, 3, builder("mlp")),
+        &[&refused("in_features")],
+    );
+    says(
+        layers::linear(3, 0, builder("mlp")),
+        &[&refused("out_features")],
+    );
+    assert_eq!(parameters.names(), [""; 0]);
 }
 
 /// A layer whose output does not fit in memory says so before it computes: what is asked for, what is there, and what to do.

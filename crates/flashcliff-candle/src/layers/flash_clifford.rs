@@ -7,7 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Norm, Operator, WeightLayout};
 
-use super::normal;
+use super::{at_least_one, normal};
 use crate::Error;
 use crate::choices::{self, NORM};
 use crate::op::node::{self, Argument};
@@ -80,13 +80,14 @@ impl FlashCliffordLayer {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         options: FlashCliffordOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("channels", channels)])?;
         let linear = LinearOptions::default()
             .with_per_grade(true)
             .with_bias(options.bias)

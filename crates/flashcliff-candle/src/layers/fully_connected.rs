@@ -9,7 +9,7 @@ use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Gate, Norm};
 use flashcliff_network::Value;
 
-use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
+use super::{GradeNorm, MVLinear, SteerableLayerOptions, at_least_one, normal};
 use crate::Error;
 use crate::choices::{self, NORM};
 use crate::objective::description::Description;
@@ -45,7 +45,7 @@ impl FullyConnectedSteerableGeometricProduct {
     /// A layer from `in_channels` to `out_channels`.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         in_channels: usize,
@@ -53,6 +53,7 @@ impl FullyConnectedSteerableGeometricProduct {
         options: SteerableLayerOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("in_channels", in_channels), ("out_channels", out_channels)])?;
         let product = ProductOptions::default()
             .with_gate(Gate::None)
             .with_norm(Norm::None);

@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Operator, ops};
 use flashcliff_network::Value;
 
+use super::at_least_one;
 use crate::Error;
 use crate::choices;
 use crate::objective::description::Description;
@@ -28,13 +29,14 @@ impl GradeNorm {
     /// A layer for `channels` channels whose parameter starts at `init`. CGENN starts at 0, which is half way.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         init: f64,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("channels", channels)])?;
         let operator = Arc::new(ops::grade_norm(algebra)?);
         choices::note_algebra(&vb, algebra);
         let shape = (channels, algebra.grade_count());

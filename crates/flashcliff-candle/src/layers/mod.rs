@@ -29,16 +29,19 @@ pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
 use candle_nn::{Init, Linear, VarBuilder};
 
+use crate::Error;
+
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
 /// both uniform in `+-1 / sqrt(in)`.
 ///
 /// # Errors
-/// The errors of the builder.
+/// [`Error::Option`] without features on a side, and the errors of the builder.
 pub fn linear(
     in_features: usize,
     out_features: usize,
     vb: VarBuilder,
 ) -> candle_core::Result<Linear> {
+    at_least_one([("in_features", in_features), ("out_features", out_features)])?;
     let bound = 1.0 / (in_features as f64).sqrt();
     let init = Init::Uniform {
         lo: -bound,
@@ -47,6 +50,21 @@ pub fn linear(
     let weight = vb.get_with_hints((out_features, in_features), "weight", init)?;
     let bias = vb.get_with_hints(out_features, "bias", init)?;
     Ok(Linear::new(weight, Some(bias)))
+}
+
+/// Checks sizes of a layer, each with the name of its argument: a layer of nothing has no use, and parameters of it no bounds.
+///
+/// # Errors
+/// [`Error::Option`] for the first one that is 0.
+fn at_least_one<const N: usize>(sizes: [(&'static str, usize); N]) -> Result<(), Error> {
+    match sizes.into_iter().find(|&(_, size)| size == 0) {
+        None => Ok(()),
+        Some((option, _)) => Err(Error::Option {
+            option,
+            expected: "a number from 1 up",
+            got: 0.0,
+        }),
+    }
 }
 
 /// A normal distribution around zero.

@@ -6,6 +6,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Operator, ops};
 
+use super::at_least_one;
 use crate::Error;
 use crate::choices;
 use crate::op::node::{self, Argument};
@@ -25,12 +26,13 @@ impl MVLayerNorm {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("channels", channels)])?;
         let operator = Arc::new(ops::mv_layer_norm(algebra)?);
         choices::note_algebra(&vb, algebra);
         let a = vb.get_with_hints((1, channels), "a", Init::Const(1.0))?;

@@ -8,7 +8,7 @@ use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, Operator};
 use flashcliff_network::Value;
 
-use super::normal;
+use super::{at_least_one, normal};
 use crate::Error;
 use crate::choices;
 use crate::objective::description::Description;
@@ -35,7 +35,7 @@ impl MVLinear {
     /// A layer from `in_channels` to `out_channels`.
     ///
     /// # Errors
-    /// Options that the core has no kernels for, and the errors of the builder.
+    /// [`Error::Option`] without channels, options that the core has no kernels for, and the errors of the builder.
     pub fn new(
         algebra: Algebra,
         in_channels: usize,
@@ -43,6 +43,7 @@ impl MVLinear {
         options: &LinearOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("in_channels", in_channels), ("out_channels", out_channels)])?;
         let operator = Arc::new(ops::mv_linear(algebra, options)?);
         choices::note_algebra(&vb, algebra);
         let init = normal(1.0 / (in_channels as f64).sqrt());

@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Invariant, Operator, ops};
 use flashcliff_network::Value;
 
+use super::at_least_one;
 use crate::Error;
 use crate::choices::{self, INVARIANT};
 use crate::objective::description::Description;
@@ -32,13 +33,14 @@ impl MVSiLU {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         invariant: Invariant,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("channels", channels)])?;
         let operator = Arc::new(ops::mv_silu(algebra, invariant)?);
         choices::note_algebra(&vb, algebra);
         choices::note(&vb, INVARIANT, invariant.name());

@@ -8,7 +8,7 @@ use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, GradeSet};
 use flashcliff_network::Value;
 
-use super::normal;
+use super::{at_least_one, normal};
 use crate::Error;
 use crate::choices;
 use crate::objective::description::Description;
@@ -39,8 +39,9 @@ impl PointEmbedding {
     /// A layer from `points` points to `channels` channels.
     ///
     /// # Errors
-    /// The errors of the builder.
+    /// [`Error::Option`] without points or channels, and the errors of the builder.
     pub fn new(algebra: Algebra, points: usize, channels: usize, vb: VarBuilder) -> Result<Self> {
+        at_least_one([("points", points), ("channels", channels)])?;
         choices::note_algebra(&vb, algebra);
         let init = normal(1.0 / (points as f64).sqrt());
         let weight = vb.get_with_hints((channels, points), "weight", init)?;

@@ -8,7 +8,7 @@ use flashcliff::ops::{self, LinearOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Norm, Operator};
 use flashcliff_network::{Axis, Value};
 
-use super::normal;
+use super::{at_least_one, normal};
 use crate::Error;
 use crate::choices::{self, NORM};
 use crate::objective::description::Description;
@@ -84,13 +84,14 @@ impl SteerableGeometricProduct {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// The errors of the core and of the builder.
+    /// [`Error::Option`] without channels; the errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         options: SteerableLayerOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        at_least_one([("channels", channels)])?;
         let linear = |bias| {
             LinearOptions::default()
                 .with_per_grade(true)

@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::gatr::{Gatr, GatrOptions};
 use crate::Error;
-use crate::layers::transformer::{Call, Channels, Draw, Tokens};
+use crate::layers::transformer::{Call, Channels, Draw, Tokens, numbers};
 use crate::op::once::entering;
 
 /// Bodies of a sample.
@@ -142,7 +142,7 @@ impl Gravity {
 /// The points of tokens, in a row for each sample.
 fn positions(tokens: &Tensor) -> Result<Tensor> {
     let (samples, count, _) = tokens.dims3()?;
-    let blade = |blade: usize| tokens.narrow(D::Minus1, blade, 1)?.contiguous();
+    let blade = |blade: usize| numbers(tokens, blade, 1)?.contiguous();
     let weight = blade(WEIGHT)?;
     // A tensor, since candle would copy a number from the host of a GPU.
     let least = weight.zeros_like()?.affine(0.0, LEAST_WEIGHT)?.detach();
@@ -154,11 +154,11 @@ fn positions(tokens: &Tensor) -> Result<Tensor> {
 }
 
 fn regulariser(tokens: &Tensor) -> Result<Tensor> {
-    let before = tokens.narrow(D::Minus1, 0, POINT)?.sqr()?.sum_all()?;
+    let before = numbers(tokens, 0, POINT)?.sqr()?.sum_all()?;
     // The pseudoscalar, and the scalars after it.
-    let after = tokens.narrow(D::Minus1, WEIGHT + 1, 1 + ENDS.scalars)?;
+    let after = numbers(tokens, WEIGHT + 1, 1 + ENDS.scalars)?;
     let after = after.sqr()?.sum_all()?;
-    let weight = tokens.narrow(D::Minus1, WEIGHT, 1)?.abs()?;
+    let weight = numbers(tokens, WEIGHT, 1)?.abs()?;
     let weight = weight.affine(1.0, -1.0)?.sqr()?.sum_all()?;
     let samples = tokens.dims()[0].max(1) as f64;
     ((before + after)? + weight)?.affine(1.0 / samples, 0.0)

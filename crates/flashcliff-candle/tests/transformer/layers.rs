@@ -6,7 +6,8 @@ use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
     AttentionOptions, Block, Channels, CrossAttention, EquiLayerNorm, EquiLinear,
-    GeometricBilinear, Geometry, Initialization, ScalarGate, SelfAttention, Tokens,
+    GeometricBilinear, Geometry, Initialization, ScalarGate, Scope, SelfAttention, Sequences,
+    Tokens, join_reference, join_reference_within,
 };
 use flashcliff_candle::models::Gatr;
 
@@ -126,6 +127,83 @@ fn bad_sizes_are_errors() {
     let axes = "[samples, items, blades * 1 + 1], such as 17";
     let few = Tokens::from_packed(x.packed().clone(), Channels::new(1, 1));
     says(few, &[axes]);
+}
+
+/// Tokens of scalars alone are tokens; tokens of nothing are not, and products need multivectors.
+#[test]
+fn layers_without_channels_are_refused() {
+    let vb = || Parameters::seeded(0).builder(DType::F64, &Device::Cpu);
+    let (none, start) = (Channels::new(0, 0), Initialization::Default);
+    let nothing = "expected a multivector channel or a scalar channel, got 0";
+    says(
+        EquiLinear::new(none, FROM, start, vb()),
+        &["the input of a linear layer", nothing],
+    );
+    says(
+        EquiLinear::new(FROM, none, start, vb()),
+        &["the output of a linear layer", nothing],
+    );
+    says(ScalarGate::new(none), &["channels of a gate", nothing]);
+    let attention = SelfAttention::new(none, AttentionOptions::default(), vb());
+    says(attention, &["channels of attention", nothing]);
+    let block = Block::new(none, AttentionOptions::default(), vb());
+    says(block, &["channels of attention", nothing]);
+    let empty = Tokens::new(&random(&[16, 2, 3, 0], 1), None).unwrap();
+    let normed = EquiLayerNorm::new(none).unwrap().forward(&empty);
+    says(normed, &["channels of a norm", nothing]);
+    let (scalars, none) = (Channels::new(0, 3), "expected a number from 1 up, got 0");
+    for (from, to) in [(scalars, FROM.times(2)), (FROM, scalars)] {
+        let bilinear = GeometricBilinear::new(from, to, vb());
+        says(
+            bilinear,
+            &["multivector channels", "a bilinear layer", none],
+        );
+    }
+    assert!(EquiLinear::new(scalars, scalars, start, vb()).is_ok());
+}
+
+/// Samples may have no items, and tokens no multivectors. The mean of nothing is 0, and an empty tensor has no place to read from.
+#[test]
+fn tokens_of_no_items_pass_through_layers() {
+    let parameters = Parameters::seeded(3);
+    let vb = parameters.builder(DType::F64, &Device::Cpu);
+    let block = Block::new(FROM.times(2), options(true).attention, vb).unwrap();
+    for (samples, items) in [(2, 0), (0, 3), (0, 0)] {
+        let (mv, s) = (
+            random(&[16, samples, items, 6], 1),
+            random(&[samples, items, 10], 2),
+        );
+        let tokens = Tokens::new(&mv, Some(&s)).unwrap();
+        let reference = join_reference(&tokens).unwrap();
+        assert_eq!(reference.dims(), [samples, items]);
+        let parts = [
+            tokens.multivectors().unwrap(),
+            tokens.scalars().unwrap().unwrap(),
+        ];
+        for part in parts {
+            assert_eq!(values(&part.sum_all().unwrap()), [0.0]);
+        }
+        let made = block.forward(&tokens, &reference).unwrap();
+        assert_eq!(made.packed().dims(), [samples, items, 16 * 6 + 10]);
+        let total = made.scalars().unwrap().unwrap().sum_all().unwrap();
+        let gradients = total.backward().unwrap();
+        for (name, var) in parameters.variables() {
+            let gradient = values(gradients.get(&var).unwrap());
+            assert!(gradient.iter().all(|&x| x == 0.0), "{name}");
+        }
+    }
+    let scalars = Tokens::from_packed(random(&[2, 3, 5], 1), Channels::new(0, 5)).unwrap();
+    assert_eq!(values(&join_reference(&scalars).unwrap()), [0.0; 6]);
+    let rows = Tokens::new(&random(&[16, 1, 0, 2], 1), None).unwrap();
+    let of_rows = Tokens::from_packed(random(&[1, 3, 5], 1), Channels::new(0, 5)).unwrap();
+    for (rows, offsets, expected) in [(rows, vec![0, 0], 0), (of_rows, vec![0, 1, 3], 3)] {
+        let within = Scope::Within(Sequences::new(&offsets).unwrap());
+        let found = join_reference_within(&rows, &within).unwrap();
+        assert_eq!(
+            (found.dims(), values(&found)),
+            (&[1, expected][..], vec![0.0; expected])
+        );
+    }
 }
 
 #[test]

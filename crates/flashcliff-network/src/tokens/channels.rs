@@ -1,6 +1,7 @@
 //! The channels of tokens.
 
 use super::programs::Kinds;
+use crate::Error;
 
 /// The number of multivector channels and of scalar channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +29,24 @@ impl Channels {
     /// The numbers of a token over an algebra of so many blades.
     pub const fn width_over(self, blades: usize) -> usize {
         blades * self.multivectors + self.scalars
+    }
+
+    /// Checks that tokens of these channels have a number.
+    ///
+    /// # Errors
+    /// [`Error::Option`], by the name of what has these channels.
+    pub(super) fn check(self, option: &'static str) -> Result<(), Error> {
+        match self {
+            Self {
+                multivectors: 0,
+                scalars: 0,
+            } => Err(Error::Option {
+                option,
+                expected: "a multivector channel or a scalar channel",
+                got: 0.0,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Which of both there are.

@@ -47,4 +47,5 @@ pub use linear::EquiLinear;
 pub use pointwise::{EquiLayerNorm, GradeDropout, ScalarGate};
 pub use scope::{Mask, Scope};
 pub use sequences::Sequences;
+pub(crate) use tokens::numbers;
 pub use tokens::{Tokens, join_reference, join_reference_within};

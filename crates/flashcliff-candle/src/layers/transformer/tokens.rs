@@ -158,9 +158,7 @@ impl Tokens {
         match scalars {
             0 => Ok(None),
             _ => {
-                let scalars = self
-                    .packed
-                    .narrow(D::Minus1, self.blades * multivectors, scalars)?;
+                let scalars = numbers(&self.packed, self.blades * multivectors, scalars)?;
                 Ok(Some(scalars))
             }
         }
@@ -171,7 +169,7 @@ impl Tokens {
 /// them commute with reflections.
 ///
 /// All items of a sample have the same: the mean over items and channels of one component, that of the product of all
-/// vectors that are not null, `e1 e2 e3` in GATr.
+/// vectors that are not null, `e1 e2 e3` in GATr. The mean over no channels is 0.
 ///
 /// # Errors
 /// The errors of candle.
@@ -188,15 +186,21 @@ pub fn join_reference_within(input: &Tokens, scope: &Scope) -> Result<Tensor> {
     let (samples, items, _) = input.packed.dims3()?;
     let channels = input.channels.multivectors;
     let at = (input.blades - 2) * channels;
-    let component = input.packed.narrow(D::Minus1, at, channels)?.contiguous()?;
+    let component = numbers(&input.packed, at, channels)?.contiguous()?;
+    // The mean of nothing is 0.
+    let is_empty = component.elem_count() == 0;
     match scope {
         Scope::Sample | Scope::Masked(_) => {
-            let mean = component.flatten_from(1)?.mean_keepdim(1)?;
+            let component = component.flatten_from(1)?;
+            let mean = match is_empty {
+                true => component.sum_keepdim(1)?,
+                false => component.mean_keepdim(1)?,
+            };
             mean.broadcast_as((samples, items))?.contiguous()
         }
         Scope::Within(sequences) => {
             sequences.check(samples, items)?;
-            if items == 0 {
+            if is_empty {
                 return component.sum(2);
             }
             let column = component.mean(2)?.flatten_all()?;
@@ -210,6 +214,13 @@ pub fn join_reference_within(input: &Tokens, scope: &Scope) -> Result<Tensor> {
         }
         .into()),
     }
+}
+
+/// Some numbers of each row, from a place on.
+pub(crate) fn numbers(rows: &Tensor, start: usize, count: usize) -> Result<Tensor> {
+    // No rows have the same numbers everywhere, and candle would read theirs from a place beyond their memory.
+    let start = if rows.elem_count() == 0 { 0 } else { start };
+    rows.narrow(D::Minus1, start, count)
 }
 
 /// Algebras have at least one vector and at most eight.

@@ -58,6 +58,7 @@ impl AttentionOptions {
                 got: self.extra.scalars as f64,
             });
         }
+        channels.check("channels of attention")?;
         at_least_one("heads", self.heads)?;
         at_least_one("ratio", self.ratio)?;
         let Some(base) = self.rotary else {

@@ -62,7 +62,7 @@ impl Layers {
     /// A block: `x + attention(norm(x))`, then `x + perceptron(norm(x))`. Its parameters are under `norm1`, `attention`, `norm2` and `mlp`.
     ///
     /// # Errors
-    /// [`Error::Option`] for no head, ratios or layers of 0, what is not a probability, and an odd number of
+    /// [`Error::Option`] for no head, no channel, ratios or layers of 0, what is not a probability, and an odd number of
     /// multivector channels with joins; [`Error::Geometry`] for choices that the algebra does not have;
     /// [`Error::Shape`] and [`Error::Count`] for values that do not fit.
     pub fn block(
@@ -127,8 +127,8 @@ impl Layers {
     /// `linear_join_right` and `linear_out`.
     ///
     /// # Errors
-    /// [`Error::Option`] for an odd number of multivector channels with joins; [`Error::Count`] for joins without a
-    /// reference; the errors of [`Self::linear`].
+    /// [`Error::Option`] without multivector channels on a side, and for an odd number of them with joins; [`Error::Count`] for joins
+    /// without a reference; the errors of [`Self::linear`].
     pub fn bilinear(
         &mut self,
         prefix: &str,
@@ -137,6 +137,15 @@ impl Layers {
         reference: Option<Value>,
     ) -> Result<Value, Error> {
         let (geometry, made) = (self.geometry, output.multivectors);
+        for (option, got) in [
+            (
+                "multivector channels of the input of a bilinear layer",
+                input.multivectors,
+            ),
+            ("multivector channels of a bilinear layer", made),
+        ] {
+            at_least_one(option, got)?;
+        }
         if geometry.join && !made.is_multiple_of(2) {
             return Err(Error::Option {
                 option: "multivector channels of a bilinear layer",

@@ -100,7 +100,8 @@ impl Layers {
     /// A linear layer from channels to others.
     ///
     /// # Errors
-    /// [`Error::Geometry`], the errors of [`Geometry::maps`], and [`Error::Shape`] for tokens of other channels.
+    /// [`Error::Option`] without channels on a side, [`Error::Geometry`], the errors of [`Geometry::maps`], and [`Error::Shape`] for tokens of
+    /// other channels.
     pub fn linear(
         &mut self,
         prefix: &str,
@@ -108,6 +109,8 @@ impl Layers {
         [from, to]: [Channels; 2],
         start: Initialization,
     ) -> Result<Value, Error> {
+        from.check("channels of the input of a linear layer")?;
+        to.check("channels of the output of a linear layer")?;
         let step = Linear::new(self.geometry, from, vec![to])?;
         self.linears(&[(prefix.to_owned(), start)], step, x)
     }
@@ -161,13 +164,14 @@ impl Layers {
     /// The norm with gains, which start at 1: `weight_mv` and `weight_s`, where there are such channels.
     ///
     /// # Errors
-    /// [`Error::Shape`] for tokens of other channels.
+    /// [`Error::Option`] without channels, and [`Error::Shape`] for tokens of other channels.
     pub fn norm_with_gains(
         &mut self,
         prefix: &str,
         x: Value,
         channels: Channels,
     ) -> Result<Value, Error> {
+        channels.check(OF_NORM)?;
         let shapes = Gains::new(self.geometry, channels).shapes().into_iter();
         // A matrix for multivectors, a list for scalars.
         let named = shapes.map(|shape| match shape.len() {
@@ -183,8 +187,9 @@ impl Layers {
     /// The norm without gains.
     ///
     /// # Errors
-    /// [`Error::Shape`] for tokens of other channels.
+    /// [`Error::Option`] without channels, and [`Error::Shape`] for tokens of other channels.
     pub fn norm(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
+        channels.check(OF_NORM)?;
         let step = Lanes::norm(self.geometry, channels, NormOptions::default())?;
         self.network.step(Step::Lanes(step), &[x])
     }
@@ -192,8 +197,9 @@ impl Layers {
     /// The gated nonlinearity.
     ///
     /// # Errors
-    /// [`Error::Shape`] for tokens of other channels, and the errors of the core.
+    /// [`Error::Option`] without channels, [`Error::Shape`] for tokens of other channels, and the errors of the core.
     pub fn gate(&mut self, x: Value, channels: Channels) -> Result<Value, Error> {
+        channels.check("channels of a gate")?;
         let step = Lanes::gated(self.geometry, channels, self.geometry.gates())?;
         self.network.step(Step::Lanes(step), &[x])
     }
@@ -218,6 +224,9 @@ impl Layers {
         }
     }
 }
+
+/// What a norm has, in messages.
+const OF_NORM: &str = "channels of a norm";
 
 /// A name behind a prefix, if there is one.
 pub(super) fn under(prefix: &str, name: &str) -> String {
