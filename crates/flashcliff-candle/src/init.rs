@@ -246,7 +246,7 @@ impl SimpleBackend for Parameters {
         }
         if let Some((name, bounds)) = noted_bounds(name) {
             self.lock().bounds.insert(name.to_owned(), bounds);
-            return false;
+            return true;
         }
         self.lock().find(name).is_some()
     }
@@ -255,27 +255,53 @@ impl SimpleBackend for Parameters {
 /// The text between the name of a variable and its bounds.
 const WITHIN: &str = " within ";
 
-/// How the parameter of a described layer is drawn.
-pub(crate) fn of_start(vb: &VarBuilder, name: &str, start: &Start) -> Init {
-    match *start {
+/// The parameter of a described layer, which is drawn if the builder does not have it.
+///
+/// # Errors
+/// The errors of the builder.
+pub(crate) fn started(
+    vb: &VarBuilder,
+    shape: &[usize],
+    name: &str,
+    start: &Start,
+) -> candle_core::Result<Tensor> {
+    let init = match *start {
         Start::Constant(value) => Init::Const(value),
         Start::Uniform { mean, bound } => Init::Uniform {
             lo: mean - bound,
             up: mean + bound,
         },
         Start::Normal(stdev) => Init::Randn { mean: 0.0, stdev },
-        Start::Bounds(ref bounds) => {
-            note_bounds(vb, name, bounds);
-            uniform(1.0)
-        }
+        Start::Bounds(ref bounds) => return within(vb, shape, name, bounds),
+    };
+    vb.get_with_hints(shape, name, init)
+}
+
+/// A parameter that is drawn within a bound for each index of its last axis. An [`Init`] has one bound for all: [`Parameters`] are told the
+/// others, and what other backends draw is multiplied by them.
+fn within(
+    vb: &VarBuilder,
+    shape: &[usize],
+    name: &str,
+    bounds: &[f64],
+) -> candle_core::Result<Tensor> {
+    let is_known = vb.contains_tensor(name);
+    let is_told = note_bounds(vb, name, bounds);
+    let parameter = vb.get_with_hints(shape, name, uniform(1.0))?;
+    if !is_known && !is_told && parameter.elem_count() > 0 {
+        let bounds = Tensor::from_slice(bounds, bounds.len(), parameter.device())?;
+        let drawn = parameter.detach();
+        let drawn = drawn.broadcast_mul(&bounds.to_dtype(drawn.dtype())?)?;
+        parameter.slice_set(&drawn, 0, 0)?;
     }
+    Ok(parameter)
 }
 
 /// Tells the backend of a builder by what the values of a variable are multiplied when they are drawn: a number for each index of its last
-/// axis. As choices are, it is told by a name that no tensor has.
-pub(crate) fn note_bounds(vb: &VarBuilder, name: &str, bounds: &[f64]) {
+/// axis. As choices are, it is told by a name that no tensor has. Returns whether the backend understood it.
+fn note_bounds(vb: &VarBuilder, name: &str, bounds: &[f64]) -> bool {
     let bounds: Vec<String> = bounds.iter().map(|bound| bound.to_string()).collect();
-    vb.contains_tensor(&format!("{name}{WITHIN}{}", bounds.join(",")));
+    vb.contains_tensor(&format!("{name}{WITHIN}{}", bounds.join(",")))
 }
 
 fn noted_bounds(name: &str) -> Option<(&str, Vec<f64>)> {

@@ -36,7 +36,7 @@ pub use volumes::Volumes;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::choices;
-use crate::init::{Parameters, of_start};
+use crate::init::{Parameters, started};
 use crate::layers::transformer::Draw;
 use crate::objective::description::{Described, Description};
 
@@ -436,7 +436,7 @@ fn parameters_of(
     let own = own.zip(layers.starts().iter().zip(layers.stored_shapes()));
     let make = |(&value, (begin, shape)): (&Value, (&Start, &Vec<usize>))| {
         let name = layers.network.name(value);
-        vb.get_with_hints(shape.as_slice(), name, of_start(vb, name, begin))
+        started(vb, shape, name, begin)
     };
     Ok(own.map(make).collect::<Result<_>>()?)
 }

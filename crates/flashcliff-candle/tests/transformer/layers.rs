@@ -2,6 +2,7 @@
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device};
+use candle_nn::{VarBuilder, VarMap};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
@@ -71,38 +72,67 @@ fn tokens_are_taken_apart_as_they_were_put_together() {
     says(Tokens::new(&mv, Some(&mv)), &["[2, 3, channels]"]);
 }
 
-#[test]
-fn parameters_start_within_their_bounds() {
-    let parameters = Parameters::seeded(1);
-    let vb = parameters.builder(DType::F64, &Device::Cpu);
-    let from = Channels::new(16, 25);
-    let to = Channels::new(40, 30);
-    EquiLinear::new(from, to, Initialization::AlmostUnitScalar, vb).unwrap();
-    let weight = parameter(&parameters, "weight");
+/// Checks the starts of a layer's parameters, of which `all` has the values. Of n numbers the largest falls short of its bound with a chance
+/// of `e^-slack`.
+fn assert_within_bounds(all: impl Fn(&str) -> Vec<f64>, slack: f64) {
     let spreads = [0.5, 4.0, 6.0, 2.0, 0.5, 0.5, 1.5, 1.5, 0.5];
     let within = |values: Vec<f64>, bound: f64, what: &str| {
         let largest = values
             .iter()
             .fold(0.0_f64, |largest, w| largest.max(w.abs()));
-        // Of n numbers the largest falls short of this with a chance of e^-8.
-        let least = (1.0 - 8.0 / values.len() as f64) * bound;
+        let least = (1.0 - slack / values.len() as f64) * bound;
         assert!(
             largest <= bound && largest > least,
             "{what}: {largest} {bound}"
         );
     };
+    let weight = all("weight");
     for (map, spread) in spreads.into_iter().enumerate() {
         let bound = 0.5 / 4.0 * f64::sqrt(spread);
         let of_map = weight.iter().skip(map).step_by(9).copied().collect();
         within(of_map, bound, "weight");
     }
-    let all = |name: &str| parameter(&parameters, name);
     within(all("s2mvs.weight"), 0.5 / 50f64.sqrt(), "s2mvs");
     let around_one = all("s2mvs.bias").iter().map(|b| b - 1.0).collect();
     within(around_one, 1.0 / 41f64.sqrt(), "bias");
     within(all("mvs2s.weight"), 1.0 / 32f64.sqrt(), "mvs2s");
     within(all("s2s.weight"), 1.0 / 50f64.sqrt(), "s2s");
     within(all("mvs2s.bias"), 1.0 / 41f64.sqrt(), "bias of scalars");
+}
+
+const MANY: [Channels; 2] = [Channels::new(16, 25), Channels::new(40, 30)];
+
+#[test]
+fn parameters_start_within_their_bounds() {
+    let parameters = Parameters::seeded(1);
+    let vb = parameters.builder(DType::F64, &Device::Cpu);
+    let [from, to] = MANY;
+    EquiLinear::new(from, to, Initialization::AlmostUnitScalar, vb).unwrap();
+    assert_within_bounds(|name| parameter(&parameters, name), 8.0);
+}
+
+/// candle's own store of variables draws within one bound for all numbers of a variable, from numbers without a seed.
+#[test]
+fn parameters_of_other_stores_start_within_their_bounds() {
+    let parameters = VarMap::new();
+    let vb = VarBuilder::from_varmap(&parameters, DType::F64, &Device::Cpu);
+    let [from, to] = MANY;
+    let start = Initialization::AlmostUnitScalar;
+    let layer = EquiLinear::new(from, to, start, vb.clone()).unwrap();
+    let of_name = |name: &str| parameters.data().lock().unwrap()[name].clone();
+    assert_within_bounds(|name| values(&of_name(name)), 40.0);
+    // Parameters that the store has, such as those of a file, stay as they are.
+    let weight = of_name("weight");
+    let before = values(&weight);
+    let again = EquiLinear::new(from, to, start, vb).unwrap();
+    assert_eq!(values(&weight), before);
+    let tokens = Tokens::from_packed(random(&[1, 2, from.width()], 1), from).unwrap();
+    let made = [&layer, &again].map(|layer| layer.forward(&tokens).unwrap().packed().clone());
+    assert_eq!(values(&made[0]), values(&made[1]));
+    for made in made {
+        let gradients = made.sum_all().unwrap().backward().unwrap();
+        assert!(gradients.get(&weight).is_some());
+    }
 }
 
 #[test]

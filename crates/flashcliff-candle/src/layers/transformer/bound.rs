@@ -12,7 +12,7 @@ use super::checks::Given;
 use super::{Call, Channels, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
-use crate::init::of_start;
+use crate::init::started;
 use crate::op;
 use crate::op::network::{Around, Node};
 
@@ -164,7 +164,7 @@ impl Inner {
             let axes = network.shape(value).unwrap_or_default().iter();
             let shape: Vec<usize> = axes.map(|axis| axis.size(0)).collect();
             let name = network.name(value);
-            vb.get_with_hints(shape, name, of_start(vb, name, start))
+            started(vb, &shape, name, start)
         };
         Ok(all.map(make).collect::<Result<_>>()?)
     }
