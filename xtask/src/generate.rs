@@ -114,23 +114,31 @@ fn missing_features(root: &Path) -> Result<Vec<String>, Error> {
     for manifest in MANIFESTS {
         let path = root.join(manifest);
         let text = fs::read_to_string(&path).map_err(Error::at(&path))?;
-        let all = text
-            .lines()
-            .find(|line| line.starts_with("all-algebras = "));
         for &(p, q, r) in SHIPPED {
             let name = Signature::new(p, q, r)?.name();
-            let own = text
-                .lines()
-                .any(|line| line.starts_with(&format!("{name} = ")));
-            let is_passed_on = |line: &str| {
-                line.contains(&format!("\"{name}\"")) || line.contains("/all-algebras\"")
-            };
-            if !own || !all.is_some_and(is_passed_on) {
-                missing.push(format!("  missing: feature {name} in {manifest}"));
-            }
+            let lacks = lacks(&text, &name).into_iter();
+            missing.extend(lacks.map(|what| format!("  add by hand: {what}, in {manifest}")));
         }
     }
     Ok(missing)
+}
+
+/// What a manifest lacks for the feature of an algebra.
+fn lacks(manifest: &str, name: &str) -> Vec<String> {
+    let line = |feature: &str| {
+        let start = format!("{feature} = ");
+        manifest.lines().find(|line| line.starts_with(&start))
+    };
+    let is_passed_on =
+        |line: &str| line.contains(&format!("\"{name}\"")) || line.contains("/all-algebras\"");
+    let mut lacks = Vec::new();
+    if line(name).is_none() {
+        lacks.push(format!("feature {name}"));
+    }
+    if !line("all-algebras").is_some_and(is_passed_on) {
+        lacks.push(format!("{name} in the feature all-algebras"));
+    }
+    lacks
 }
 
 /// All copies: the path below [`REVIEW`], and the text.
@@ -368,6 +376,20 @@ mod tests {
         );
         assert!(!folder.path().join("c/cl200").exists());
         Ok(())
+    }
+
+    #[test]
+    fn features_that_a_manifest_lacks_are_named_apart() {
+        let manifest = "all-algebras = [\"cl200\", \"cl3000\"]\ncl200 = []\ncl201 = []\n";
+        assert_eq!(lacks(manifest, "cl200"), [""; 0]);
+        assert_eq!(
+            lacks(manifest, "cl201"),
+            ["cl201 in the feature all-algebras"]
+        );
+        let both = ["feature cl300", "cl300 in the feature all-algebras"];
+        assert_eq!(lacks(manifest, "cl300"), both);
+        let passed_on = "all-algebras = [\"kernels/all-algebras\"]\n";
+        assert_eq!(lacks(passed_on, "cl300"), ["feature cl300"]);
     }
 
     #[test]
