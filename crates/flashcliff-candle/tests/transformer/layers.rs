@@ -72,8 +72,8 @@ fn tokens_are_taken_apart_as_they_were_put_together() {
     says(Tokens::new(&mv, Some(&mv)), &["[2, 3, channels]"]);
 }
 
-/// Checks the starts of a layer's parameters, of which `all` has the values. Of n numbers the largest falls short of its bound with a chance
-/// of `e^-slack`.
+/// Checks the starts of a layer's parameters, whose values `all` gives. Of n numbers the largest falls short of its bound with a chance of
+/// `e^-slack`.
 fn assert_within_bounds(all: impl Fn(&str) -> Vec<f64>, slack: f64) {
     let spreads = [0.5, 4.0, 6.0, 2.0, 0.5, 0.5, 1.5, 1.5, 0.5];
     let within = |values: Vec<f64>, bound: f64, what: &str| {
@@ -121,7 +121,7 @@ fn parameters_of_other_stores_start_within_their_bounds() {
     let layer = EquiLinear::new(from, to, start, vb.clone()).unwrap();
     let of_name = |name: &str| parameters.data().lock().unwrap()[name].clone();
     assert_within_bounds(|name| values(&of_name(name)), 40.0);
-    // Parameters that the store has, such as those of a file, stay as they are.
+    // Parameters that the store has, such as weights of a file, stay as they are.
     let weight = of_name("weight");
     let before = values(&weight);
     let again = EquiLinear::new(from, to, start, vb).unwrap();

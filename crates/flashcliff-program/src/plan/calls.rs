@@ -27,7 +27,8 @@ fn is_gate(program: &Program, id: Id) -> bool {
     is_call && program.graph.varies(id)
 }
 
-/// The program in which later stages read some values, in increasing order, from cuts. The stages of the level at which these are computed have them.
+/// The program in which later stages read some values, in increasing order, from cuts. The stages of the level at which these are computed
+/// have them.
 fn with_cuts(program: &Program, levels: &[usize], shared: &[Id]) -> Program {
     let mut copy = Program {
         graph: Graph::default(),

@@ -175,8 +175,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Whether each value is a sum with a term that is subtracted. Operands come first: a sum may be deeper than a stack has room for calls, and
-/// reach a term in more ways than anybody can count.
+/// Whether each value is a sum with a term that is subtracted. Operands come first: a sum may be deeper than a stack has room for calls,
+/// and reach a term in more ways than anybody can count.
 fn differences(graph: &Graph) -> Vec<bool> {
     let mut differences = Vec::with_capacity(graph.len());
     for id in graph.ids() {

@@ -481,7 +481,7 @@ fn files_that_another_version_wrote_are_refused() {
     }
 }
 
-/// A square beside a long sum is an operation of its own if something is subtracted in the sum. The terms of the first sum are reached in
+/// A square beside a long sum is a separate operation if something is subtracted in the sum. The terms of the first sum are reached in
 /// `2^60` ways, and the second one is deeper than the stack of a thread has room for calls.
 #[test]
 fn a_square_is_added_to_any_sum() -> Result<(), Error> {

@@ -100,8 +100,8 @@ impl Layers {
     /// A linear layer from channels to others.
     ///
     /// # Errors
-    /// [`Error::Option`] without channels on a side, [`Error::Geometry`], the errors of [`Geometry::maps`], and [`Error::Shape`] for tokens of
-    /// other channels.
+    /// [`Error::Option`] without channels on a side, [`Error::Geometry`], the errors of [`Geometry::maps`], and [`Error::Shape`] for
+    /// tokens of other channels.
     pub fn linear(
         &mut self,
         prefix: &str,
