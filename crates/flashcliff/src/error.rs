@@ -210,14 +210,14 @@ pub enum Error {
         got: String,
     },
     /// A setting by name that is given twice.
-    #[error("{operator}: expected the setting `{setting}` once, got `{}` and `{}`: leave one out", got[0], got[1])]
+    #[error("{operator}: expected the setting `{setting}` once, got {got}: leave one out")]
     RepeatedSetting {
         /// The operator.
         operator: String,
         /// The setting.
         setting: String,
         /// The first two values given.
-        got: [String; 2],
+        got: String,
     },
     /// A setting by name with a value of another kind.
     #[error("the setting {setting} must be {expected}, got {got}")]

@@ -107,7 +107,7 @@ impl<'a> Given<'a> {
                 return Err(Error::RepeatedSetting {
                     operator: operator.to_owned(),
                     setting: name.to_owned(),
-                    got: [first.describe(), second.describe()],
+                    got: format!("`{}` and `{}`", first.describe(), second.describe()),
                 });
             }
         }
