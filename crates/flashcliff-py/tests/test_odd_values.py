@@ -74,7 +74,7 @@ def test_what_messages_say_helps(value, remedy):
     message = refuses(lambda: layer(mv, value), (TypeError, UnsupportedError))
     assert remedy in message
     code = re.search("`(.*?)`", message[message.index(remedy) :])[1]
-    # `stack` and others are calls of a name, conversions those of a method.
+    # `stack` and others are calls of a name, conversions are calls of a method.
     changed = eval(code if "scalars" in code else f"scalars.{code.lstrip('.')}", {"torch": torch, "scalars": value})
     for got, want in zip(layer(mv, changed), layer(mv, torch.ones(2, 3)), strict=True):
         assert torch.equal(got, want)

@@ -72,7 +72,8 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-/// Gradients of orders above the second, of attention and of blocks. Kernels of attention have no norms and distances at once; its derivatives do.
+/// Gradients of orders above the second, of attention and of blocks. Kernels of attention have no norms and distances at
+/// once; derivatives of attention do.
 pub(crate) fn add_orders(tests: &mut Tests) {
     let normed = Geometry {
         head_norm: true,

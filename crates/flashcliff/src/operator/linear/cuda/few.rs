@@ -6,6 +6,7 @@ use flashcliff_sys as sys;
 use super::{Linear, Places, stride};
 use crate::cuda::call::address;
 use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::matmul::MatmulPrecision;
 use crate::cuda::{RawStream, launches};
 use crate::operator::{self, Dims, Kind, Operator};
 use crate::{Dtype, Error, WeightLayout, sizes};
@@ -19,6 +20,12 @@ const MOST_F64: usize = sys::FC_LINEAR_FEW_CHANNELS as usize / 2;
 const MOST_PRODUCTS: usize = 1 << 25;
 /// The most products of types of 16 bits, which tensor cores multiply faster.
 const MOST_PRODUCTS_16: usize = 1 << 24;
+/// The most products of a blade of which the kernel adds up the parts of a gradient of a weight that are not equal.
+const MOST_SUMMED: usize = 3 << 23;
+/// The same where products may round to TF32 or 16 bits.
+const MOST_SUMMED_ROUNDED: usize = 1 << 23;
+/// The channels up to which the kernel does so for any number of rows, where nothing is rounded.
+const ALWAYS_SUMMED: usize = 16;
 /// The fewest rows of a part of a gradient.
 const PART_ROWS: usize = 64;
 /// The most parts of a blade.
@@ -43,18 +50,29 @@ pub fn join(operators: &[&Operator], dims: &Dims, dtypes: Dtypes) -> bool {
 
 impl operator::Linear {
     fn is_of_few(&self, dims: &Dims, dtypes: Dtypes) -> bool {
-        let all = sys::FC_LINEAR_FEW_CHANNELS as usize;
-        let (most, products) = match dtypes.lanes {
-            Dtype::F64 => (MOST_F64, MOST_PRODUCTS),
-            Dtype::F32 => (all, MOST_PRODUCTS),
-            _ => (all, MOST_PRODUCTS_16),
+        let products = match dtypes.lanes {
+            Dtype::F64 | Dtype::F32 => MOST_PRODUCTS,
+            _ => MOST_PRODUCTS_16,
         };
-        let channels = [dims.in_channels, dims.out_channels];
-        let sides = [self.blades(), dims.batch].into_iter().chain(channels);
-        self.layout == WeightLayout::OutInGrade
-            && channels.iter().all(|count| (1..=most).contains(count))
+        let sides = [
+            self.blades(),
+            dims.batch,
+            dims.in_channels,
+            dims.out_channels,
+        ];
+        has_few_channels(self.layout, dims, dtypes)
             && (1..=products).contains(&sizes::product(sides))
     }
+}
+
+/// Whether kernels of few channels take the rows and the weight.
+fn has_few_channels(layout: WeightLayout, dims: &Dims, dtypes: Dtypes) -> bool {
+    let most = match dtypes.lanes {
+        Dtype::F64 => MOST_F64,
+        _ => sys::FC_LINEAR_FEW_CHANNELS as usize,
+    };
+    let mut channels = [dims.in_channels, dims.out_channels].into_iter();
+    layout == WeightLayout::OutInGrade && channels.all(|count| (1..=most).contains(&count))
 }
 
 /// The bytes of the parts of the gradients of a weight, and of a bias.
@@ -77,6 +95,50 @@ impl Linear {
             weight: parts * self.blades() * stride(dims, bytes) * bytes,
             bias: self.has_bias().then_some(bias),
         }
+    }
+
+    /// Whether a kernel of few channels computes all parts of the gradient of the weight at once, of any lengths: where parts are not
+    /// equal, products would run one after another. Of many products each, they take less time than the kernel.
+    pub(super) fn adds_up_few(&self, dims: &Dims, dtypes: Dtypes) -> bool {
+        let unequal = self
+            .parts(dims)
+            .is_some_and(|parts| !dims.batch.is_multiple_of(parts));
+        let channels = [dims.in_channels, dims.out_channels];
+        let most = match self.precision {
+            MatmulPrecision::Highest if channels.iter().all(|&count| count <= ALWAYS_SUMMED) => {
+                usize::MAX
+            }
+            MatmulPrecision::Highest => MOST_SUMMED,
+            _ => MOST_SUMMED_ROUNDED,
+        };
+        unequal
+            && dtypes.lanes == Dtype::F32
+            && dtypes.params == Dtype::F32
+            && has_few_channels(self.layout, dims, dtypes)
+            && sizes::product(channels.into_iter().chain([dims.batch])) <= most
+    }
+
+    /// Computes the parts of the gradient of the weight.
+    ///
+    /// # Safety
+    /// The contract of [`launch`] holds; `parts` has room for the parts of all blades.
+    pub(super) unsafe fn add_up_few(
+        &self,
+        (dims, dtypes): (&Dims, Dtypes),
+        [x, grad_o, parts]: [u64; 3],
+        stream: RawStream,
+    ) -> Result<(), Error> {
+        let mut call = self.few(dims, dtypes);
+        call.x = address(x);
+        call.parts = self.parts(dims).unwrap_or(1) as i32;
+        call.count = 1;
+        call.maps[0] = sys::fc_linear_few_map {
+            o: address(grad_o),
+            weight_parts: address(parts),
+            ..Default::default()
+        };
+        // SAFETY: the caller promises it.
+        unsafe { launch(&call, true, stream) }
     }
 
     /// A launch without tensors.

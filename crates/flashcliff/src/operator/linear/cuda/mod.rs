@@ -54,6 +54,10 @@ const LONG_PART_ROWS: usize = 1280;
 const UNEQUAL_PART_ROWS: usize = 512;
 /// The largest number of such parts of a blade.
 const MOST_UNEQUAL_PARTS: usize = 128;
+/// The largest number of parts of a blade that are not equal and have [`MANY_PART_ROWS`] rows each, of weights of few elements.
+const MOST_LONG_UNEQUAL_PARTS: usize = 512;
+/// The elements of a weight of few elements.
+const FEW_ELEMENTS: usize = 1 << 11;
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -321,7 +325,7 @@ impl Linear {
     }
 
     /// The number of parts in which the gradient of the weight through one blade is computed. All parts of all blades
-    /// are computed at once, if they are equal. `None` if there is a product for each matrix instead.
+    /// are computed at once, if they are equal or [`Self::adds_up_few`]. `None` if there is a product for each matrix instead.
     fn parts(&self, dims: &Dims) -> Option<usize> {
         let tiles = weight_tiles(dims).saturating_mul(self.blades()).max(1);
         let small = weight_tiles(dims) <= FEW_TILES || dims.batch >= dims.out_channels;
@@ -340,7 +344,14 @@ impl Linear {
         let equal =
             equal.filter(|&parts| dims.batch / parts <= LONG_PART_ROWS || 2 * parts >= wanted);
         let parts = equal.unwrap_or_else(|| match weight_tiles(dims) {
-            1 => wanted.max((dims.batch / UNEQUAL_PART_ROWS).min(MOST_UNEQUAL_PARTS)),
+            1 => {
+                let short = (dims.batch / UNEQUAL_PART_ROWS).min(MOST_UNEQUAL_PARTS);
+                let long = match dims.in_channels * dims.out_channels {
+                    ..=FEW_ELEMENTS => (dims.batch / MANY_PART_ROWS).min(MOST_LONG_UNEQUAL_PARTS),
+                    _ => 1,
+                };
+                wanted.max(short).max(long)
+            }
             _ => wanted,
         });
         (parts * self.blades() > 1).then_some(parts)
@@ -461,7 +472,10 @@ impl OnCuda for Linear {
         let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
         self.outputs(dims, dtypes, [0; 4], plan)?;
         self.x_gradients(dims, dtypes, [0; 3], plan)?;
-        self.weight_gradients(dims, dtypes, [0; 3], plan)
+        match self.adds_up_few(dims, dtypes) {
+            true => Ok(()),
+            false => self.weight_gradients(dims, dtypes, [0; 3], plan),
+        }
     }
 
     fn workspace_bytes(
@@ -543,7 +557,12 @@ impl OnCuda for Linear {
                     true => call.kept.parts.unwrap_or(space.weight_grads),
                     false => grad_weight,
                 };
-                self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
+                let addresses = [x, call.output, packed];
+                match self.adds_up_few(&dims, dtypes) {
+                    // SAFETY: the caller promises it.
+                    true => unsafe { self.add_up_few((&dims, dtypes), addresses, call.stream) }?,
+                    false => self.weight_gradients(&dims, dtypes, addresses, &mut run)?,
+                }
                 // SAFETY: the caller promises it.
                 unsafe { self.unpack(call, packed, grad_weight) }?;
             }
