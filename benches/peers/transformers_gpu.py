@@ -73,6 +73,7 @@ from transformers_profile import profile
 KINDS = ("inference", "step")
 VARIANTS = (
     "ours",
+    "ours-adamw",
     "ours-graph",
     "ours-graph-adamw",
     "ours-graph-adamw-items",

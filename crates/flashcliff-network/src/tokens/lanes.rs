@@ -437,17 +437,18 @@ mod tests {
     use super::*;
     use crate::tokens::Geometry;
 
-    /// Third derivatives of joins fit in kernels, of which a gradient that reads all inputs would have 23 tensors.
+    /// Kernels have room for 24 tensors of lanes on each side. Second derivatives need 12 of them.
     #[test]
-    fn derivatives_of_joins_read_what_they_need() {
+    fn derivatives_of_joins_fit_in_kernels() {
         let products = Lanes::products(Geometry::gatr().unwrap(), 2, 3).unwrap();
         let once = products.along(true, false).unwrap();
         let twice = once.along(true, false).unwrap();
-        for (along, inputs, read) in [(once, 11, 10), (twice, 21, 18)] {
+        for (along, inputs, most) in [(once, 11, 12), (twice, 21, 24)] {
             assert_eq!(along.operator.inputs().len(), inputs);
-            assert_eq!(along.gradient.inputs().len(), read);
+            let (inputs, outputs) = (along.gradient.inputs(), along.gradient.outputs());
+            assert!(inputs.len() <= most && outputs.len() <= most, "{inputs:?}");
             let reads = along.gradient_reads.iter();
-            assert_eq!(reads.filter(|own| **own).count(), read);
+            assert_eq!(reads.filter(|own| **own).count(), inputs.len());
         }
     }
 }
