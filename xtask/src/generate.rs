@@ -123,7 +123,7 @@ fn missing_features(root: &Path) -> Result<Vec<String>, Error> {
     Ok(missing)
 }
 
-/// What a manifest lacks for the feature of an algebra.
+/// The parts of the feature of an algebra that a manifest lacks.
 fn lacks(manifest: &str, name: &str) -> Vec<String> {
     let line = |feature: &str| {
         let start = format!("{feature} = ");

@@ -22,13 +22,20 @@ fn orders_follow_where_there_is_no_attention() {
     let step = Lanes::gated(geometry, channels, geometry.gates()).unwrap();
     let output = network.step(Step::Lanes(step), &[mixed]).unwrap();
     let seed = network.input("seed", &axes);
-    let first = network.gradients_by(output, seed, &[x], Keep::All);
-    let first = first.unwrap()[0].1;
-    let change = network.input("along", &axes);
-    let second = network.gradients_from(&[(first, change)], &[x], Keep::All);
-    let ends = [second.unwrap()[0].1, network.input("further", &axes)];
-    // The gradients of a second derivative are the third, beside differences of the second.
-    assert_once(&network, ends, Rows::new(2, 1), "");
+    let made = Made {
+        network,
+        output,
+        seed,
+    };
+    assert_third(made, Rows::new(2, 1), "");
+}
+
+/// The third gradients of what was made, by all inputs but one with a name, are beside differences of the second.
+fn assert_third(mut made: Made, rows: Rows, without: &str) {
+    for order in 2..4 {
+        made = once_more(made, order).unwrap();
+    }
+    assert_once(&made.network, [made.output, made.seed], rows, without);
 }
 
 /// The gradients of a value along a seed, by all that it depends on but an input with a name, are beside differences.
@@ -99,26 +106,14 @@ fn products_have_gradients_of_three_orders() {
         let products = Lanes::products(geometry, 2, 3).unwrap();
         let reference = [("reference", vec![Axis::Rows])];
         let others = if geometry.join { &reference[..] } else { &[] };
-        let mut own = made(Step::Lanes(products), others, &[]);
-        for order in 2..4 {
-            own = once_more(own, order).unwrap();
-        }
-        assert_once(&own.network, [own.output, own.seed], Rows::new(2, 2), "");
+        let own = made(Step::Lanes(products), others, &[]);
+        assert_third(own, Rows::new(2, 2), "");
     }
 }
 
 #[test]
 fn blocks_have_gradients_of_three_orders() {
     for geometry in [gatr(), Geometry::lgatr_2().unwrap()] {
-        let mut own = blocks::blocks(Block::of(geometry));
-        for order in 2..4 {
-            own = once_more(own, order).unwrap();
-        }
-        assert_once(
-            &own.network,
-            [own.output, own.seed],
-            Rows::new(1, 3),
-            "mask",
-        );
+        assert_third(blocks::blocks(Block::of(geometry)), Rows::new(1, 3), "mask");
     }
 }

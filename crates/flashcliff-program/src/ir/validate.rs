@@ -123,7 +123,7 @@ impl Program {
             };
             let mut values = self.cuts.get(cut).into_iter().flatten();
             let is_first = is_made.get(cut).is_none_or(|is_made| !is_made);
-            // What comes before the first component comes before all others.
+            // Values before the first component of a cut come before its other components.
             let is_there = match is_first {
                 true => values.all(|&value| value < id),
                 false => last == Some(cut),

@@ -225,7 +225,7 @@ impl Layers {
     }
 }
 
-/// What a norm has, in messages.
+/// The name that messages give the channels of a norm.
 const OF_NORM: &str = "channels of a norm";
 
 /// A name behind a prefix, if there is one.

@@ -358,8 +358,10 @@ def _check_mask(mask: object, scores: Sequence[int]) -> None:
 
 
 def _mask_of_kernels(mask: Tensor, query: Tensor, key: Tensor, is_causal: bool) -> Tensor:
-    """A mask that PyTorch's kernels take: of two axes at least, of a type that they add, and without later items, of which few kernels
-    take masks and hide later items at once."""
+    """A mask as PyTorch's kernels take it: with two axes or more, and of a type that they add.
+
+    With ``is_causal`` the mask hides later items, since few kernels take a mask and hide later items too.
+    """
     if mask.is_floating_point() and mask.dtype not in (query.dtype, torch.float32):
         mask = mask.to(query.dtype)
     if mask.dim() < 2:

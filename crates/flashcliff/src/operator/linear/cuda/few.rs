@@ -22,7 +22,7 @@ const MOST_PRODUCTS: usize = 1 << 25;
 const MOST_PRODUCTS_16: usize = 1 << 24;
 /// The most products of a blade of which the kernel adds up the parts of a gradient of a weight that are not equal.
 const MOST_SUMMED: usize = 3 << 23;
-/// The same where products may round to TF32 or 16 bits.
+/// The most such products of a blade where products of cuBLASLt may round to TF32 or 16 bits, and so take less time.
 const MOST_SUMMED_ROUNDED: usize = 1 << 23;
 /// The channels up to which the kernel does so for any number of rows, where nothing is rounded.
 const ALWAYS_SUMMED: usize = 16;
@@ -100,9 +100,6 @@ impl Linear {
     /// Whether a kernel of few channels computes all parts of the gradient of the weight at once, of any lengths: where parts are not
     /// equal, products would run one after another. Of many products each, they take less time than the kernel.
     pub(super) fn adds_up_few(&self, dims: &Dims, dtypes: Dtypes) -> bool {
-        let unequal = self
-            .parts(dims)
-            .is_some_and(|parts| !dims.batch.is_multiple_of(parts));
         let channels = [dims.in_channels, dims.out_channels];
         let most = match self.precision {
             MatmulPrecision::Highest if channels.iter().all(|&count| count <= ALWAYS_SUMMED) => {
@@ -111,11 +108,13 @@ impl Linear {
             MatmulPrecision::Highest => MOST_SUMMED,
             _ => MOST_SUMMED_ROUNDED,
         };
-        unequal
-            && dtypes.lanes == Dtype::F32
+        dtypes.lanes == Dtype::F32
             && dtypes.params == Dtype::F32
             && has_few_channels(self.layout, dims, dtypes)
             && sizes::product(channels.into_iter().chain([dims.batch])) <= most
+            && self
+                .parts(dims)
+                .is_some_and(|parts| !dims.batch.is_multiple_of(parts))
     }
 
     /// Computes the parts of the gradient of the weight.

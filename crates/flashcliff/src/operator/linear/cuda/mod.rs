@@ -174,7 +174,7 @@ impl Linear {
         Ok(())
     }
 
-    /// The products of `x`, `grad_o` and the packed gradient of the weight.
+    /// The products of `x`, `grad_o` and the packed gradient of the weight: none where [`Self::adds_up_few`].
     fn weight_gradients(
         &self,
         dims: &Dims,
@@ -182,6 +182,9 @@ impl Linear {
         [x, grad_o, grad_weight]: [u64; 3],
         run: &mut dyn FnMut(&Product) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        if self.adds_up_few(dims, dtypes) {
+            return Ok(());
+        }
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
         let types = [dtypes.lanes, self.gradient_type(dims, dtypes)];
         let grad_bytes = types[1].bytes();
@@ -472,10 +475,7 @@ impl OnCuda for Linear {
         let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
         self.outputs(dims, dtypes, [0; 4], plan)?;
         self.x_gradients(dims, dtypes, [0; 3], plan)?;
-        match self.adds_up_few(dims, dtypes) {
-            true => Ok(()),
-            false => self.weight_gradients(dims, dtypes, [0; 3], plan),
-        }
+        self.weight_gradients(dims, dtypes, [0; 3], plan)
     }
 
     fn workspace_bytes(

@@ -88,7 +88,7 @@ impl Workspace {
         if wants_x {
             let _ = linear.x_gradients(dims, dtypes, [0; 3], &mut count);
         }
-        if wants_weight && !linear.adds_up_few(dims, dtypes) {
+        if wants_weight {
             let _ = linear.weight_gradients(dims, dtypes, [0; 3], &mut count);
         }
         this.product = this.add(most);
